@@ -1,0 +1,105 @@
+import { type KeyRing, parseKeyRing } from './key-ring.ts';
+import { StartupError } from './startup-error.ts';
+
+export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+export type LogLevel = (typeof logLevels)[number];
+
+/** Everything that can be configured, checked. README.md has the table of variables. */
+export interface Config {
+  /** PostgreSQL to use; undefined for the embedded one. May hold a password: never printed. */
+  databaseUrl: string | undefined;
+  /** The embedded database, generated secrets and the demo merchant. */
+  dataDir: string;
+  /** Connections to PostgreSQL. */
+  databasePool: number;
+  /** Address of all three listeners. */
+  host: string;
+  /** 0 takes any free port. */
+  httpPort: number;
+  grpcPort: number;
+  metricsPort: number;
+  /** Undefined only without a `databaseUrl`: then they are kept in `dataDir`. */
+  clientSecretKeys: KeyRing | undefined;
+  apiKeyPeppers: KeyRing | undefined;
+  /** Longest time to finish what is in flight when the service is told to stop. */
+  drainTimeoutMs: number;
+  tls: { certFile: string; keyFile: string } | undefined;
+  logLevel: LogLevel;
+}
+
+/**
+ * Reads the configuration from environment variables. Throws one StartupError that names every problem at
+ * once, and shows no value of a variable that may hold a secret.
+ */
+export function loadConfig(env: Readonly<Record<string, string | undefined>>): Config {
+  const problems: string[] = [];
+  const given = (name: string) => env[name] || undefined;
+
+  const integer = (name: string, fallback: number, min: number, max: number): number => {
+    const text = given(name);
+    if (text === undefined) return fallback;
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
+    return fallback;
+  };
+
+  const databaseUrl = given('DATABASE_URL');
+  if (databaseUrl !== undefined && !isPostgresUrl(databaseUrl)) {
+    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
+  }
+
+  const keyRing = (name: string): KeyRing | undefined => {
+    const text = given(name);
+    if (text === undefined) {
+      if (databaseUrl !== undefined) {
+        problems.push(
+          `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+        );
+      }
+      return undefined;
+    }
+    try {
+      return parseKeyRing(text);
+    } catch (error) {
+      problems.push(
+        `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
+      );
+      return undefined;
+    }
+  };
+
+  const certFile = given('TLS_CERT_FILE');
+  const keyFile = given('TLS_KEY_FILE');
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
+  }
+
+  const logLevel = given('LOG_LEVEL') ?? 'info';
+  if (!isLogLevel(logLevel)) problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
+
+  const config: Config = {
+    databaseUrl,
+    dataDir: given('DATA_DIR') ?? '.data',
+    databasePool: integer('DATABASE_POOL', 16, 1, 1000),
+    host: given('HOST') ?? '127.0.0.1',
+    httpPort: integer('HTTP_PORT', 8080, 0, 65535),
+    grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
+    metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
+    clientSecretKeys: keyRing('CLIENT_SECRET_KEYS'),
+    apiKeyPeppers: keyRing('API_KEY_PEPPERS'),
+    drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
+    tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
+    logLevel: isLogLevel(logLevel) ? logLevel : 'info',
+  };
+  if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
+  return config;
+}
+
+function isPostgresUrl(text: string): boolean {
+  return URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol);
+}
+
+function isLogLevel(text: string): text is LogLevel {
+  return (logLevels as readonly string[]).includes(text);
+}

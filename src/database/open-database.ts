@@ -1,0 +1,83 @@
+import type { MikroORM } from '@mikro-orm/postgresql';
+import type { Config } from '../config.ts';
+import { loadOrGenerateSecrets } from '../generated-secrets.ts';
+import type { KeyRing } from '../key-ring.ts';
+import { StartupError } from '../startup-error.ts';
+import { startEmbeddedPostgres } from './embedded-postgres.ts';
+import type { DatabaseLocation } from './location.ts';
+import { createOrm, migrate, pendingMigrations } from './orm.ts';
+
+export interface Database {
+  orm: MikroORM;
+  location: DatabaseLocation;
+  clientSecretKeys: KeyRing;
+  apiKeyPeppers: KeyRing;
+  embedded: boolean;
+  /** Migrations that the schema lacks. Always empty for the embedded database, which is brought up to date when opened. */
+  pending: string[];
+  /** Closes the connections, and stops the embedded PostgreSQL where nobody else uses it. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the database that the configuration names, or the embedded one, together with the secrets that belong to
+ * it. Throws StartupError, with what to do, where it cannot be reached.
+ */
+export async function openDatabase(config: Config): Promise<Database> {
+  return config.databaseUrl === undefined ? openEmbedded(config) : openExternal(config, config.databaseUrl);
+}
+
+async function openEmbedded(config: Config): Promise<Database> {
+  const postgres = await startEmbeddedPostgres(config.dataDir);
+  const orm = createOrm(postgres.location, config.databasePool);
+  const close = async () => {
+    await orm.close();
+    await postgres.stop();
+  };
+  try {
+    if ((await pendingMigrations(orm.em.fork())).length > 0) await migrate(orm);
+    const generated = await loadOrGenerateSecrets(config.dataDir);
+    return {
+      orm,
+      location: postgres.location,
+      clientSecretKeys: config.clientSecretKeys ?? generated.clientSecretKeys,
+      apiKeyPeppers: config.apiKeyPeppers ?? generated.apiKeyPeppers,
+      embedded: true,
+      pending: [],
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function openExternal(config: Config, url: string): Promise<Database> {
+  const { clientSecretKeys, apiKeyPeppers } = config;
+  if (clientSecretKeys === undefined || apiKeyPeppers === undefined) {
+    throw new Error('loadConfig lets no DATABASE_URL through without its secrets');
+  }
+  const location = { url };
+  const orm = createOrm(location, config.databasePool);
+  try {
+    const pending = await pendingMigrations(orm.em.fork());
+    return { orm, location, clientSecretKeys, apiKeyPeppers, embedded: false, pending, close: () => orm.close() };
+  } catch (cause) {
+    await orm.close();
+    const { hostname, port, pathname } = new URL(url);
+    throw new StartupError(
+      `the database "${pathname.slice(1)}" at ${hostname || 'localhost'}:${port || 5432} cannot be used (${reasonOf(cause)}): check DATABASE_URL and that PostgreSQL runs there`,
+      { cause },
+    );
+  }
+}
+
+/** The first line of what the driver said; it never holds the password. */
+function reasonOf(error: unknown): string {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const aggregated = cause instanceof AggregateError ? cause.errors[0] : undefined;
+    const message = aggregated instanceof Error ? aggregated.message : cause.message;
+    if (message !== '') return message.split('\n', 1)[0] as string;
+  }
+  return 'no reason given';
+}

@@ -1,0 +1,66 @@
+import { Migrator } from '@mikro-orm/migrations';
+import { MikroORM, type EntityManager, type Options } from '@mikro-orm/postgresql';
+import { ApiKeyEntity } from '../merchants/api-key.ts';
+import { MerchantEntity, PayoutWalletEntity } from '../merchants/merchant.ts';
+import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';
+import { type DatabaseLocation, pgConfigOf } from './location.ts';
+import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
+
+const migrationsTable = 'schema_migrations';
+/** In the order they run. Append only. */
+const migrations = [{ name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents }];
+
+/** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
+const migrationLockId = 7_046_029_254_386_353;
+
+/** MikroORM over one PostgreSQL, not connected yet: the first query connects. */
+export function createOrm(location: DatabaseLocation, poolSize: number): MikroORM {
+  const options: Options = {
+    // MikroORM reads the host and the like from an address but drops its parameters: pg gets the whole of it.
+    driverOptions: pgConfigOf(location),
+    dbName: databaseName(location),
+    entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, PaymentIntentEntity],
+    extensions: [Migrator],
+    migrations: {
+      tableName: migrationsTable,
+      migrationsList: migrations,
+      snapshot: false,
+      silent: true,
+    },
+    pool: { min: 0, max: poolSize },
+    ensureDatabase: false,
+    forceUtcTimezone: true,
+    // Errors reach our own log through whoever catches them.
+    logger: () => {},
+  };
+  return new MikroORM(options);
+}
+
+function databaseName(location: DatabaseLocation): string {
+  return 'url' in location ? decodeURIComponent(new URL(location.url).pathname.slice(1)) : location.database;
+}
+
+/** The names of the migrations that this database still lacks. */
+export async function pendingMigrations(em: EntityManager): Promise<string[]> {
+  const [table] = await em.execute<{ exists: boolean }[]>(
+    `select to_regclass('${migrationsTable}') is not null as exists`,
+  );
+  const applied = table?.exists
+    ? await em.execute<{ name: string }[]>(`select name from ${migrationsTable}`)
+    : [];
+  const names = new Set(applied.map((row) => row.name));
+  return migrations.map((migration) => migration.name).filter((name) => !names.has(name));
+}
+
+/**
+ * Brings the schema up to date, in one transaction that succeeds or leaves nothing behind, and answers the
+ * names of the migrations it ran. Run by several processes at once, one does the work and the others wait for it.
+ */
+export async function migrate(orm: MikroORM): Promise<string[]> {
+  return orm.em.fork().transactional(async (em) => {
+    await em.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
+    const transaction = em.getTransactionContext();
+    const done = await orm.migrator.up(transaction === undefined ? {} : { transaction });
+    return done.map((migration) => migration.name);
+  });
+}

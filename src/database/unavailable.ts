@@ -1,0 +1,39 @@
+import { ConnectionException } from '@mikro-orm/core';
+import { ServiceError } from '../errors.ts';
+
+/**
+ * SQLSTATE classes and codes that say nothing about the statement, only that the server could not take it now:
+ * connection exception, insufficient resources (too many connections, disk full), operator intervention
+ * (shutting down, starting up), serialization failure and deadlock, a standby that is read-only.
+ */
+const transientSqlState = /^(?:08...|53...|57P..|57014|40001|40P01|25006)$/;
+/** Errors of the socket. */
+const transientErrno = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'ENOTFOUND', 'EPIPE', 'ETIMEDOUT', 'EAI_AGAIN']);
+/** `pg` and its pool say these without a code. */
+const transientMessage =
+  /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;
+
+/** True where the database could not be reached or could not answer now, and the same call may succeed later. */
+export function isDatabaseUnavailable(reason: unknown): boolean {
+  for (let error = reason; error instanceof Error; error = error.cause ?? previous(error)) {
+    if (error instanceof ConnectionException) return true;
+    const { code } = error as { code?: unknown };
+    if (typeof code === 'string' && (transientSqlState.test(code) || transientErrno.has(code))) return true;
+    if (transientMessage.test(error.message)) return true;
+  }
+  return false;
+}
+
+/** Runs a piece of work with the database; where the database is at fault, it throws `unavailable`. */
+export async function withDatabase<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (reason) {
+    throw isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
+  }
+}
+
+function previous(error: Error): unknown {
+  const inner = (error as { previous?: unknown }).previous;
+  return inner === error ? undefined : inner;
+}

@@ -1,0 +1,43 @@
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Database } from './database/open-database.ts';
+import { createApiKey, createMerchant, merchantExists } from './merchants/administration.ts';
+
+/** The demo merchant of an embedded database, as `demo.json` keeps it. Test money only. */
+export interface Demo {
+  merchant_id: string;
+  testnet_key: string;
+  wallet_address: string;
+  /** Of a wallet made for this demo: nobody else has it, and only test money belongs on it. */
+  wallet_private_key: string;
+}
+
+/** The demo merchant of this database; makes it, with a new testnet wallet and key, where there is none. */
+export async function ensureDemo(database: Database, dataDir: string): Promise<Demo> {
+  const file = join(dataDir, 'demo.json');
+  const existing = await readDemo(file);
+  if (existing !== undefined && (await merchantExists(database.orm.em, existing.merchant_id))) return existing;
+
+  // Loaded here, where a first start needs it: it costs every other start a tenth of a second.
+  const { generatePrivateKey, privateKeyToAccount } = await import('viem/accounts');
+  const wallet_private_key = generatePrivateKey();
+  const wallet_address = privateKeyToAccount(wallet_private_key).address;
+  const { em } = database.orm;
+  const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', {
+    base: wallet_address,
+    polygon: wallet_address,
+  });
+  const { apiKey } = await createApiKey(em, database.apiKeyPeppers, merchant_id, 'testnet', undefined);
+  const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
+  await writeFile(`${file}.new`, `${JSON.stringify(demo, null, 2)}\n`, { mode: 0o600 });
+  await rename(`${file}.new`, file);
+  return demo;
+}
+
+async function readDemo(file: string): Promise<Demo | undefined> {
+  try {
+    return JSON.parse(await readFile(file, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,70 @@
+// Connect refuses some calls before any gate or interceptor of ours runs: unreadable messages, messages too
+// large, unknown compressions. Its answer is then final, so it is read here, and written anew with the
+// catalogue's details, in the way each of its three protocols carries an error.
+
+import { ConnectError } from '@connectrpc/connect';
+import { createAsyncIterable, encodeEnvelope, type UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { codeToHttpStatus, errorFromJsonBytes, errorToJsonBytes } from '@connectrpc/connect/protocol-connect';
+import { findTrailerError, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { trailerFlag, trailerParse, trailerSerialize } from '@connectrpc/connect/protocol-grpc-web';
+
+const grpc = /^application\/grpc(?:$|[+;])/;
+const grpcWeb = /^application\/grpc-web(?:$|[+;])/;
+
+/** The error that the answer of a unary call carries, if any, and the answer with its body still to be sent. */
+export async function failureOf(
+  response: UniversalServerResponse,
+): Promise<{ response: UniversalServerResponse; error: ConnectError | undefined }> {
+  const contentType = response.header?.get('content-type') ?? '';
+  if (grpc.test(contentType)) {
+    return { response, error: findTrailerError(response.trailer ?? new Headers()) };
+  }
+  if (grpcWeb.test(contentType)) {
+    const body = await readAll(response.body);
+    return { response: { ...response, body: createAsyncIterable([body]) }, error: errorInGrpcWebBody(body) };
+  }
+  if (response.status === 200) return { response, error: undefined };
+  const body = await readAll(response.body);
+  const unreadable = new ConnectError(`HTTP ${response.status}`);
+  return {
+    response: { ...response, body: createAsyncIterable([body]) },
+    error: errorFromJsonBytes(body, undefined, unreadable),
+  };
+}
+
+/** The same answer with another error in it. */
+export function withFailure(response: UniversalServerResponse, error: ConnectError): UniversalServerResponse {
+  const header = new Headers(response.header);
+  const contentType = header.get('content-type') ?? '';
+  const trailer = setTrailerStatus(new Headers(), error);
+  if (grpc.test(contentType)) return { ...response, body: createAsyncIterable([]), trailer };
+  header.delete('content-encoding');
+  if (grpcWeb.test(contentType)) {
+    const frame = encodeEnvelope(trailerFlag, trailerSerialize(trailer));
+    return { ...response, header, body: createAsyncIterable([frame]) };
+  }
+  const body = errorToJsonBytes(error, undefined);
+  header.set('content-type', 'application/json');
+  header.set('content-length', String(body.byteLength));
+  return { status: codeToHttpStatus(error.code), header, body: createAsyncIterable([body]) };
+}
+
+async function readAll(body: UniversalServerResponse['body']): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of body ?? []) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+/** gRPC-Web carries its trailers as the last frame of the body. */
+function errorInGrpcWebBody(body: Uint8Array): ConnectError | undefined {
+  const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
+  for (let at = 0; at + 5 <= body.byteLength; ) {
+    const length = view.getUint32(at + 1);
+    // A compressed trailer is not looked into: none of Connect's own refusals is long enough for one.
+    if (body[at] === trailerFlag) {
+      return findTrailerError(trailerParse(body.subarray(at + 5, at + 5 + length)));
+    }
+    at += 5 + length;
+  }
+  return undefined;
+}

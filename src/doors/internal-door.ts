@@ -1,0 +1,198 @@
+// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2, served by ConnectRPC. Around its handlers
+// this file puts what they do not do: a request context and a log line for every call, and the catalogue's
+// details on refusals that Connect makes before any gate or interceptor runs.
+
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import type { DescService } from '@bufbuild/protobuf';
+import {
+  Code,
+  type ConnectError,
+  type ConnectRouter,
+  createConnectRouter,
+  createContextValues,
+  type HandlerContext,
+  type Interceptor,
+} from '@connectrpc/connect';
+import type { UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
+import type { Logger } from 'pino';
+import type { GateContext } from '../authentication.ts';
+import { catalogue, ServiceError, toConnectError, toErrorJson, toServiceError } from '../errors.ts';
+import { logRequest, type RequestOutcome } from '../logging.ts';
+import { newRequestContext, type RequestContext, requestContextKey, requestContextOf } from '../request-context.ts';
+import { failureOf, withFailure } from './connect-failure.ts';
+import { headersOf } from './node-headers.ts';
+import { maxBodyBytes } from './request-body.ts';
+
+export interface InternalDoorOptions {
+  /** The service that merchants' keys open; everything else on this door, health and reflection, is open. */
+  service: DescService;
+  implementation: object;
+  interceptors: readonly Interceptor[];
+  gate: (context: GateContext) => Promise<void>;
+  /** Registers what is open: health and reflection. */
+  openRoutes: (router: ConnectRouter) => void;
+  /** Aborts when the service stops, so that calls which would go on for ever end. */
+  shutdownSignal: AbortSignal;
+  logger: Logger;
+}
+
+/** The request listener of the internal door. */
+export function createInternalDoor(
+  options: InternalDoorOptions,
+): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
+  const handlers = compileHandlers(options);
+
+  return (request, response) => {
+    const context = newRequestContext('internal');
+    response.setHeader('x-request-id', context.requestId);
+    const handler = handlers.get(pathOf(request));
+    if (handler === undefined) {
+      answerNotFound(request, response, context);
+      logRequest(options.logger, context, undefined, 'not_found');
+      return;
+    }
+    serve(handler, request, response, context, options).catch((reason) => {
+      options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
+      response.stream.close();
+    });
+  };
+}
+
+function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
+  const router = createConnectRouter({
+    readMaxBytes: maxBodyBytes,
+    // A field that we do not know is refused, not dropped.
+    jsonOptions: { ignoreUnknownFields: false },
+    acceptCompression: [compressionGzip, compressionBrotli],
+    shutdownSignal: options.shutdownSignal,
+  });
+  router.service(options.service, options.implementation as never, {
+    requestGate: async (context: HandlerContext) => {
+      await options.gate(context).catch((reason) => refuse(reason, requestContextOf(context.values)));
+    },
+    interceptors: [answerFromCatalogue, ...options.interceptors],
+  });
+  options.openRoutes(router);
+  return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** Outermost: whatever goes wrong inside leaves as a refusal of the catalogue. */
+const answerFromCatalogue: Interceptor = (next) => (request) =>
+  next(request).catch((reason) => refuse(reason, requestContextOf(request.contextValues)));
+
+function refuse(reason: unknown, context: RequestContext): never {
+  const error = toServiceError(reason);
+  context.error = error;
+  throw toConnectError(error, context.requestId);
+}
+
+async function serve(
+  handler: UniversalHandler,
+  request: Http2ServerRequest,
+  response: Http2ServerResponse,
+  context: RequestContext,
+  options: InternalDoorOptions,
+): Promise<void> {
+  const values = createContextValues().set(requestContextKey, context);
+  const universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
+  // Connect has seen only the first of two Authorization headers; the authenticator has to see both.
+  const authorization = headersOf(request).get('authorization');
+  if (authorization !== null) universalRequest.header.set('authorization', authorization);
+
+  const isOurs = handler.service === options.service;
+  let answer = await handler(universalRequest);
+  let outcome: RequestOutcome = context.error?.code ?? 'ok';
+  if (isOurs && context.error === undefined) {
+    [answer, outcome] = await inWordsOfCatalogue(answer, context);
+  }
+  try {
+    await universalResponseToNodeResponse(answer, response);
+  } catch {
+    // The only thing that can fail here is the write: the client has gone.
+    outcome = 'canceled';
+  }
+  // Probes and reflection come every few seconds and tell nothing.
+  if (isOurs) logRequest(options.logger, context, handler.method.name, outcome);
+}
+
+/** An answer in which no interceptor of ours saw an error: either there is none, or Connect itself refused. */
+async function inWordsOfCatalogue(
+  answer: UniversalServerResponse,
+  context: RequestContext,
+): Promise<[UniversalServerResponse, RequestOutcome]> {
+  if (answer.status === 405 || answer.status === 415) {
+    context.error = new ServiceError(answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
+      message: 'This path answers POST with a content type of gRPC, gRPC-Web or Connect.',
+    });
+    return [withFailure(answer, toConnectError(context.error, context.requestId)), context.error.code];
+  }
+  const { response, error } = await failureOf(answer);
+  if (error === undefined) return [response, 'ok'];
+  const refusal = refusalFor(error);
+  if (refusal === undefined) return [response, codeToString(error.code)];
+  context.error = refusal;
+  return [withFailure(response, toConnectError(refusal, context.requestId)), refusal.code];
+}
+
+/** What Connect itself refused, in the words of the catalogue; undefined for a call that ended by its own terms. */
+function refusalFor(error: ConnectError): ServiceError | undefined {
+  const cause = error;
+  switch (error.code) {
+    case Code.DeadlineExceeded:
+    case Code.Canceled:
+      return undefined;
+    case Code.ResourceExhausted:
+      return new ServiceError('body_too_large', { cause });
+    case Code.Unimplemented:
+      // An unknown compression, which the client is told by its headers, or not exactly one message.
+      return /compression/.test(error.rawMessage)
+        ? new ServiceError('unsupported_media_type', {
+            message: 'The message has a compression that this server does not know. It knows gzip and br.',
+            cause,
+          })
+        : new ServiceError('invalid_body', { message: 'The call has to carry exactly one message.', cause });
+    case Code.InvalidArgument:
+    case Code.DataLoss:
+      return new ServiceError('invalid_body', { message: messageIsUnreadable, cause });
+    case Code.Internal:
+      return /^(?:parse binary|protocol error|unexpected|premature)/.test(error.rawMessage)
+        ? new ServiceError('invalid_body', { message: messageIsUnreadable, cause })
+        : new ServiceError('internal', { cause: error.cause ?? error });
+    default:
+      return new ServiceError('internal', { cause });
+  }
+}
+
+const messageIsUnreadable = 'The message is not a valid CreatePaymentIntentRequest. Check it against the contract.';
+
+function pathOf(request: Http2ServerRequest): string {
+  return request.url.split('?', 1)[0] ?? '';
+}
+
+/** An unknown path, or a transport that an RPC client does not speak. */
+function answerNotFound(
+  request: Http2ServerRequest,
+  response: Http2ServerResponse,
+  context: RequestContext,
+): void {
+  context.error = new ServiceError('not_found');
+  const contentType = request.headers['content-type'] ?? '';
+  if (/^application\/grpc(?:$|[+;])/.test(contentType)) {
+    const answer = withFailure(
+      { status: 200, header: new Headers({ 'content-type': contentType }), trailer: new Headers() },
+      toConnectError(context.error, context.requestId),
+    );
+    universalResponseToNodeResponse(answer, response).catch(() => {});
+    return;
+  }
+  const body = JSON.stringify(toErrorJson(context.error, context.requestId));
+  response.writeHead(catalogue.not_found.httpStatus, { 'content-type': 'application/json' });
+  response.end(body);
+}

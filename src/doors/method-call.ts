@@ -1,0 +1,60 @@
+import type { DescMethodUnary, Message } from '@bufbuild/protobuf';
+import type { ContextValues, Interceptor, UnaryRequest, UnaryResponse } from '@connectrpc/connect';
+import type { CallContext } from '../payment-intents/service.ts';
+
+/** A unary method as a door that is not Connect's own calls it. */
+export type UnaryMethod = (request: never, context: CallContext) => Promise<Message>;
+
+export interface MethodCall {
+  message: Message;
+  header: Headers;
+  values: ContextValues;
+  url: string;
+}
+
+/** A call from these doors runs to its end: what a client has asked for is done, whether or not it waits. */
+const neverAborted = new AbortController().signal;
+
+/**
+ * The method behind the interceptors, as Connect would call it, for a door that has its request as a message
+ * already. Interceptors and method cannot tell the difference.
+ */
+export function behindInterceptors(
+  method: DescMethodUnary,
+  implementation: UnaryMethod,
+  interceptors: readonly Interceptor[],
+): (call: MethodCall) => Promise<{ message: Message; header: Headers }> {
+  const innermost = async (request: UnaryRequest): Promise<UnaryResponse> => {
+    const responseHeader = new Headers();
+    const message = await implementation(request.message as never, {
+      values: request.contextValues,
+      requestHeader: request.header,
+      responseHeader,
+    });
+    return {
+      stream: false,
+      service: method.parent,
+      method,
+      message: message as UnaryResponse['message'],
+      header: responseHeader,
+      trailer: new Headers(),
+    };
+  };
+  type AnyFn = ReturnType<Interceptor>;
+  const call = interceptors.reduceRight<AnyFn>((next, interceptor) => interceptor(next), innermost as AnyFn);
+  return async ({ message, header, values, url }) => {
+    const response = await call({
+      stream: false,
+      service: method.parent,
+      method,
+      requestMethod: 'POST',
+      url,
+      signal: neverAborted,
+      header,
+      contextValues: values,
+      message,
+    } as UnaryRequest);
+    if (response.stream) throw new Error(`an interceptor answered ${method.name} with a stream`);
+    return { message: response.message as Message, header: response.header };
+  };
+}

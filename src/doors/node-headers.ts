@@ -1,0 +1,19 @@
+import type { IncomingMessage } from 'node:http';
+import type { Http2ServerRequest } from 'node:http2';
+
+export type NodeRequest = IncomingMessage | Http2ServerRequest;
+
+/**
+ * All headers of a request. A header that came more than once is joined, `Authorization` too: Node's own
+ * `headers` would keep the first and hide that there were two.
+ */
+export function headersOf(request: NodeRequest): Headers {
+  const headers = new Headers();
+  const { rawHeaders } = request;
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] as string;
+    // HTTP/2 has its pseudo-headers among them.
+    if (!name.startsWith(':')) headers.append(name, rawHeaders[i + 1] as string);
+  }
+  return headers;
+}

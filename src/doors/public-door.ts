@@ -1,0 +1,224 @@
+// The merchants' door: JSON over HTTP, transcoded from the contract's google.api.http annotations. It goes
+// bytes -> message -> interceptors -> method -> bytes by itself; Connect's own HTTP handling is several times
+// slower and speaks another JSON.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import type { DescService, Message } from '@bufbuild/protobuf';
+import { type ContextValues, createContextValues, type Interceptor } from '@connectrpc/connect';
+import type { Logger } from 'pino';
+import type { GateContext } from '../authentication.ts';
+import {
+  catalogue,
+  type FieldViolation,
+  invalidBody,
+  ServiceError,
+  toErrorJson,
+  toServiceError,
+} from '../errors.ts';
+import { logRequest } from '../logging.ts';
+import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
+import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
+import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
+import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
+import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
+import { headersOf } from './node-headers.ts';
+import { ClientGone, discardBody, readBody } from './request-body.ts';
+
+type Request = IncomingMessage | Http2ServerRequest;
+type Response = ServerResponse | Http2ServerResponse;
+
+export interface TranscodedService {
+  service: DescService;
+  /** Methods by their name in the descriptor's `localName`. */
+  methods: Readonly<Record<string, UnaryMethod>>;
+  /**
+   * The rules of a method, so that a request with faults of shape hears of its other faults in the same
+   * answer. A request with a fault of shape never reaches its method, whether or not its rules are here.
+   */
+  violationsOf?: Readonly<Record<string, (message: never, values: ContextValues) => FieldViolation[]>>;
+}
+
+export interface PublicDoorOptions {
+  services: readonly TranscodedService[];
+  interceptors: readonly Interceptor[];
+  gate: (context: GateContext) => Promise<void>;
+  logger: Logger;
+  isDraining: () => boolean;
+}
+
+interface Endpoint extends HttpRoute {
+  input: JsonCodec<HttpRoute['method']['input']>;
+  output: JsonCodec<HttpRoute['method']['output']>;
+  call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
+  violationsOf: (message: Message, values: ContextValues) => FieldViolation[];
+}
+
+/**
+ * The request listener of the public door. Everything is prepared here, once: throws where an annotation or a
+ * message of the contract has a form that it cannot serve.
+ */
+export function createPublicDoor(options: PublicDoorOptions): (request: Request, response: Response) => void {
+  const endpoints = compileEndpoints(options);
+
+  return (request, response) => {
+    const context = newRequestContext('public');
+    const path = pathOf(request);
+    const byMethod = endpoints.get(path);
+    const endpoint = byMethod?.get(request.method ?? '');
+    answer(request, response, byMethod, endpoint, context, options)
+      .then(
+        ({ status, body, header }) => {
+          send(response, status, body, context, header, options.isDraining());
+          return 'ok';
+        },
+        (reason) => {
+          if (reason instanceof ClientGone || response.destroyed) return 'canceled';
+          const error = toServiceError(reason);
+          context.error = error;
+          const body = JSON.stringify(toErrorJson(error, context.requestId));
+          const { httpStatus } = catalogue[error.code];
+          send(response, httpStatus, body, context, Object.entries(error.httpHeaders), options.isDraining());
+          discardBody(request);
+          return error.code;
+        },
+      )
+      .then((outcome) => logRequest(options.logger, context, endpoint?.method.name, outcome))
+      .catch((reason) => {
+        options.logger.error({ err: reason, request_id: context.requestId }, 'an answer could not be sent');
+        request.destroy();
+      });
+  };
+}
+
+interface Answer {
+  status: number;
+  body: string;
+  header: Iterable<[string, string]>;
+}
+
+async function answer(
+  request: Request,
+  response: Response,
+  byMethod: ReadonlyMap<string, Endpoint> | undefined,
+  endpoint: Endpoint | undefined,
+  context: RequestContext,
+  options: PublicDoorOptions,
+): Promise<Answer> {
+  if (byMethod === undefined) throw new ServiceError('not_found');
+  if (request.headers.origin !== undefined) throw new ServiceError('browser_forbidden');
+  if (endpoint === undefined) {
+    throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: [...byMethod.keys()].join(', ') } });
+  }
+  const values = createContextValues().set(requestContextKey, context);
+  const header = headersOf(request);
+  await options.gate({ values, requestHeader: header });
+  assertJson(header);
+
+  if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
+  const json = parseBody(await readBody(request));
+  const { message, violations } = endpoint.input.decode(json);
+  if (violations.length > 0) throw invalidBody(allViolations(endpoint, message, violations, values));
+
+  const result = await endpoint.call({ message, header, values, url: endpoint.path });
+  return {
+    status: endpoint.successStatus,
+    body: endpoint.output.encode(result.message),
+    header: result.header,
+  };
+}
+
+function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<string, Map<string, Endpoint>> {
+  const endpoints = new Map<string, Map<string, Endpoint>>();
+  for (const { service, methods, violationsOf } of services) {
+    for (const route of httpRoutesOf(service)) {
+      const { localName } = route.method;
+      const implementation = methods[localName];
+      if (implementation === undefined) throw new Error(`${service.typeName}.${route.method.name} is not implemented`);
+      const byMethod = endpoints.get(route.path) ?? new Map<string, Endpoint>();
+      if (byMethod.has(route.httpMethod)) {
+        throw new Error(`${route.httpMethod} ${route.path} is annotated on two methods`);
+      }
+      byMethod.set(route.httpMethod, {
+        ...route,
+        input: createJsonCodec(route.method.input),
+        output: createJsonCodec(route.method.output),
+        call: behindInterceptors(route.method, implementation, interceptors),
+        violationsOf: (message, values) => violationsOf?.[localName]?.(message as never, values) ?? [],
+      });
+      endpoints.set(route.path, byMethod);
+    }
+  }
+  return endpoints;
+}
+
+/** The faults of shape, and the broken rules of the fields that had none. */
+function allViolations(
+  endpoint: Endpoint,
+  message: Message,
+  violations: FieldViolation[],
+  values: ContextValues,
+): FieldViolation[] {
+  const faulty = new Set(violations.map(({ field }) => field));
+  if (faulty.has('body')) return violations;
+  const broken = endpoint.violationsOf(message, values).filter(({ field }) => !faulty.has(field));
+  return [...violations, ...broken];
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function parseBody(body: Buffer): IJsonValue {
+  let text: string;
+  try {
+    text = utf8.decode(body);
+  } catch (cause) {
+    throw new ServiceError('invalid_body', { message: 'The request body is not UTF-8 text.', cause });
+  }
+  try {
+    return parseIJson(text);
+  } catch (cause) {
+    if (!(cause instanceof IJsonSyntaxError)) throw cause;
+    throw new ServiceError('invalid_body', {
+      message: `The request body is not valid JSON. ${cause.message}.`,
+      cause,
+    });
+  }
+}
+
+function assertJson(header: Headers): void {
+  const contentType = header.get('content-type') ?? '';
+  const encoding = header.get('content-encoding') ?? 'identity';
+  if (!jsonContentType.test(contentType) || encoding.toLowerCase() !== 'identity') {
+    throw new ServiceError('unsupported_media_type', { httpHeaders: { Accept: 'application/json' } });
+  }
+}
+
+const jsonContentType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?\s*$/i;
+
+function pathOf(request: Request): string {
+  const url = request.url ?? '';
+  const query = url.indexOf('?');
+  return query === -1 ? url : url.slice(0, query);
+}
+
+function send(
+  response: Response,
+  status: number,
+  body: string,
+  context: RequestContext,
+  headers: Iterable<[string, string]>,
+  isDraining: boolean,
+): void {
+  const bytes = Buffer.from(body);
+  const all: Record<string, string | number> = {
+    'Content-Type': 'application/json',
+    'Content-Length': bytes.length,
+    'Cache-Control': 'no-store',
+    'X-Request-Id': context.requestId,
+    ...Object.fromEntries(headers),
+  };
+  // HTTP/2 says the same by GOAWAY.
+  if (isDraining && !('stream' in response)) all.Connection = 'close';
+  (response as ServerResponse).writeHead(status, all);
+  response.end(bytes);
+}

@@ -1,0 +1,65 @@
+// The only place that reads process.env, handles signals and exits.
+
+import { loadConfig } from './config.ts';
+import { openDatabase } from './database/open-database.ts';
+import { ensureDemo } from './demo.ts';
+import { createLogger } from './logging.ts';
+import { startServer } from './server.ts';
+import { StartupError } from './startup-error.ts';
+
+async function main(): Promise<void> {
+  const config = loadConfig(process.env);
+  const logger = createLogger(config.logLevel, process.stdout.isTTY === true);
+  const stop = waitForSignal();
+
+  const database = await openDatabase(config);
+  try {
+    if (database.pending.length > 0) {
+      throw new StartupError(
+        `the database lacks ${database.pending.length} migration(s), the first being ${database.pending[0]}: run "npm run -s admin -- migrate" and start again`,
+      );
+    }
+    const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
+    const server = await startServer(config, database, logger);
+    logger.info({ host: config.host, ...server.ports }, 'ready');
+    if (demo !== undefined) console.log(welcome(config.host, server.ports, config.dataDir, demo.testnet_key));
+
+    const signal = await stop;
+    logger.info({ signal }, 'stopping');
+    await server.close();
+  } finally {
+    await database.close();
+  }
+  logger.info('stopped');
+}
+
+/** A second signal ends the process at once, for whoever cannot wait. */
+function waitForSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve(signal));
+  });
+}
+
+function welcome(
+  host: string,
+  ports: { http: number; grpc: number; metrics: number },
+  dataDir: string,
+  testnetKey: string,
+): string {
+  return `
+  Payment intents   http://${host}:${ports.http}/v1/payment_intents
+  gRPC              ${host}:${ports.grpc}
+  Health            http://${host}:${ports.metrics}/readyz
+  Demo merchant     ${dataDir}/demo.json (test money only)
+
+  Create a payment intent of 12.50 USDC:
+
+curl -i http://${host}:${ports.http}/v1/payment_intents -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+`;
+}
+
+main().catch((error: unknown) => {
+  if (error instanceof StartupError) console.error(`payment-intent-service: ${error.message}`);
+  else console.error(error);
+  process.exitCode = 1;
+});

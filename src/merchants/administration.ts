@@ -1,0 +1,201 @@
+// What an operator does with merchants, their payout wallets and their API keys.
+
+import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
+import type { ChainName, ModeName } from '../chains.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../identifiers.ts';
+import type { KeyRing } from '../key-ring.ts';
+import type { WalletAddress } from '../wallet-address.ts';
+import { type ApiKey, ApiKeyEntity } from './api-key.ts';
+import { apiKeyHint, generateApiKey } from './api-key-format.ts';
+import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from './merchant.ts';
+
+/** The operator asked for something that cannot be done; the message says what to do. */
+export class AdministrationError extends Error {}
+
+export type Wallets = Partial<Record<ChainName, WalletAddress>>;
+
+export interface MerchantSummary {
+  merchantId: string;
+  name: string;
+  createdAt: Date;
+  wallets: { mode: ModeName; chain: ChainName; address: string }[];
+}
+
+export interface ApiKeySummary {
+  keyId: string;
+  merchantId: string;
+  mode: ModeName;
+  hint: string;
+  status: 'active' | 'expiring' | 'expired' | 'revoked';
+  createdAt: Date;
+  expiresAt: Date | undefined;
+  revokedAt: Date | undefined;
+}
+
+/** A key just made: the only time it can be seen whole. */
+export interface NewApiKey extends ApiKeySummary {
+  apiKey: string;
+}
+
+/** Creates a merchant who is paid to these wallets in that mode. Answers the merchant's id. */
+export async function createMerchant(
+  em: EntityManager,
+  name: string,
+  mode: ModeName,
+  wallets: Wallets,
+): Promise<string> {
+  if (name.length < 1 || [...name].length > maxMerchantNameLength) {
+    throw new AdministrationError(`a merchant's name has 1 to ${maxMerchantNameLength} characters`);
+  }
+  const id = newUuid();
+  await em.fork().transactional(async (tx) => {
+    await tx.insert(MerchantEntity, { id, name, createdAt: new Date() });
+    await upsertWallets(tx, id, mode, wallets);
+  });
+  return formatIdentifier('mer', id);
+}
+
+export async function listMerchants(em: EntityManager): Promise<MerchantSummary[]> {
+  const fork = em.fork();
+  const merchants = await fork.findAll(MerchantEntity, { orderBy: { id: 'asc' } });
+  const wallets = await fork.findAll(PayoutWalletEntity, { orderBy: { mode: 'desc', chain: 'asc' } });
+  return merchants.map(({ id, name, createdAt }) => ({
+    merchantId: formatIdentifier('mer', id),
+    name,
+    createdAt,
+    wallets: wallets
+      .filter((wallet) => wallet.merchantId === id)
+      .map(({ mode, chain, address }) => ({ mode, chain, address })),
+  }));
+}
+
+/** Changes where a merchant is paid from now on. Intents that exist keep the wallet they were created with. */
+export async function setWallets(
+  em: EntityManager,
+  merchantId: string,
+  mode: ModeName,
+  wallets: Wallets,
+): Promise<void> {
+  const id = await findMerchant(em, merchantId);
+  await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
+}
+
+/** Issues a key. `expiresAt` undefined: it does not expire. */
+export async function createApiKey(
+  em: EntityManager,
+  peppers: KeyRing,
+  merchantId: string,
+  mode: ModeName,
+  expiresAt: Date | undefined,
+): Promise<NewApiKey> {
+  return insertKey(em.fork(), peppers, await findMerchant(em, merchantId), mode, expiresAt);
+}
+
+export async function listApiKeys(em: EntityManager, merchantId: string): Promise<ApiKeySummary[]> {
+  const id = await findMerchant(em, merchantId);
+  const keys = await em.fork().find(ApiKeyEntity, { merchantId: id }, { orderBy: { id: 'asc' } });
+  return keys.map(summarize);
+}
+
+/** Refuses the key from this moment on, on every process. A revoked key stays revoked. */
+export async function revokeApiKey(em: EntityManager, keyId: string): Promise<ApiKeySummary> {
+  return em.fork().transactional(async (tx) => {
+    const key = await lockKey(tx, keyId);
+    key.revokedAt ??= new Date();
+    return summarize(key);
+  });
+}
+
+/** Issues a successor for the key and lets the old one work for `overlapMs` more. */
+export async function rotateApiKey(
+  em: EntityManager,
+  peppers: KeyRing,
+  keyId: string,
+  overlapMs: number,
+): Promise<NewApiKey> {
+  return em.fork().transactional(async (tx) => {
+    const old = await lockKey(tx, keyId);
+    if (old.revokedAt) throw new AdministrationError(`${keyId} is revoked: create a new key instead`);
+    const end = new Date(Date.now() + overlapMs);
+    if (old.expiresAt && old.expiresAt <= new Date()) {
+      throw new AdministrationError(`${keyId} has expired: create a new key instead`);
+    }
+    // A key that ends sooner anyway is not given more time.
+    if (!old.expiresAt || old.expiresAt > end) old.expiresAt = end;
+    return insertKey(tx, peppers, old.merchantId, old.mode, undefined);
+  });
+}
+
+/** True where there is a merchant with that id. */
+export async function merchantExists(em: EntityManager, merchantId: string): Promise<boolean> {
+  const id = parseIdentifier('mer', merchantId);
+  return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;
+}
+
+async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
+  const id = parseIdentifier('mer', merchantId);
+  if (id === undefined) throw new AdministrationError(`"${merchantId}" is not a merchant's id: those begin with mer_`);
+  if (!(await merchantExists(em, merchantId))) {
+    throw new AdministrationError(`there is no merchant ${merchantId}: "merchant list" shows them`);
+  }
+  return id;
+}
+
+async function lockKey(tx: EntityManager, keyId: string): Promise<ApiKey> {
+  const id = parseIdentifier('key', keyId);
+  if (id === undefined) {
+    throw new AdministrationError('that is not the id of a key: those begin with key_, and "key list" shows them');
+  }
+  const key = await tx.findOne(ApiKeyEntity, { id }, { lockMode: LockMode.PESSIMISTIC_WRITE });
+  if (key === null) throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);
+  return key;
+}
+
+async function insertKey(
+  em: EntityManager,
+  peppers: KeyRing,
+  merchantId: string,
+  mode: ModeName,
+  expiresAt: Date | undefined,
+): Promise<NewApiKey> {
+  const apiKey = generateApiKey(mode);
+  const key: ApiKey = {
+    id: newUuid(),
+    merchantId,
+    mode,
+    pepperVersion: peppers.newestVersion,
+    keyHash: peppers.hmac(peppers.newestVersion, apiKey),
+    hint: apiKeyHint(apiKey),
+    createdAt: new Date(),
+    expiresAt: expiresAt ?? null,
+    revokedAt: null,
+  };
+  await em.insert(ApiKeyEntity, key);
+  return { ...summarize(key), apiKey };
+}
+
+async function upsertWallets(
+  tx: EntityManager,
+  merchantId: string,
+  mode: ModeName,
+  wallets: Wallets,
+): Promise<void> {
+  const updatedAt = new Date();
+  for (const [chain, address] of Object.entries(wallets)) {
+    await tx.upsert(PayoutWalletEntity, { merchantId, mode, chain: chain as ChainName, address, updatedAt });
+  }
+}
+
+function summarize(key: ApiKey): ApiKeySummary {
+  const expired = key.expiresAt != null && key.expiresAt.getTime() <= Date.now();
+  return {
+    keyId: formatIdentifier('key', key.id),
+    merchantId: formatIdentifier('mer', key.merchantId),
+    mode: key.mode,
+    hint: key.hint,
+    status: key.revokedAt ? 'revoked' : expired ? 'expired' : key.expiresAt ? 'expiring' : 'active',
+    createdAt: key.createdAt,
+    expiresAt: key.expiresAt ?? undefined,
+    revokedAt: key.revokedAt ?? undefined,
+  };
+}

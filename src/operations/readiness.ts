@@ -1,0 +1,82 @@
+import { EventEmitter, on } from 'node:events';
+
+export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable';
+
+/** Milliseconds the database has to answer a probe. */
+const probeTimeoutMs = 2_000;
+/** How often the database is probed while somebody watches. */
+const watchIntervalMs = 2_000;
+
+export interface Readiness {
+  /** Asks the database, unless the service is draining. Callers at the same time share one probe. */
+  check(): Promise<ReadinessStatus>;
+  /** The status now and each time it changes, until the signal aborts. */
+  watch(signal: AbortSignal): AsyncIterable<ReadinessStatus>;
+  isDraining(): boolean;
+  /** From now on the service takes no new work: load balancers and clients are told. */
+  drain(): void;
+}
+
+/** Whether the service should be sent requests: its database answers, and it is not about to stop. */
+export function createReadiness(probeDatabase: () => Promise<unknown>): Readiness {
+  const changes = new EventEmitter().setMaxListeners(0);
+  let draining = false;
+  let status: ReadinessStatus = 'ready';
+  let running: Promise<ReadinessStatus> | undefined;
+
+  const become = (next: ReadinessStatus): ReadinessStatus => {
+    const now = draining ? 'draining' : next;
+    if (now !== status) {
+      status = now;
+      changes.emit('change', now);
+    }
+    return now;
+  };
+
+  const check = (): Promise<ReadinessStatus> => {
+    if (draining) return Promise.resolve('draining');
+    running ??= withTimeout(probeDatabase(), probeTimeoutMs)
+      .then(
+        () => become('ready'),
+        () => become('database_unreachable'),
+      )
+      .finally(() => {
+        running = undefined;
+      });
+    return running;
+  };
+
+  return {
+    check,
+    async *watch(signal) {
+      const probe = setInterval(() => void check(), watchIntervalMs).unref();
+      // Listening starts before the first answer: a change between the two is not missed.
+      const stream = on(changes, 'change', { signal });
+      try {
+        yield await check();
+        for await (const [next] of stream) yield next as ReadinessStatus;
+      } catch (error) {
+        if (!signal.aborted) throw error;
+      } finally {
+        clearInterval(probe);
+      }
+    },
+    isDraining: () => draining,
+    drain() {
+      draining = true;
+      become('draining');
+    },
+  };
+}
+
+async function withTimeout<T>(work: Promise<T>, timeoutMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('timed out')), timeoutMs);
+  });
+  try {
+    return await Promise.race([work, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

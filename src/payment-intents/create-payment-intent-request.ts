@@ -1,0 +1,184 @@
+import { createHash } from 'node:crypto';
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
+import type { ChainName } from '../chains.ts';
+import type { FieldViolation } from '../errors.ts';
+import { Chain, Lane, Token } from '../gen/payments/v1/payment_intent_pb.ts';
+import type { CreatePaymentIntentRequest } from '../gen/payments/v1/payment_intent_service_pb.ts';
+import type { Identity } from '../request-context.ts';
+import { maxNesting } from '../transcoding/i-json.ts';
+import { parseWalletAddress, type WalletAddress } from '../wallet-address.ts';
+import { type LaneName, maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from './payment-intent.ts';
+
+export const defaultExpiryMinutes = 30;
+export const maxMetadataKeys = 50;
+export const maxMetadataKeyLength = 64;
+export const maxMetadataBytes = 16 * 1024;
+
+/** A create request that holds every rule, with every default filled in. */
+export interface NewPaymentIntent {
+  amountUnits: bigint;
+  chain: ChainName;
+  lane: LaneName;
+  /** After clamping. */
+  expiresInMinutes: number;
+  /** The wallet that the request itself named. */
+  walletOverride: WalletAddress | undefined;
+  /** The wallet that is paid: the override, or the merchant's own. */
+  expectedWallet: WalletAddress;
+  metadata: JsonObject;
+}
+
+export type ParsedCreateRequest = { value: NewPaymentIntent } | { violations: FieldViolation[] };
+
+const chainNameOf = new Map<Chain, ChainName>([
+  [Chain.UNSPECIFIED, 'base'],
+  [Chain.BASE, 'base'],
+  [Chain.POLYGON, 'polygon'],
+]);
+
+const laneNameOf = new Map<Lane, LaneName>([
+  [Lane.UNSPECIFIED, 'sdk'],
+  [Lane.SDK, 'sdk'],
+  [Lane.MANUAL, 'manual'],
+]);
+
+/** Reads a create request for the merchant, or names everything that is wrong with it, in the request's words. */
+export function parseCreatePaymentIntentRequest(
+  request: CreatePaymentIntentRequest,
+  identity: Identity,
+): ParsedCreateRequest {
+  const violations: FieldViolation[] = [];
+  const violate = (field: string, message: string) => void violations.push({ field, message });
+
+  for (const { no } of request.$unknown ?? []) {
+    violate(`field ${no}`, 'is not a field of this request: your contract is newer than this server, or damaged');
+  }
+
+  const { amountUnits } = request;
+  if (amountUnits < 1n || amountUnits > maxAmountUnits) {
+    violate('amount_units', `must be an integer from 1 to ${maxAmountUnits}, in the token's smallest unit`);
+  }
+
+  const chain = chainNameOf.get(request.chain);
+  if (chain === undefined) violate('chain', 'must be "base" or "polygon"');
+
+  const lane = laneNameOf.get(request.lane);
+  if (lane === undefined) violate('lane', 'must be "sdk" or "manual"');
+
+  if (request.token !== Token.UNSPECIFIED && request.token !== Token.USDC) violate('token', 'must be "USDC"');
+
+  let walletOverride: WalletAddress | undefined;
+  if (request.walletAddress !== undefined) {
+    const parsed = parseWalletAddress(request.walletAddress);
+    if ('problem' in parsed) violate('wallet_address', parsed.problem);
+    else walletOverride = parsed.address;
+  } else if (chain !== undefined && identity.payoutWallets[chain] === undefined) {
+    violate(
+      'wallet_address',
+      `is required: you have no payout wallet on ${chain} for ${identity.mode}, so there is no default`,
+    );
+  }
+
+  const metadata = request.metadata ?? {};
+  const metadataProblem = findMetadataProblem(metadata);
+  if (metadataProblem !== undefined) violate('metadata', metadataProblem);
+
+  const expectedWallet = walletOverride ?? (chain && identity.payoutWallets[chain]);
+  if (violations.length > 0 || chain === undefined || lane === undefined || expectedWallet === undefined) {
+    return { violations };
+  }
+  return {
+    value: {
+      amountUnits,
+      chain,
+      lane,
+      expiresInMinutes: clampExpiryMinutes(request.expiresInMinutes ?? defaultExpiryMinutes),
+      walletOverride,
+      expectedWallet,
+      metadata,
+    },
+  };
+}
+
+/** The nearest number of minutes that is allowed. */
+export function clampExpiryMinutes(minutes: number): number {
+  return Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes);
+}
+
+/**
+ * SHA-256 of what was asked for, after defaults and clamping: two requests that mean the same have the same. The
+ * merchant's own wallet is left out, so that a retry stays a retry after the merchant has changed it.
+ */
+export function fingerprintOf(intent: NewPaymentIntent): Buffer {
+  const canonical = canonicalJson([
+    'CreatePaymentIntent/1',
+    String(intent.amountUnits),
+    intent.chain,
+    'USDC',
+    intent.lane,
+    intent.expiresInMinutes,
+    intent.walletOverride ?? null,
+    intent.metadata,
+  ]);
+  return createHash('sha256').update(canonical).digest();
+}
+
+function findMetadataProblem(metadata: JsonObject): string | undefined {
+  const keys = Object.keys(metadata);
+  if (keys.length > maxMetadataKeys) return `must have at most ${maxMetadataKeys} keys, not ${keys.length}`;
+  for (const key of keys) {
+    // Characters, not UTF-16 units: an emoji is one.
+    if (key.length > maxMetadataKeyLength && [...key].length > maxMetadataKeyLength) {
+      return `must have keys of at most ${maxMetadataKeyLength} characters`;
+    }
+  }
+  // The request itself is the first level of nesting.
+  const problem = findValueProblem(metadata, 2);
+  if (problem !== undefined) return problem;
+  const bytes = Buffer.byteLength(JSON.stringify(metadata));
+  if (bytes > maxMetadataBytes) return `must be at most ${maxMetadataBytes} bytes as JSON, not ${bytes}`;
+  return undefined;
+}
+
+function findValueProblem(value: JsonValue, nesting: number): string | undefined {
+  switch (typeof value) {
+    case 'string':
+      return findStringProblem(value);
+    case 'number':
+      if (!Number.isFinite(value)) return 'must not hold NaN or an infinity, which JSON cannot write';
+      if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
+        return 'must not hold integers beyond 9007199254740991, which come back changed; send them as strings';
+      }
+      return undefined;
+    case 'object': {
+      if (value === null) return undefined;
+      if (nesting > maxNesting) return `must not be nested deeper than ${maxNesting} levels`;
+      const isArray = Array.isArray(value);
+      for (const name of Object.keys(value)) {
+        const problem =
+          (isArray ? undefined : findStringProblem(name)) ??
+          findValueProblem((value as Record<string, JsonValue>)[name] as JsonValue, nesting + 1);
+        if (problem !== undefined) return problem;
+      }
+      return undefined;
+    }
+    default:
+      return undefined;
+  }
+}
+
+function findStringProblem(text: string): string | undefined {
+  if (text.includes('\0')) return 'must not hold NUL characters, which the database cannot keep';
+  if (!text.isWellFormed()) return 'must not hold lone surrogates, which are not text';
+  return undefined;
+}
+
+/** JSON with the names of every object sorted, so that their order makes no difference. */
+function canonicalJson(value: JsonValue): string {
+  if (value === null || typeof value !== 'object') return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  const members = Object.keys(value)
+    .sort()
+    .map((name) => `${JSON.stringify(name)}:${canonicalJson(value[name] as JsonValue)}`);
+  return `{${members.join(',')}}`;
+}

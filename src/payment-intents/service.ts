@@ -1,0 +1,126 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import type { ContextValues } from '@connectrpc/connect';
+import { chainFactsFor, chainOf, modeOf, usdcDecimals, usdcSymbol } from '../chains.ts';
+import { type FieldViolation, invalidBody } from '../errors.ts';
+import {
+  Lane,
+  type PaymentIntent,
+  PaymentIntentSchema,
+  PaymentIntentStatus,
+} from '../gen/payments/v1/payment_intent_pb.ts';
+import type { CreatePaymentIntentRequest } from '../gen/payments/v1/payment_intent_service_pb.ts';
+import { parseIdempotencyKey } from '../idempotency-key.ts';
+import { formatIdentifier, newUuid } from '../identifiers.ts';
+import type { KeyRing } from '../key-ring.ts';
+import { type Identity, identityOf, requestContextOf } from '../request-context.ts';
+import { clientSecret } from './client-secret.ts';
+import {
+  fingerprintOf,
+  type NewPaymentIntent,
+  parseCreatePaymentIntentRequest,
+} from './create-payment-intent-request.ts';
+import type { LaneName, PaymentIntentRow } from './payment-intent.ts';
+import type { PaymentIntentStore } from './store.ts';
+
+/** The part of a Connect HandlerContext that the methods use, so that every door can offer it. */
+export interface CallContext {
+  readonly values: ContextValues;
+  readonly requestHeader: Headers;
+  readonly responseHeader: Headers;
+}
+
+/** The methods of `payments.v1.PaymentIntentService`, the same for every door. */
+export interface PaymentIntentServiceImpl {
+  createPaymentIntent(request: CreatePaymentIntentRequest, context: CallContext): Promise<PaymentIntent>;
+}
+
+const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
+
+/** Says that the answer is the intent of an earlier call with the same idempotency key. */
+export const replayedHeader = 'Idempotent-Replayed';
+
+export function createPaymentIntentService(
+  store: PaymentIntentStore,
+  clientSecretKeys: KeyRing,
+): PaymentIntentServiceImpl {
+  return {
+    async createPaymentIntent(request, context) {
+      const identity = identityOf(context.values);
+      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+      const parsed = parseCreatePaymentIntentRequest(request, identity);
+      if ('violations' in parsed) throw invalidBody(parsed.violations);
+
+      const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
+      const { intent, replayed } = await store.create(row);
+      if (replayed) {
+        requestContextOf(context.values).replayed = true;
+        context.responseHeader.set(replayedHeader, 'true');
+      }
+      return toPaymentIntent(intent, clientSecretKeys);
+    },
+  };
+}
+
+/** What is wrong with a create request, for a door that found faults of shape and wants to name all faults at once. */
+export function createPaymentIntentViolations(
+  request: CreatePaymentIntentRequest,
+  values: ContextValues,
+): FieldViolation[] {
+  const parsed = parseCreatePaymentIntentRequest(request, identityOf(values));
+  return 'violations' in parsed ? parsed.violations : [];
+}
+
+function buildPaymentIntent(
+  intent: NewPaymentIntent,
+  identity: Identity,
+  idempotencyKey: string | undefined,
+  clientSecretVersion: number,
+): PaymentIntentRow {
+  const createdAtMs = Date.now();
+  const facts = chainFactsFor(identity.mode, intent.chain);
+  return {
+    id: newUuid(createdAtMs),
+    merchantId: identity.merchantId,
+    mode: identity.mode,
+    status: 'requires_payment',
+    chain: intent.chain,
+    chainId: facts.chainId,
+    confirmationsRequired: facts.confirmationsRequired,
+    amountUnits: intent.amountUnits,
+    decimals: usdcDecimals,
+    tokenSymbol: usdcSymbol,
+    tokenAddress: facts.usdcAddress,
+    expectedWallet: intent.expectedWallet,
+    lane: intent.lane,
+    metadata: intent.metadata,
+    expiresInMinutes: intent.expiresInMinutes,
+    createdAt: new Date(createdAtMs),
+    expiresAt: new Date(createdAtMs + intent.expiresInMinutes * 60_000),
+    clientSecretVersion,
+    idempotencyKey: idempotencyKey ?? null,
+    requestFingerprint: idempotencyKey === undefined ? null : fingerprintOf(intent),
+  };
+}
+
+function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
+  const id = formatIdentifier('pi', row.id);
+  return create(PaymentIntentSchema, {
+    id,
+    status: PaymentIntentStatus.REQUIRES_PAYMENT,
+    clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id),
+    mode: modeOf[row.mode],
+    chain: chainOf[row.chain],
+    chainId: BigInt(row.chainId),
+    confirmationsRequired: row.confirmationsRequired,
+    amountUnits: BigInt(row.amountUnits),
+    decimals: row.decimals,
+    tokenSymbol: row.tokenSymbol,
+    tokenAddress: row.tokenAddress,
+    expectedWallet: row.expectedWallet,
+    expiresAt: timestampFromDate(row.expiresAt),
+    expiresInMinutes: row.expiresInMinutes,
+    lane: laneOf[row.lane],
+    metadata: row.metadata,
+  });
+}

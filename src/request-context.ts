@@ -1,0 +1,53 @@
+import { randomBytes } from 'node:crypto';
+import { type ContextKey, type ContextValues, createContextKey } from '@connectrpc/connect';
+import type { ChainName, ModeName } from './chains.ts';
+import type { ServiceError } from './errors.ts';
+import type { WalletAddress } from './wallet-address.ts';
+
+/** Whom an accepted API key stands for. */
+export interface Identity {
+  /** UUID. */
+  keyId: string;
+  /** UUID. */
+  merchantId: string;
+  mode: ModeName;
+  /** The merchant's wallets in that mode; a chain without one is missing. */
+  payoutWallets: Readonly<Partial<Record<ChainName, WalletAddress>>>;
+}
+
+/** What the service knows of one request, from its first byte to its line in the log. */
+export interface RequestContext {
+  /** Ours, never the client's: it has to find one request and no other. */
+  readonly requestId: string;
+  readonly door: 'public' | 'internal';
+  /** By `performance.now()`. */
+  readonly startedAtMs: number;
+  identity?: Identity;
+  /** What the request was refused with. */
+  error?: ServiceError;
+  /** True where an idempotent creation was answered again. */
+  replayed?: boolean;
+}
+
+/** Where interceptors and methods find the context of the request they serve. */
+export const requestContextKey: ContextKey<RequestContext | undefined> = createContextKey<
+  RequestContext | undefined
+>(undefined, { description: 'the request being served' });
+
+export function newRequestContext(door: RequestContext['door']): RequestContext {
+  return { requestId: `req_${randomBytes(15).toString('base64url')}`, door, startedAtMs: performance.now() };
+}
+
+/** The context of the request; throws where a door forgot to set it. */
+export function requestContextOf(values: ContextValues): RequestContext {
+  const context = values.get(requestContextKey);
+  if (context === undefined) throw new Error('a door has set no request context');
+  return context;
+}
+
+/** Who makes the request; throws where it was let in without authentication. */
+export function identityOf(values: ContextValues): Identity {
+  const { identity } = requestContextOf(values);
+  if (identity === undefined) throw new Error('a request was let in without authentication');
+  return identity;
+}

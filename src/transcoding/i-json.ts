@@ -1,0 +1,219 @@
+// A strict reader of I-JSON (RFC 7493). Written by hand because no library, JSON.parse included, refuses a
+// name that stands twice, tells a number's text from the double it rounds to, and bounds the nesting.
+
+/** Deepest nesting of objects and arrays, the outermost included. */
+export const maxNesting = 16;
+
+export type IJsonValue =
+  | null
+  | boolean
+  | number
+  | string
+  | InexactNumber
+  | IJsonValue[]
+  | { [name: string]: IJsonValue };
+
+/**
+ * A JSON number whose value no double holds: `9007199254740993`, `1.0000000000000001`, `1e400`. It keeps its
+ * text, so that whoever expects a number decides, and nobody takes a rounded amount for the one that was sent.
+ */
+export class InexactNumber {
+  readonly text: string;
+  readonly #decimal: Decimal;
+
+  constructor(text: string) {
+    this.text = text;
+    this.#decimal = toDecimal(text);
+  }
+
+  get isInteger(): boolean {
+    return this.#decimal.exponent >= 0;
+  }
+
+  /** The nearest integer within the range; only for an integer. */
+  toBigInt(min: bigint, max: bigint): bigint {
+    const { negative, digits, exponent } = this.#decimal;
+    // Longer than any range we are asked for: no need to write out a billion zeros.
+    if (digits.length + exponent > 40) return negative ? min : max;
+    const value = BigInt(digits) * 10n ** BigInt(exponent) * (negative ? -1n : 1n);
+    return value < min ? min : value > max ? max : value;
+  }
+}
+
+/** Why a text is not I-JSON, and where: lines and columns count from 1. */
+export class IJsonSyntaxError extends Error {
+  constructor(problem: string, text: string, position: number) {
+    const before = text.slice(0, position);
+    const line = before.split('\n').length;
+    const column = position - before.lastIndexOf('\n');
+    super(`${problem} at line ${line} column ${column}`);
+    this.name = 'IJsonSyntaxError';
+  }
+}
+
+/**
+ * Reads one JSON value and nothing after it. Throws IJsonSyntaxError where the text is not JSON, nests
+ * deeper than `maxNesting`, or holds a name twice in one object. `__proto__` is a name like any other.
+ * Lone surrogates written as escapes pass, for the reader of the field to refuse by its name.
+ */
+export function parseIJson(text: string): IJsonValue {
+  let at = 0;
+
+  function fail(problem: string, position = at): never {
+    throw new IJsonSyntaxError(problem, text, position);
+  }
+
+  function unexpected(): never {
+    fail(at < text.length ? 'Unexpected character' : 'Unexpected end');
+  }
+
+  function skipWhitespace(): number {
+    for (;;) {
+      const char = text.charCodeAt(at);
+      if (char !== 0x20 && char !== 0x0a && char !== 0x0d && char !== 0x09) return char;
+      at++;
+    }
+  }
+
+  function value(depth: number): IJsonValue {
+    const char = skipWhitespace();
+    if (char === 0x22) return string();
+    if (char === 0x7b) return object(depth + 1);
+    if (char === 0x5b) return array(depth + 1);
+    if (char === 0x2d || (char >= 0x30 && char <= 0x39)) return number();
+    if (char === 0x74) return literal('true', true);
+    if (char === 0x66) return literal('false', false);
+    if (char === 0x6e) return literal('null', null);
+    return unexpected();
+  }
+
+  function literal<T>(word: string, meaning: T): T {
+    if (!text.startsWith(word, at)) unexpected();
+    at += word.length;
+    return meaning;
+  }
+
+  function object(depth: number): { [name: string]: IJsonValue } {
+    if (depth > maxNesting) fail(`Nested deeper than ${maxNesting} levels`);
+    const result: { [name: string]: IJsonValue } = {};
+    at++;
+    if (skipWhitespace() === 0x7d) {
+      at++;
+      return result;
+    }
+    for (;;) {
+      if (skipWhitespace() !== 0x22) unexpected();
+      const nameAt = at;
+      const name = string();
+      if (Object.hasOwn(result, name)) fail('A name stands twice in one object', nameAt);
+      if (skipWhitespace() !== 0x3a) unexpected();
+      at++;
+      setOwn(result, name, value(depth));
+      const next = skipWhitespace();
+      at++;
+      if (next === 0x7d) return result;
+      if (next !== 0x2c) {
+        at--;
+        unexpected();
+      }
+    }
+  }
+
+  function array(depth: number): IJsonValue[] {
+    if (depth > maxNesting) fail(`Nested deeper than ${maxNesting} levels`);
+    const result: IJsonValue[] = [];
+    at++;
+    if (skipWhitespace() === 0x5d) {
+      at++;
+      return result;
+    }
+    for (;;) {
+      result.push(value(depth));
+      const next = skipWhitespace();
+      at++;
+      if (next === 0x5d) return result;
+      if (next !== 0x2c) {
+        at--;
+        unexpected();
+      }
+    }
+  }
+
+  function string(): string {
+    const start = ++at;
+    for (;;) {
+      const char = text.charCodeAt(at);
+      if (char === 0x22) return text.slice(start, at++);
+      if (char === 0x5c) break;
+      if (!(char >= 0x20)) unexpected();
+      at++;
+    }
+    // From the first escape on: find the end, then let JSON.parse read the escapes.
+    for (;;) {
+      const char = text.charCodeAt(at);
+      if (char === 0x22) break;
+      if (!(char >= 0x20)) unexpected();
+      if (char === 0x5c && !escapeSequence.test(text.slice(at, at + 6))) fail('Unknown escape');
+      at += char === 0x5c ? 2 : 1;
+    }
+    at++;
+    return JSON.parse(text.slice(start - 1, at));
+  }
+
+  function number(): number | InexactNumber {
+    numberSyntax.lastIndex = at;
+    const match = numberSyntax.exec(text);
+    if (match === null) return unexpected();
+    const digits = match[0];
+    at += digits.length;
+    const double = Number(digits);
+    // Up to 15 characters every integer is a double; JSON's -0 is the integer 0.
+    if (digits.length <= 15 && Number.isInteger(double) && match[1] === undefined) return double + 0;
+    if (!Number.isFinite(double)) return new InexactNumber(digits);
+    return sameDecimal(toDecimal(digits), toDecimal(String(double))) ? double + 0 : new InexactNumber(digits);
+  }
+
+  const result = value(0);
+  skipWhitespace();
+  if (at < text.length) fail('Unexpected character after the end of the value');
+  return result;
+}
+
+const escapeSequence = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/;
+const numberSyntax = /-?(?:0|[1-9][0-9]*)(\.[0-9]+|(?=[eE]))?(?:[eE][+-]?[0-9]+)?/y;
+
+/** `digits` (no zero at either end, or just "0") times ten to the power of `exponent`. */
+interface Decimal {
+  negative: boolean;
+  digits: string;
+  exponent: number;
+}
+
+function toDecimal(text: string): Decimal {
+  const [, sign, whole = '', fraction = '', exponent = '0'] =
+    /^(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$/.exec(text) ?? [];
+  const written = whole + fraction;
+  let first = 0;
+  while (first < written.length && written.charCodeAt(first) === 0x30) first++;
+  if (first === written.length) return { negative: false, digits: '0', exponent: 0 };
+  let end = written.length;
+  while (written.charCodeAt(end - 1) === 0x30) end--;
+  return {
+    negative: sign === '-',
+    digits: written.slice(first, end),
+    exponent: Number(exponent) - fraction.length + (written.length - end),
+  };
+}
+
+function sameDecimal(a: Decimal, b: Decimal): boolean {
+  return a.digits === b.digits && a.exponent === b.exponent && a.negative === b.negative;
+}
+
+/** Sets an own property, also where the name is `__proto__`. */
+function setOwn(object: { [name: string]: IJsonValue }, name: string, value: IJsonValue): void {
+  if (name === '__proto__') {
+    Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
+  } else {
+    object[name] = value;
+  }
+}

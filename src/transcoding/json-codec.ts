@@ -1,0 +1,307 @@
+// The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case
+// words. protobuf-es speaks the standard mapping only (camelCase, 64-bit integers as strings, CHAIN_BASE).
+
+import type {
+  DescEnum,
+  DescField,
+  DescMessage,
+  JsonObject,
+  Message,
+  MessageShape,
+} from '@bufbuild/protobuf';
+import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
+import type { FieldViolation } from '../errors.ts';
+import { json_word } from '../gen/payments/v1/json_pb.ts';
+import { InexactNumber, type IJsonValue } from './i-json.ts';
+
+/** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
+export interface Decoded<Desc extends DescMessage> {
+  message: MessageShape<Desc>;
+  violations: FieldViolation[];
+}
+
+export interface JsonCodec<Desc extends DescMessage> {
+  /**
+   * Reads a message from JSON. Collects every fault of shape, unknown names included, instead of stopping at
+   * the first. `null` means absent. An integer beyond its field's width becomes the nearest one that fits: JSON's integers
+   * have no width, and the field's own rule refuses or clamps what is out of its range.
+   */
+  decode(json: IJsonValue): Decoded<Desc>;
+  /** Writes a message as JSON text with every field present; what is not set is `null`. */
+  encode(message: MessageShape<Desc>): string;
+}
+
+/**
+ * Builds the codec of a message from its descriptor. Throws at once where a field has a type that the public
+ * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start.
+ */
+export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec<Desc> {
+  const codec = compileMessage(desc);
+  return {
+    decode(json) {
+      const violations: FieldViolation[] = [];
+      const message = codec.decode(json, '', violations) as MessageShape<Desc> | undefined;
+      return { message: message ?? create(desc), violations };
+    },
+    encode: (message) => JSON.stringify(codec.encode(message)),
+  };
+}
+
+/** Reads and writes one value. `decode` answers undefined for what it has put on the list of violations. */
+interface ValueCodec {
+  decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
+  encode(value: unknown): unknown;
+}
+
+function compileMessage(desc: DescMessage): ValueCodec {
+  switch (desc.typeName) {
+    case 'google.protobuf.Struct':
+      return structCodec;
+    case 'google.protobuf.Timestamp':
+      return timestampCodec;
+  }
+  const fields = desc.fields.map((field) => ({
+    name: field.name,
+    localName: field.localName,
+    codec: compileField(field),
+  }));
+  const fieldsByName = new Map(fields.map((field) => [field.name, field]));
+  const names = fields.map((field) => field.name).join(', ');
+  return {
+    decode(json, path, violations) {
+      if (!isObject(json)) {
+        return violate(violations, path, 'must be an object');
+      }
+      const message = create(desc) as Message & Record<string, unknown>;
+      for (const [name, value] of Object.entries(json)) {
+        const field = fieldsByName.get(name);
+        if (field === undefined) {
+          violate(violations, join(path, printable(name)), `is not a field here; the fields are ${names}`);
+          continue;
+        }
+        if (value === null) continue;
+        const decoded = field.codec.decode(value, join(path, name), violations);
+        if (decoded !== undefined) message[field.localName] = decoded;
+      }
+      return message;
+    },
+    encode(value) {
+      const message = value as Record<string, unknown>;
+      const json: Record<string, unknown> = {};
+      for (const { name, localName, codec } of fields) {
+        const fieldValue = message[localName];
+        json[name] = fieldValue === undefined ? null : codec.encode(fieldValue);
+      }
+      return json;
+    },
+  };
+}
+
+function compileField(field: DescField): ValueCodec {
+  if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
+  switch (field.fieldKind) {
+    case 'scalar':
+      return compileScalar(field, field.scalar);
+    case 'enum':
+      return compileEnum(field.enum);
+    case 'message':
+      return compileMessage(field.message);
+    case 'list':
+      if (field.listKind === 'scalar') return listOf(compileScalar(field, field.scalar));
+      if (field.listKind === 'enum') return listOf(compileEnum(field.enum));
+      return listOf(compileMessage(field.message));
+    case 'map':
+      throw unsupported(field, 'a map');
+  }
+}
+
+function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
+  switch (scalar) {
+    case ScalarType.STRING:
+      return stringCodec;
+    case ScalarType.BOOL:
+      return boolCodec;
+    case ScalarType.DOUBLE:
+      return doubleCodec;
+    case ScalarType.INT32:
+    case ScalarType.SINT32:
+    case ScalarType.SFIXED32:
+      return int32Codec;
+    case ScalarType.UINT32:
+    case ScalarType.FIXED32:
+      return uint32Codec;
+    case ScalarType.INT64:
+    case ScalarType.SINT64:
+    case ScalarType.SFIXED64:
+      return int64Codec;
+    case ScalarType.UINT64:
+    case ScalarType.FIXED64:
+      return uint64Codec;
+    default:
+      throw unsupported(field, ScalarType[scalar].toLowerCase());
+  }
+}
+
+const stringCodec: ValueCodec = {
+  decode(json, path, violations) {
+    if (typeof json !== 'string') return violate(violations, path, 'must be a string');
+    if (!json.isWellFormed()) return violate(violations, path, 'must not hold a lone surrogate');
+    return json;
+  },
+  encode: (value) => value,
+};
+
+const boolCodec: ValueCodec = {
+  decode: (json, path, violations) =>
+    typeof json === 'boolean' ? json : violate(violations, path, 'must be true or false'),
+  encode: (value) => value,
+};
+
+const doubleCodec: ValueCodec = {
+  decode: (json, path, violations) =>
+    typeof json === 'number' ? json : violate(violations, path, 'must be a number that a double holds exactly'),
+  encode: (value) => value,
+};
+
+/** Integers of up to 32 bits are `number` in a message. */
+const int32Codec = integerCodec(-(2n ** 31n), 2n ** 31n - 1n, (value) => Number(value));
+const uint32Codec = integerCodec(0n, 2n ** 32n - 1n, (value) => Number(value));
+/** Integers of 64 bits are `bigint` in a message. */
+const int64Codec = integerCodec(-(2n ** 63n), 2n ** 63n - 1n, (value) => BigInt(value));
+const uint64Codec = integerCodec(0n, 2n ** 64n - 1n, (value) => BigInt(value));
+
+function integerCodec(
+  min: bigint,
+  max: bigint,
+  toLocal: (value: bigint | number) => bigint | number,
+): ValueCodec {
+  const lowest = toLocal(min);
+  const highest = toLocal(max);
+  return {
+    decode(json, path, violations) {
+      if (typeof json === 'number' && Number.isInteger(json)) {
+        return json < min ? lowest : json > max ? highest : toLocal(json);
+      }
+      if (json instanceof InexactNumber && json.isInteger) return toLocal(json.toBigInt(min, max));
+      return violate(violations, path, 'must be an integer');
+    },
+    encode(value) {
+      const number = Number(value);
+      // A JSON client would read another number: better no answer than a wrong amount.
+      if (!Number.isSafeInteger(number)) throw new RangeError(`${value} does not fit a JSON number`);
+      return number;
+    },
+  };
+}
+
+function compileEnum(desc: DescEnum): ValueCodec {
+  const numberByWord = new Map<string, number>();
+  const wordByNumber = new Map<number, string>();
+  for (const value of desc.values) {
+    // Zero is "unspecified": the JSON says that by leaving the field out.
+    if (value.number === 0) continue;
+    const word = hasOption(value, json_word)
+      ? getOption(value, json_word)
+      : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase();
+    numberByWord.set(word, value.number);
+    wordByNumber.set(value.number, word);
+  }
+  const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
+  return {
+    decode(json, path, violations) {
+      const number = typeof json === 'string' ? numberByWord.get(json) : undefined;
+      return number ?? violate(violations, path, `must be ${words}`);
+    },
+    encode: (value) => wordByNumber.get(value as number) ?? null,
+  };
+}
+
+function listOf(item: ValueCodec): ValueCodec {
+  return {
+    decode(json, path, violations) {
+      if (!Array.isArray(json)) return violate(violations, path, 'must be an array');
+      const faultsBefore = violations.length;
+      const items = json.map((value, index) =>
+        value === null
+          ? violate(violations, `${path}[${index}]`, 'must not be null')
+          : item.decode(value, `${path}[${index}]`, violations),
+      );
+      return violations.length === faultsBefore ? items : undefined;
+    },
+    encode: (value) => (value as unknown[]).map((entry) => item.encode(entry)),
+  };
+}
+
+/** `google.protobuf.Struct`: any JSON object, which protobuf-es keeps as just that. */
+const structCodec: ValueCodec = {
+  decode(json, path, violations) {
+    if (!isObject(json)) return violate(violations, path, 'must be an object');
+    const inexact = findInexactNumber(json);
+    if (inexact !== undefined) {
+      return violate(
+        violations,
+        path,
+        `holds the number ${inexact.text.slice(0, 40)}, which would come back changed; send it as a string`,
+      );
+    }
+    return json as JsonObject;
+  },
+  encode: (value) => value,
+};
+
+/** `google.protobuf.Timestamp`: RFC 3339 in UTC with milliseconds. */
+const timestampCodec: ValueCodec = {
+  decode(json, path, violations) {
+    const ms = typeof json === 'string' && rfc3339.test(json) ? Date.parse(json) : Number.NaN;
+    if (Number.isNaN(ms)) return violate(violations, path, 'must be a date and time as in RFC 3339');
+    const seconds = Math.floor(ms / 1000);
+    return {
+      $typeName: 'google.protobuf.Timestamp',
+      seconds: BigInt(seconds),
+      nanos: (ms - seconds * 1000) * 1_000_000,
+    } satisfies Timestamp;
+  },
+  encode(value) {
+    const { seconds, nanos } = value as Timestamp;
+    return new Date(Number(seconds) * 1000 + Math.floor(nanos / 1_000_000)).toISOString();
+  },
+};
+
+const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})$/;
+
+function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
+  if (json instanceof InexactNumber) return json;
+  if (json === null || typeof json !== 'object') return undefined;
+  for (const value of Array.isArray(json) ? json : Object.values(json)) {
+    const found = findInexactNumber(value);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
+  return json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber);
+}
+
+function violate(violations: FieldViolation[], path: string, message: string): undefined {
+  violations.push({ field: path === '' ? 'body' : path, message });
+  return undefined;
+}
+
+function join(path: string, name: string): string {
+  return path === '' ? name : `${path}.${name}`;
+}
+
+/** A name somebody sent, short and well-formed enough to be sent back. */
+function printable(name: string): string {
+  const short = name.length > 64 ? `${name.slice(0, 64)}…` : name;
+  return short.toWellFormed();
+}
+
+function unsupported(field: DescField, what: string): Error {
+  return new Error(
+    `${field.parent.typeName}.${field.name} is ${what}, which the public JSON has no form for yet: ` +
+      'teach src/transcoding/json-codec.ts before the contract uses it',
+  );
+}
