@@ -10,6 +10,7 @@ import { createInternalDoor } from './doors/internal-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
 import { toErrorJson, ServiceError } from './errors.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
+import { Health } from './gen/health/v1/health_pb.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
@@ -73,7 +74,7 @@ export async function startServer(config: Config, database: Database, logger: Lo
     gate,
     openRoutes: (router) => {
       registerHealth(router, readiness, [PaymentIntentService.typeName]);
-      registerReflection(router, [PaymentIntentService]);
+      registerReflection(router, [PaymentIntentService, Health]);
     },
     shutdownSignal: stopping.signal,
     logger,

@@ -1,0 +1,280 @@
+// The operator's command line: `npm run -s admin -- --help`.
+
+import Table from 'cli-table3';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { type ChainName, chainNames, type ModeName, modeNames } from './chains.ts';
+import { loadConfig } from './config.ts';
+import { type Database, openDatabase } from './database/open-database.ts';
+import { migrate } from './database/orm.ts';
+import {
+  AdministrationError,
+  type ApiKeySummary,
+  createApiKey,
+  createMerchant,
+  listApiKeys,
+  listMerchants,
+  type NewApiKey,
+  revokeApiKey,
+  rotateApiKey,
+  setWallets,
+  type Wallets,
+} from './merchants/administration.ts';
+import { StartupError } from './startup-error.ts';
+import { parseWalletAddress, type WalletAddress } from './wallet-address.ts';
+
+type Row = Record<string, string | number | undefined>;
+
+const program = new Command('admin')
+  .description('Merchants, their payout wallets and API keys, and the database schema.')
+  .option('--json', 'print JSON for scripts instead of a table')
+  .exitOverride()
+  .addHelpText(
+    'after',
+    `
+Examples:
+  $ npm run -s admin -- merchant create --name "Ada's Books" --mode mainnet --wallet 0x…
+  $ npm run -s admin -- key create --merchant mer_… --mode mainnet
+  $ npm run -s admin -- key rotate --key key_… --overlap 24h
+  $ npm run -s admin -- --json key list --merchant mer_…`,
+  );
+
+program
+  .command('migrate')
+  .description('bring the database schema up to date')
+  .action(() =>
+    withDatabase({ allowPending: true }, async (database) => {
+      const applied = database.embedded ? [] : await migrate(database.orm);
+      print(
+        { applied },
+        applied.map((migration) => ({ applied: migration })),
+        'The schema is up to date.',
+      );
+    }),
+  );
+
+const merchant = program.command('merchant').description('who is paid, and to which wallets');
+
+walletOptions(
+  merchant
+    .command('create')
+    .description('create a merchant')
+    .requiredOption('--name <name>', 'name of the merchant'),
+).action((options) =>
+  withDatabase({}, async ({ orm }) => {
+    const wallets = walletsOf(options);
+    const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
+    const created = { merchant_id: merchantId, name: options.name, mode: options.mode, ...walletFields(wallets) };
+    print(created, [created]);
+  }),
+);
+
+merchant
+  .command('list')
+  .description('list all merchants')
+  .action(() =>
+    withDatabase({}, async ({ orm }) => {
+      const merchants = await listMerchants(orm.em);
+      print(
+        merchants.map(({ merchantId, name, createdAt, wallets }) => ({
+          merchant_id: merchantId,
+          name,
+          created_at: createdAt.toISOString(),
+          wallets,
+        })),
+        merchants.map(({ merchantId, name, createdAt, wallets }) => ({
+          merchant_id: merchantId,
+          name,
+          created_at: createdAt.toISOString(),
+          wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`).join('\n'),
+        })),
+        'There are no merchants yet: "merchant create" makes one.',
+      );
+    }),
+  );
+
+walletOptions(
+  merchant
+    .command('set-wallet')
+    .description('change where a merchant is paid from now on')
+    .requiredOption('--merchant <id>', 'id of the merchant, mer_…'),
+).action((options) =>
+  withDatabase({}, async ({ orm }) => {
+    const wallets = walletsOf(options);
+    await setWallets(orm.em, options.merchant, options.mode, wallets);
+    const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
+    print(changed, [changed]);
+  }),
+);
+
+const key = program.command('key').description('API keys');
+
+key
+  .command('create')
+  .description('issue a key; it is shown this once')
+  .requiredOption('--merchant <id>', 'id of the merchant, mer_…')
+  .addOption(modeOption())
+  .option('--expires-in <duration>', 'such as 90d; a key without it does not expire', parseDuration)
+  .action((options) =>
+    withDatabase({}, async ({ orm, apiKeyPeppers }) => {
+      const expiresAt = options.expiresIn === undefined ? undefined : new Date(Date.now() + options.expiresIn);
+      printNewKey(await createApiKey(orm.em, apiKeyPeppers, options.merchant, options.mode, expiresAt));
+    }),
+  );
+
+key
+  .command('list')
+  .description("list a merchant's keys")
+  .requiredOption('--merchant <id>', 'id of the merchant, mer_…')
+  .action((options) =>
+    withDatabase({}, async ({ orm }) => {
+      const rows = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
+      print(rows, rows, 'This merchant has no keys: "key create" issues one.');
+    }),
+  );
+
+key
+  .command('revoke')
+  .description('refuse a key from now on, on every running process')
+  .requiredOption('--key <id>', 'id of the key, key_…')
+  .action((options) =>
+    withDatabase({}, async ({ orm }) => {
+      const revoked = keyFields(await revokeApiKey(orm.em, options.key));
+      print(revoked, [revoked]);
+    }),
+  );
+
+key
+  .command('rotate')
+  .description('issue a successor; the old key works on for the overlap')
+  .requiredOption('--key <id>', 'id of the key, key_…')
+  .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
+  .action((options) =>
+    withDatabase({}, async ({ orm, apiKeyPeppers }) => {
+      printNewKey(await rotateApiKey(orm.em, apiKeyPeppers, options.key, options.overlap));
+    }),
+  );
+
+async function withDatabase(
+  { allowPending = false }: { allowPending?: boolean },
+  use: (database: Database) => Promise<void>,
+): Promise<void> {
+  // One connection is enough here, and leaves the server's alone.
+  const database = await openDatabase({ ...loadConfig(process.env), databasePool: 1 });
+  try {
+    if (database.pending.length > 0 && !allowPending) {
+      throw new StartupError('the database schema is older than this program: run "npm run -s admin -- migrate" first');
+    }
+    await use(database);
+  } finally {
+    await database.close();
+  }
+}
+
+function modeOption(): Option {
+  return new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
+}
+
+interface WalletOptions {
+  mode: ModeName;
+  wallet?: WalletAddress;
+  walletBase?: WalletAddress;
+  walletPolygon?: WalletAddress;
+}
+
+function walletOptions(command: Command): Command {
+  return command
+    .addOption(modeOption())
+    .addOption(
+      new Option('--wallet <address>', 'payout wallet on every chain')
+        .argParser(parseWallet)
+        .conflicts(['walletBase', 'walletPolygon']),
+    )
+    .addOption(new Option('--wallet-base <address>', 'payout wallet on Base').argParser(parseWallet))
+    .addOption(new Option('--wallet-polygon <address>', 'payout wallet on Polygon').argParser(parseWallet));
+}
+
+function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallets {
+  const wallets: Wallets = {};
+  const byChain: Record<ChainName, WalletAddress | undefined> = {
+    base: walletBase ?? wallet,
+    polygon: walletPolygon ?? wallet,
+  };
+  for (const chain of chainNames) if (byChain[chain] !== undefined) wallets[chain] = byChain[chain];
+  if (Object.keys(wallets).length === 0) {
+    throw new AdministrationError('name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
+  }
+  return wallets;
+}
+
+function walletFields(wallets: Wallets): Row {
+  return { wallet_base: wallets.base, wallet_polygon: wallets.polygon };
+}
+
+function parseWallet(text: string): WalletAddress {
+  const parsed = parseWalletAddress(text);
+  if ('problem' in parsed) throw new InvalidArgumentError(`It ${parsed.problem}.`);
+  return parsed.address;
+}
+
+const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+/** Ten years: anything longer is a slip of the finger. */
+const maxDurationMs = 3_650 * 86_400_000;
+
+/** Milliseconds. */
+function parseDuration(text: string): number {
+  const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);
+  if (!(durationMs <= maxDurationMs)) {
+    throw new InvalidArgumentError('It must be a number with s, m, h or d, such as 24h or 90d, of at most 3650d.');
+  }
+  return durationMs;
+}
+
+function keyFields(summary: ApiKeySummary) {
+  return {
+    key_id: summary.keyId,
+    merchant_id: summary.merchantId,
+    mode: summary.mode,
+    hint: summary.hint,
+    status: summary.status,
+    created_at: summary.createdAt.toISOString(),
+    expires_at: summary.expiresAt?.toISOString(),
+    revoked_at: summary.revokedAt?.toISOString(),
+  };
+}
+
+function printNewKey(created: NewApiKey): void {
+  const { key_id, merchant_id, mode, expires_at } = keyFields(created);
+  if (program.opts().json) {
+    print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
+    return;
+  }
+  // On a line of its own: a table would break it, and it is copied once.
+  console.log(`${created.apiKey}\n`);
+  print({}, [{ key_id, merchant_id, mode, expires_at }]);
+  console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+}
+
+function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
+  if (program.opts().json) {
+    console.log(JSON.stringify(json, null, 2));
+    return;
+  }
+  const [first] = rows;
+  if (first === undefined) {
+    console.log(whenEmpty);
+    return;
+  }
+  const columns = Object.keys(first).filter((column) => rows.some((row) => row[column] !== undefined));
+  const table = new Table({ head: columns, style: { head: [], border: [] } });
+  for (const row of rows) table.push(columns.map((column) => String(row[column] ?? '')));
+  console.log(table.toString());
+}
+
+program.parseAsync().catch((error: unknown) => {
+  process.exitCode = 1;
+  // Commander has printed what is wrong, or the help that was asked for.
+  if (error instanceof CommanderError) process.exitCode = error.exitCode;
+  else if (error instanceof StartupError || error instanceof AdministrationError) console.error(`admin: ${error.message}`);
+  else console.error(error);
+});
