@@ -43,7 +43,7 @@ program
   .description('bring the database schema up to date')
   .action(() =>
     withDatabase({ allowPending: true }, async (database) => {
-      const applied = database.embedded ? [] : await migrate(database.orm);
+      const applied = database.embedded ? [] : await migrate(database.location);
       print(
         { applied },
         applied.map((migration) => ({ applied: migration })),
@@ -115,9 +115,9 @@ key
   .addOption(modeOption())
   .option('--expires-in <duration>', 'such as 90d; a key without it does not expire', parseDuration)
   .action((options) =>
-    withDatabase({}, async ({ orm, apiKeyPeppers }) => {
+    withDatabase({}, async ({ orm, keyRing }) => {
       const expiresAt = options.expiresIn === undefined ? undefined : new Date(Date.now() + options.expiresIn);
-      printNewKey(await createApiKey(orm.em, apiKeyPeppers, options.merchant, options.mode, expiresAt));
+      printNewKey(await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt));
     }),
   );
 
@@ -149,8 +149,8 @@ key
   .requiredOption('--key <id>', 'id of the key, key_…')
   .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
   .action((options) =>
-    withDatabase({}, async ({ orm, apiKeyPeppers }) => {
-      printNewKey(await rotateApiKey(orm.em, apiKeyPeppers, options.key, options.overlap));
+    withDatabase({}, async ({ orm, keyRing }) => {
+      printNewKey(await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap));
     }),
   );
 
@@ -159,7 +159,7 @@ async function withDatabase(
   use: (database: Database) => Promise<void>,
 ): Promise<void> {
   // One connection is enough here, and leaves the server's alone.
-  const database = await openDatabase({ ...loadConfig(process.env), databasePool: 1 });
+  const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
     if (database.pending.length > 0 && !allowPending) {
       throw new StartupError('the database schema is older than this program: run "npm run -s admin -- migrate" first');

@@ -4,6 +4,10 @@ import { StartupError } from './startup-error.ts';
 export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
 
+/** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
+export type SecretName = 'CLIENT_SECRET_KEYS' | 'API_KEY_PEPPERS';
+export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const satisfies readonly SecretName[];
+
 /** Everything that can be configured, checked. README.md has the table of variables. */
 export interface Config {
   /** PostgreSQL to use; undefined for the embedded one. May hold a password: never printed. */
@@ -18,9 +22,8 @@ export interface Config {
   httpPort: number;
   grpcPort: number;
   metricsPort: number;
-  /** Undefined only without a `databaseUrl`: then they are kept in `dataDir`. */
-  clientSecretKeys: KeyRing | undefined;
-  apiKeyPeppers: KeyRing | undefined;
+  /** Those that are given. Without a `databaseUrl` the others are kept in `dataDir`. */
+  secrets: Partial<Record<SecretName, KeyRing>>;
   /** Longest time to finish what is in flight when the service is told to stop. */
   drainTimeoutMs: number;
   tls: { certFile: string; keyFile: string } | undefined;
@@ -29,9 +32,13 @@ export interface Config {
 
 /**
  * Reads the configuration from environment variables. Throws one StartupError that names every problem at
- * once, and shows no value of a variable that may hold a secret.
+ * once, and shows no value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` have
+ * to be given: the server needs all of them.
  */
-export function loadConfig(env: Readonly<Record<string, string | undefined>>): Config {
+export function loadConfig(
+  env: Readonly<Record<string, string | undefined>>,
+  requiredSecrets: readonly SecretName[] = secretNames,
+): Config {
   const problems: string[] = [];
   const given = (name: string) => env[name] || undefined;
 
@@ -49,25 +56,23 @@ export function loadConfig(env: Readonly<Record<string, string | undefined>>): C
     problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
   }
 
-  const keyRing = (name: string): KeyRing | undefined => {
+  const secrets: Partial<Record<SecretName, KeyRing>> = {};
+  for (const name of secretNames) {
     const text = given(name);
-    if (text === undefined) {
-      if (databaseUrl !== undefined) {
+    if (text !== undefined) {
+      try {
+        secrets[name] = parseKeyRing(text);
+      } catch (error) {
         problems.push(
-          `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
         );
       }
-      return undefined;
-    }
-    try {
-      return parseKeyRing(text);
-    } catch (error) {
+    } else if (databaseUrl !== undefined && requiredSecrets.includes(name)) {
       problems.push(
-        `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
+        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
       );
-      return undefined;
     }
-  };
+  }
 
   const certFile = given('TLS_CERT_FILE');
   const keyFile = given('TLS_KEY_FILE');
@@ -86,8 +91,7 @@ export function loadConfig(env: Readonly<Record<string, string | undefined>>): C
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
-    clientSecretKeys: keyRing('CLIENT_SECRET_KEYS'),
-    apiKeyPeppers: keyRing('API_KEY_PEPPERS'),
+    secrets,
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
     logLevel: isLogLevel(logLevel) ? logLevel : 'info',

@@ -27,7 +27,7 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
     base: wallet_address,
     polygon: wallet_address,
   });
-  const { apiKey } = await createApiKey(em, database.apiKeyPeppers, merchant_id, 'testnet', undefined);
+  const { apiKey } = await createApiKey(em, database.keyRing('API_KEY_PEPPERS'), merchant_id, 'testnet', undefined);
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
   await writeFile(`${file}.new`, `${JSON.stringify(demo, null, 2)}\n`, { mode: 0o600 });
   await rename(`${file}.new`, file);

@@ -1,20 +1,28 @@
-import { type Logger, pino } from 'pino';
+import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from './config.ts';
-import { catalogue, type ErrorCode } from './errors.ts';
+import type { ErrorCode } from './errors.ts';
 import { formatIdentifier } from './identifiers.ts';
 import type { RequestContext } from './request-context.ts';
 
-/** A logger to standard output: JSON, one object a line, or readable lines where a person watches. */
-export function createLogger(level: LogLevel, isTerminal: boolean): Logger {
-  const options = { level, base: null, messageKey: 'message', timestamp: pino.stdTimeFunctions.isoTime };
-  if (!isTerminal) return pino(options);
-  return pino({
-    ...options,
-    transport: {
-      target: 'pino-pretty',
-      options: { messageKey: 'message', translateTime: 'SYS:HH:MM:ss.l', singleLine: true, ignore: 'pid,hostname' },
+/** A logger that writes JSON, one object a line. */
+export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
+  return pino(
+    {
+      level,
+      base: null,
+      messageKey: 'message',
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
     },
-  });
+    destination,
+  );
+}
+
+/** Standard output: JSON as it is, or readable lines where a person watches. */
+export async function standardOutput(isTerminal: boolean): Promise<DestinationStream> {
+  if (!isTerminal) return pino.destination(1);
+  const { default: pretty } = await import('pino-pretty');
+  return pretty({ messageKey: 'message', translateTime: 'SYS:HH:MM:ss.l', singleLine: true, sync: true });
 }
 
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */
@@ -42,13 +50,10 @@ export function logRequest(
     replayed: context.replayed,
     duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
   };
-  if (error?.code === 'internal') {
-    logger.error({ ...line, err: error.cause }, 'request failed');
-  } else if (error?.code === 'unavailable') {
-    logger.warn({ ...line, reason: reasonOf(error.cause) }, 'request refused');
-  } else {
-    logger.info(line, outcome in catalogue ? 'request refused' : 'request');
-  }
+  const message = `${rpc ?? 'request'} ${outcome}`;
+  if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
+  else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
+  else logger.info(line, message);
 }
 
 function reasonOf(cause: unknown): string | undefined {

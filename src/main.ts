@@ -3,13 +3,13 @@
 import { loadConfig } from './config.ts';
 import { openDatabase } from './database/open-database.ts';
 import { ensureDemo } from './demo.ts';
-import { createLogger } from './logging.ts';
+import { createLogger, standardOutput } from './logging.ts';
 import { startServer } from './server.ts';
 import { StartupError } from './startup-error.ts';
 
 async function main(): Promise<void> {
   const config = loadConfig(process.env);
-  const logger = createLogger(config.logLevel, process.stdout.isTTY === true);
+  const logger = createLogger(config.logLevel, await standardOutput(process.stdout.isTTY === true));
   const stop = waitForSignal();
 
   const database = await openDatabase(config);

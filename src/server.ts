@@ -44,11 +44,11 @@ const limits = {
 
 /** Opens the three listeners. Throws StartupError where a port or a TLS file cannot be used. */
 export async function startServer(config: Config, database: Database, logger: Logger): Promise<RunningServer> {
-  const apiKeys = createApiKeys(database.orm.em, database.apiKeyPeppers);
+  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'));
   const { gate, interceptor: authenticated } = createAuthentication(apiKeys);
   const implementation = createPaymentIntentService(
     createPaymentIntentStore(database.orm.em),
-    database.clientSecretKeys,
+    database.keyRing('CLIENT_SECRET_KEYS'),
   );
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
   const interceptors = [authenticated];

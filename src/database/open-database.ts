@@ -1,5 +1,5 @@
 import type { MikroORM } from '@mikro-orm/postgresql';
-import type { Config } from '../config.ts';
+import type { Config, SecretName } from '../config.ts';
 import { loadOrGenerateSecrets } from '../generated-secrets.ts';
 import type { KeyRing } from '../key-ring.ts';
 import { StartupError } from '../startup-error.ts';
@@ -10,8 +10,8 @@ import { createOrm, migrate, pendingMigrations } from './orm.ts';
 export interface Database {
   orm: MikroORM;
   location: DatabaseLocation;
-  clientSecretKeys: KeyRing;
-  apiKeyPeppers: KeyRing;
+  /** The secret keys that belong to the data; throws StartupError where they are not configured. */
+  keyRing(name: SecretName): KeyRing;
   embedded: boolean;
   /** Migrations that the schema lacks. Always empty for the embedded database, which is brought up to date when opened. */
   pending: string[];
@@ -35,13 +35,12 @@ async function openEmbedded(config: Config): Promise<Database> {
     await postgres.stop();
   };
   try {
-    if ((await pendingMigrations(orm.em.fork())).length > 0) await migrate(orm);
+    if ((await pendingMigrations(orm.em.fork())).length > 0) await migrate(postgres.location);
     const generated = await loadOrGenerateSecrets(config.dataDir);
     return {
       orm,
       location: postgres.location,
-      clientSecretKeys: config.clientSecretKeys ?? generated.clientSecretKeys,
-      apiKeyPeppers: config.apiKeyPeppers ?? generated.apiKeyPeppers,
+      keyRing: (name) => config.secrets[name] ?? generated[name],
       embedded: true,
       pending: [],
       close,
@@ -53,15 +52,22 @@ async function openEmbedded(config: Config): Promise<Database> {
 }
 
 async function openExternal(config: Config, url: string): Promise<Database> {
-  const { clientSecretKeys, apiKeyPeppers } = config;
-  if (clientSecretKeys === undefined || apiKeyPeppers === undefined) {
-    throw new Error('loadConfig lets no DATABASE_URL through without its secrets');
-  }
   const location = { url };
   const orm = createOrm(location, config.databasePool);
   try {
     const pending = await pendingMigrations(orm.em.fork());
-    return { orm, location, clientSecretKeys, apiKeyPeppers, embedded: false, pending, close: () => orm.close() };
+    return {
+      orm,
+      location,
+      keyRing(name) {
+        const ring = config.secrets[name];
+        if (ring === undefined) throw new StartupError(`${name} is missing: set it to what the server uses`);
+        return ring;
+      },
+      embedded: false,
+      pending,
+      close: () => orm.close(),
+    };
   } catch (cause) {
     await orm.close();
     const { hostname, port, pathname } = new URL(url);

@@ -56,11 +56,16 @@ export async function pendingMigrations(em: EntityManager): Promise<string[]> {
  * Brings the schema up to date, in one transaction that succeeds or leaves nothing behind, and answers the
  * names of the migrations it ran. Run by several processes at once, one does the work and the others wait for it.
  */
-export async function migrate(orm: MikroORM): Promise<string[]> {
-  return orm.em.fork().transactional(async (em) => {
-    await em.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
-    const transaction = em.getTransactionContext();
-    const done = await orm.migrator.up(transaction === undefined ? {} : { transaction });
-    return done.map((migration) => migration.name);
-  });
+export async function migrate(location: DatabaseLocation): Promise<string[]> {
+  // One connection holds the lock for as long as its transaction is open, the other does the work.
+  const orm = createOrm(location, 2);
+  try {
+    return await orm.em.fork().transactional(async (lock) => {
+      await lock.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
+      const done = await orm.migrator.up();
+      return done.map((migration) => migration.name);
+    });
+  } finally {
+    await orm.close();
+  }
 }

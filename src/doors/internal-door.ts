@@ -28,7 +28,7 @@ import { logRequest, type RequestOutcome } from '../logging.ts';
 import { newRequestContext, type RequestContext, requestContextKey, requestContextOf } from '../request-context.ts';
 import { failureOf, withFailure } from './connect-failure.ts';
 import { headersOf } from './node-headers.ts';
-import { maxBodyBytes } from './request-body.ts';
+import { discardBody, maxBodyBytes } from './request-body.ts';
 
 export interface InternalDoorOptions {
   /** The service that merchants' keys open; everything else on this door, health and reflection, is open. */
@@ -52,6 +52,8 @@ export function createInternalDoor(
   return (request, response) => {
     const context = newRequestContext('internal');
     response.setHeader('x-request-id', context.requestId);
+    // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
+    response.stream.once('wantTrailers', () => discardBody(request));
     const handler = handlers.get(pathOf(request));
     if (handler === undefined) {
       answerNotFound(request, response, context);
@@ -131,7 +133,8 @@ async function inWordsOfCatalogue(
     context.error = new ServiceError(answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
       message: 'This path answers POST with a content type of gRPC, gRPC-Web or Connect.',
     });
-    return [withFailure(answer, toConnectError(context.error, context.requestId)), context.error.code];
+    const refused = withFailure(answer, toConnectError(context.error, context.requestId));
+    return [{ ...refused, status: answer.status }, context.error.code];
   }
   const { response, error } = await failureOf(answer);
   if (error === undefined) return [response, 'ok'];
@@ -162,7 +165,7 @@ function refusalFor(error: ConnectError): ServiceError | undefined {
     case Code.DataLoss:
       return new ServiceError('invalid_body', { message: messageIsUnreadable, cause });
     case Code.Internal:
-      return /^(?:parse binary|protocol error|unexpected|premature)/.test(error.rawMessage)
+      return /^(?:parse binary|received compressed envelope)/.test(error.rawMessage)
         ? new ServiceError('invalid_body', { message: messageIsUnreadable, cause })
         : new ServiceError('internal', { cause: error.cause ?? error });
     default:

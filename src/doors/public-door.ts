@@ -118,7 +118,9 @@ async function answer(
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
   const json = parseBody(await readBody(request));
   const { message, violations } = endpoint.input.decode(json);
-  if (violations.length > 0) throw invalidBody(allViolations(endpoint, message, violations, values));
+  if (message === undefined || violations.length > 0) {
+    throw invalidBody(allViolations(endpoint, message, violations, values));
+  }
 
   const result = await endpoint.call({ message, header, values, url: endpoint.path });
   return {
@@ -155,12 +157,12 @@ function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<st
 /** The faults of shape, and the broken rules of the fields that had none. */
 function allViolations(
   endpoint: Endpoint,
-  message: Message,
+  message: Message | undefined,
   violations: FieldViolation[],
   values: ContextValues,
 ): FieldViolation[] {
+  if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  if (faulty.has('body')) return violations;
   const broken = endpoint.violationsOf(message, values).filter(({ field }) => !faulty.has(field));
   return [...violations, ...broken];
 }

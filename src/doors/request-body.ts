@@ -47,16 +47,20 @@ export function readBody(request: NodeRequest): Promise<Buffer> {
  * it; a client that sends more than the limits allow is cut off.
  */
 export function discardBody(request: NodeRequest): void {
-  if (request.complete) return;
+  // Node's HTTP/2 request stops reading for good when it is destroyed half read; the stream under it does not.
+  const source = 'stream' in request ? request.stream : request;
+  if (source.readableEnded || source.destroyed) return;
   let bytes = 0;
-  const cut = () => request.destroy();
+  const cut = () => source.destroy();
   const timer = setTimeout(cut, maxDiscardMs).unref();
-  request
+  source
     .on('data', (chunk: Buffer) => {
       bytes += chunk.length;
       if (bytes > maxDiscardedBytes) cut();
+      else source.resume();
     })
     .on('error', () => {})
     .once('close', () => clearTimeout(timer))
     .once('end', () => clearTimeout(timer));
+  source.resume();
 }

@@ -17,7 +17,8 @@ import { InexactNumber, type IJsonValue } from './i-json.ts';
 
 /** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
 export interface Decoded<Desc extends DescMessage> {
-  message: MessageShape<Desc>;
+  /** Undefined where the JSON is no object at all. */
+  message: MessageShape<Desc> | undefined;
   violations: FieldViolation[];
 }
 
@@ -41,8 +42,7 @@ export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec
   return {
     decode(json) {
       const violations: FieldViolation[] = [];
-      const message = codec.decode(json, '', violations) as MessageShape<Desc> | undefined;
-      return { message: message ?? create(desc), violations };
+      return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
     },
     encode: (message) => JSON.stringify(codec.encode(message)),
   };
@@ -295,6 +295,7 @@ function join(path: string, name: string): string {
 
 /** A name somebody sent, short and well-formed enough to be sent back. */
 function printable(name: string): string {
+  if (name === '') return '""';
   const short = name.length > 64 ? `${name.slice(0, 64)}…` : name;
   return short.toWellFormed();
 }

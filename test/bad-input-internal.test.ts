@@ -1,0 +1,246 @@
+import http2 from 'node:http2';
+import { gzipSync } from 'node:zlib';
+import grpc from '@grpc/grpc-js';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { errorDetailsOf, GrpcClient, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let client: grpc.Client;
+
+beforeAll(async () => {
+  service = await startService();
+  client = new GrpcClient(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
+});
+
+afterAll(async () => {
+  client.close();
+  await service.close();
+});
+
+afterEach(() => {
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+});
+
+const path = '/payments.v1.PaymentIntentService/CreatePaymentIntent';
+const valid = toRequestBytes({ amount_units: 1 });
+const field = (number: number, wireType: number) => (number << 3) | wireType;
+
+function metadata(extra: Record<string, string> = {}): grpc.Metadata {
+  const result = new grpc.Metadata();
+  result.set('authorization', `Bearer ${service.merchant.keys.testnet.apiKey}`);
+  for (const [name, value] of Object.entries(extra)) result.set(name, value);
+  return result;
+}
+
+describe('a message that is not a CreatePaymentIntentRequest', () => {
+  test.each<[string, number[]]>([
+    ['a truncated varint', [field(1, 0), 0xff]],
+    ['a varint of eleven bytes', [field(1, 0), ...Array(10).fill(0xff), 0x01]],
+    ['a length beyond the end', [field(3, 2), 0x7f, 0x30]],
+    ['field number zero', [0x00, 0x01]],
+    ['a wire type that does not exist', [field(1, 7), 0x01]],
+    ['an unmatched end of group', [field(1, 4)]],
+    ['text that is not UTF-8', [field(3, 2), 2, 0xc3, 0x28]],
+    ['garbage after the message', [...valid, 0xff]],
+    ['garbage', [...Buffer.from('{"amount_units":1}')]],
+  ])('%s', async (_, bytes) => {
+    const answer = readGrpcAnswer(await grpcCall(client, Uint8Array.from(bytes), metadata()));
+    expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
+    expect(answer.requestId).toMatch(/^req_/);
+  });
+
+  test('metadata nested a thousand deep', async () => {
+    let value = Buffer.from([field(4, 0), 1]);
+    const wrap = (tag: number, inner: Buffer) => {
+      const length: number[] = [];
+      for (let rest = inner.length; ; rest >>>= 7) {
+        length.push(rest > 127 ? (rest & 127) | 128 : rest);
+        if (rest <= 127) break;
+      }
+      return Buffer.concat([Buffer.from([field(tag, 2), ...length]), inner]);
+    };
+    for (let i = 0; i < 1000; i++) value = wrap(6, wrap(1, value));
+    const metadataField = wrap(6, wrap(1, Buffer.concat([wrap(1, Buffer.from('k')), wrap(2, value)])));
+    const bytes = Buffer.concat([valid, metadataField]);
+    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).code).toBe('invalid_body');
+  });
+
+  test('a field that does not exist is refused, not dropped', async () => {
+    const bytes = Uint8Array.from([...valid, field(15, 0), 1]);
+    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
+      code: 'invalid_body',
+      details: [{ field: 'field 15', message: expect.stringMatching(/not a field/) }],
+    });
+  });
+
+  test.each([
+    ['NaN', Number.NaN],
+    ['Infinity', Number.POSITIVE_INFINITY],
+    ['-Infinity', Number.NEGATIVE_INFINITY],
+  ])('%s in metadata', async (_, number) => {
+    const double = Buffer.alloc(8);
+    double.writeDoubleLE(number);
+    const value = Buffer.concat([Buffer.from([field(2, 1)]), double]);
+    const entry = Buffer.from([field(1, 2), 1, 0x6b, field(2, 2), value.length, ...value]);
+    const struct = Buffer.from([field(1, 2), entry.length, ...entry]);
+    const bytes = Buffer.from([...valid, field(6, 2), struct.length, ...struct]);
+    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
+      code: 'invalid_body',
+      details: [{ field: 'metadata', message: expect.stringMatching(/NaN/) }],
+    });
+  });
+});
+
+test('a message over 64 KiB', async () => {
+  const bytes = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } });
+  expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
+    code: 'body_too_large',
+    status: grpc.status.RESOURCE_EXHAUSTED,
+  });
+});
+
+test.each([
+  ['empty', ''],
+  ['300 characters', 'k'.repeat(300)],
+  ['a space inside', 'a b'],
+])('an idempotency key: %s', async (_, key) => {
+  const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': key })));
+  expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
+});
+
+test('an unknown method and an unknown service', async () => {
+  for (const unknown of ['/payments.v1.PaymentIntentService/Nothing', '/nothing/Nothing', '/']) {
+    const error = await new Promise<grpc.ServiceError>((resolve) => {
+      client.makeUnaryRequest(unknown, (b: Buffer) => b, (b: Buffer) => b, Buffer.from(valid), metadata(), (e) =>
+        resolve(e as grpc.ServiceError),
+      );
+    });
+    expect(error.code).toBe(grpc.status.UNIMPLEMENTED);
+    expect(errorDetailsOf(error)).toMatchObject({ reason: 'NOT_FOUND', domain: 'payments' });
+  }
+});
+
+/** One HTTP/2 request with the bytes of its body as they are. */
+function http2Request(
+  headers: http2.OutgoingHttpHeaders,
+  body: Uint8Array,
+): Promise<{ headers: http2.IncomingHttpHeaders; trailers: http2.IncomingHttpHeaders; body: Buffer }> {
+  const session = http2.connect(service.internalUrl);
+  return new Promise((resolve, reject) => {
+    session.on('error', reject);
+    const stream = session.request(
+      {
+        ':method': 'POST',
+        ':path': path,
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        ...headers,
+      },
+      { endStream: body.length === 0 },
+    );
+    let response: http2.IncomingHttpHeaders = {};
+    let trailers: http2.IncomingHttpHeaders = {};
+    const chunks: Buffer[] = [];
+    stream.on('response', (received) => {
+      response = received;
+    });
+    stream.on('trailers', (received) => {
+      trailers = received;
+    });
+    stream.on('data', (chunk) => chunks.push(chunk));
+    stream.on('error', reject);
+    stream.on('close', () => {
+      session.close();
+      resolve({ headers: response, trailers, body: Buffer.concat(chunks) });
+    });
+    if (body.length > 0) stream.end(body);
+  });
+}
+
+const envelope = (bytes: Uint8Array, flags = 0, length = bytes.length) => {
+  const head = Buffer.alloc(5);
+  head.writeUInt8(flags);
+  head.writeUInt32BE(length, 1);
+  return Buffer.concat([head, bytes]);
+};
+
+describe('gRPC frames', () => {
+  test.each<[string, Uint8Array, Record<string, string>, string]>([
+    ['no message', new Uint8Array(), {}, 'INVALID_BODY'],
+    ['two messages', Buffer.concat([envelope(valid), envelope(valid)]), {}, 'INVALID_BODY'],
+    ['a length that lies: too long', envelope(valid, 0, valid.length + 10), {}, 'INVALID_BODY'],
+    ['a length that lies: 4 GiB', envelope(valid, 0, 0xffffffff), {}, 'BODY_TOO_LARGE'],
+    ['half a head', Uint8Array.from([0, 0, 0]), {}, 'INVALID_BODY'],
+    ['flagged as compressed without an encoding', envelope(gzipSync(valid), 1), {}, 'INVALID_BODY'],
+    ['an unknown compression', envelope(valid, 1), { 'grpc-encoding': 'zstd' }, 'UNSUPPORTED_MEDIA_TYPE'],
+    ['compressed rubbish', envelope(valid, 1), { 'grpc-encoding': 'gzip' }, 'INVALID_BODY'],
+    [
+      'a bomb: 10 MiB in a few bytes',
+      envelope(gzipSync(Buffer.alloc(10 * 1024 * 1024)), 1),
+      { 'grpc-encoding': 'gzip' },
+      'BODY_TOO_LARGE',
+    ],
+  ])('%s', async (_, body, headers, reason) => {
+    const answer = await http2Request({ 'content-type': 'application/grpc', te: 'trailers', ...headers }, body);
+    const all = { ...answer.headers, ...answer.trailers };
+    const details = Buffer.from(String(all['grpc-status-details-bin']), 'base64');
+    const error = { metadata: new grpc.Metadata() } as grpc.ServiceError;
+    error.metadata.set('grpc-status-details-bin', details);
+    expect(errorDetailsOf(error)).toMatchObject({ reason, domain: 'payments', requestId: all['x-request-id'] });
+  });
+
+  test('gzip, announced, is understood', async () => {
+    const body = envelope(gzipSync(valid), 1);
+    const { trailers } = await http2Request(
+      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-encoding': 'gzip' },
+      body,
+    );
+    expect(trailers['grpc-status']).toBe('0');
+  });
+});
+
+describe('the same refusals over gRPC-Web and Connect', () => {
+  test.each<[string, Uint8Array, string]>([
+    ['garbage', Buffer.from([0xff]), 'INVALID_BODY'],
+    ['a broken rule', toRequestBytes({ amount_units: 0 }), 'INVALID_BODY'],
+    ['a message over 64 KiB', toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } }), 'BODY_TOO_LARGE'],
+  ])('%s', async (_, bytes, reason) => {
+    const web = await http2Request({ 'content-type': 'application/grpc-web+proto' }, envelope(bytes));
+    expect(web.body[0]).toBe(0x80);
+    const trailer = web.body.subarray(5).toString();
+    const details = Buffer.from(/grpc-status-details-bin: (\S+)/.exec(trailer)?.[1] ?? '', 'base64');
+    expect(details.includes(reason)).toBe(true);
+    expect(details.includes(String(web.headers['x-request-id']))).toBe(true);
+
+    const connect = await http2Request({ 'content-type': 'application/proto' }, bytes);
+    const error = JSON.parse(connect.body.toString());
+    expect(error.details.map(({ type }: { type: string }) => type)).toContain('google.rpc.RequestInfo');
+    expect(Buffer.from(error.details[0].value, 'base64').toString()).toContain(reason);
+  });
+
+  test.each(['{', '{"amount_units":"x"}', '{"unknown":1}', '{"chain":"base"}', '[]', 'null', '{"metadata":{"a":"\\u0000"},"amount_units":1}'])(
+    'Connect with JSON: %s',
+    async (body) => {
+      const answer = await http2Request({ 'content-type': 'application/json' }, Buffer.from(body));
+      expect(answer.headers[':status']).toBe(400);
+      const error = JSON.parse(answer.body.toString());
+      expect(error.code).toBe('invalid_argument');
+      expect(Buffer.from(error.details[0].value, 'base64').toString()).toContain('INVALID_BODY');
+    },
+  );
+});
+
+test.each([
+  ['GET', 'application/grpc', 405, 'METHOD_NOT_ALLOWED'],
+  ['PUT', 'application/grpc', 405, 'METHOD_NOT_ALLOWED'],
+  ['OPTIONS', 'application/json', 405, 'METHOD_NOT_ALLOWED'],
+  ['POST', 'text/plain', 415, 'UNSUPPORTED_MEDIA_TYPE'],
+  ['POST', 'application/grpc+thrift', 415, 'UNSUPPORTED_MEDIA_TYPE'],
+])('%s with %s', async (method, contentType, status, reason) => {
+  const body = method === 'POST' ? valid : new Uint8Array();
+  const answer = await http2Request({ ':method': method, 'content-type': contentType }, body);
+  expect(answer.headers[':status']).toBe(status);
+  const { code, details } = JSON.parse(answer.body.toString());
+  expect(code).toBe('unimplemented');
+  expect(Buffer.from(details[0].value, 'base64').toString()).toContain(reason);
+});

@@ -1,0 +1,290 @@
+import net from 'node:net';
+import { gzipSync } from 'node:zlib';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(() => service.close());
+
+afterEach(() => {
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+});
+
+const path = '/v1/payment_intents';
+const json = { 'Content-Type': 'application/json' };
+const authorized = () => ({ ...json, Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
+
+function post(body?: string | Uint8Array, headers: Record<string, string | string[]> = {}): Promise<HttpAnswer> {
+  return httpRequest(service.publicUrl + path, { headers: { ...authorized(), ...headers } }, body);
+}
+
+/** What every refusal has in common; answers the code, message and details. */
+function refusal({ status, headers, body }: HttpAnswer) {
+  const { error } = JSON.parse(body);
+  expect(headers['content-type']).toBe('application/json');
+  expect(headers['cache-control']).toBe('no-store');
+  expect(headers['x-request-id']).toBe(error.request_id);
+  expect(Object.keys(error).every((key) => ['code', 'message', 'request_id', 'details'].includes(key))).toBe(true);
+  expect(error.message).toMatch(/^[A-Z].*\.$/);
+  return { status, code: error.code, message: error.message as string, details: error.details };
+}
+
+const bytes = (...parts: (string | number[])[]) =>
+  Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))));
+
+describe('what is not one I-JSON value', () => {
+  test.each<[string, string | Uint8Array, RegExp]>([
+    ['an empty body', '', /Unexpected end at line 1 column 1\./],
+    ['white space', ' \n ', /Unexpected end at line 2 column 2\./],
+    ['two values', '{"amount_units":1}{"amount_units":1}', /after the end of the value at line 1 column 19\./],
+    ['a truncated object', '{"amount_units":1', /Unexpected end/],
+    ['a truncated string', '{"amount_units', /Unexpected end/],
+    ['a truncated escape', '{"a":"\\u12', /Unknown escape/],
+    ['a trailing comma', '{"amount_units":1,}', /Unexpected character at line 1 column 19\./],
+    ['single quotes', "{'amount_units':1}", /Unexpected character at line 1 column 2\./],
+    ['a comment', '{"amount_units":1} // please', /after the end/],
+    ['a byte order mark', '\ufeff{"amount_units":1}', /Unexpected character at line 1 column 1\./],
+    ['UTF-16', Buffer.from('{"amount_units":1}', 'utf16le'), /Unexpected character/],
+    ['invalid UTF-8', bytes('{"metadata":{"a":"', [0xc3, 0x28], '"}}'), /not UTF-8/],
+    ['an overlong encoding', bytes('{"metadata":{"a":"', [0xc0, 0x80], '"}}'), /not UTF-8/],
+    ['a surrogate in UTF-8', bytes('{"metadata":{"a":"', [0xed, 0xa0, 0x80], '"}}'), /not UTF-8/],
+    ['a raw control character', '{"metadata":{"a":"\t"}}', /Unexpected character/],
+    ['a raw NUL', '{"amount_units":1}\0', /after the end/],
+    ['NaN', '{"amount_units":NaN}', /Unexpected character/],
+    ['Infinity', '{"amount_units":-Infinity}', /Unexpected character/],
+    ['a leading zero', '{"amount_units":01}', /Unexpected character/],
+    ['a hexadecimal number', '{"amount_units":0x10}', /Unexpected character/],
+    ['a name that stands twice', '{"amount_units":1,"amount_units":2}', /twice in one object at line 1 column 19\./],
+    ['a name that stands twice, once escaped', '{"amount_units":1,"amount\\u005funits":2}', /twice/],
+    ['10,000 nested arrays', `{"metadata":{"a":${'['.repeat(10_000)}`, /deeper than 16 levels/],
+    ['10,000 nested objects', '{"a":'.repeat(10_000), /deeper than 16 levels/],
+  ])('%s', async (_, body, says) => {
+    const refused = refusal(await post(body));
+    expect(refused).toMatchObject({ status: 400, code: 'invalid_body' });
+    expect(refused.message).toMatch(says);
+    expect(refused.details).toBeUndefined();
+  });
+});
+
+const wrongType = (field: string, values: unknown[]) => values.map((value): [string, string] => [field, JSON.stringify(value)]);
+
+describe('a field of the wrong type or shape', () => {
+  test.each<[string, string]>([
+    ...wrongType('amount_units', ['5', 1.5, true, [], {}, '', '1e3', [1]]),
+    ['amount_units', '1.0000000000000001'],
+    ['amount_units', '1e-1'],
+    ['amount_units', '9007199254740993'],
+    ['amount_units', '9223372036854775808'],
+    ['amount_units', '1e400'],
+    ['amount_units', '-1e400'],
+    ['amount_units', '-0'],
+    ['amount_units', `1${'0'.repeat(1000)}`],
+    ...wrongType('chain', ['Base', 'BASE', 'CHAIN_BASE', '', 1, true, [], {}, 'unspecified']),
+    ...wrongType('token', ['usdc', '', 1, [], {}, 'TOKEN_USDC']),
+    ...wrongType('lane', ['SDK', 'LANE_SDK', 0, [], {}]),
+    ...wrongType('expires_in_minutes', ['30', 1.5, true, [], {}, '']),
+    ['expires_in_minutes', '30.000000000000001'],
+    ...wrongType('wallet_address', [1, true, [], {}, ['0x'], '\ud800']),
+    ['wallet_address', '"\\ud800"'],
+    ...wrongType('metadata', ['{}', 1, true, [], [{}]]),
+    ['metadata', '{"a":"\\ud800"}'],
+    ['metadata', '{"\\udc00":1}'],
+    ['metadata', '{"a":"\\u0000"}'],
+    ['metadata', '{"a":9007199254740993}'],
+    ['metadata', '{"a":[{"b":1.0000000000000001}]}'],
+    ['metadata', '{"a":1e400}'],
+    ['metadata', '{"a":1e23}'],
+  ])('%s: %s', async (field, value) => {
+    const others = field === 'amount_units' ? '' : '"amount_units":1,';
+    const refused = refusal(await post(`{${others}"${field}":${value}}`));
+    expect(refused).toMatchObject({ status: 400, code: 'invalid_body' });
+    expect(refused.details).toEqual([{ field, message: expect.any(String) }]);
+  });
+
+  test.each(['[]', 'null', '1', '"x"', 'true', '[{"amount_units":1}]'])('the whole body: %s', async (body) => {
+    expect(refusal(await post(body))).toMatchObject({
+      status: 400,
+      code: 'invalid_body',
+      details: [{ field: 'body', message: 'must be an object' }],
+    });
+  });
+
+  test.each(['__proto__', 'constructor', 'toString', 'amountUnits', 'Amount_units', 'order_id', 'body', ''])(
+    'a field that does not exist: %j',
+    async (field) => {
+      const refused = refusal(await post(`{"amount_units":1,${JSON.stringify(field)}:{"a":1}}`));
+      expect(refused).toMatchObject({ status: 400, code: 'invalid_body' });
+      expect(refused.details).toEqual([{ field: field || '""', message: expect.stringMatching(/the fields are amount_units, chain/) }]);
+    },
+  );
+
+  test('faults of shape and broken rules are named in one answer', async () => {
+    const body = '{"amount_units":"1","chain":"base","wallet_address":"0x1","metadata":{"a":"\\u0000"},"typo":1}';
+    expect(refusal(await post(body)).details).toEqual([
+      { field: 'amount_units', message: 'must be an integer' },
+      { field: 'typo', message: expect.stringMatching(/^is not a field/) },
+      { field: 'wallet_address', message: expect.stringMatching(/40 hexadecimal/) },
+      { field: 'metadata', message: expect.stringMatching(/NUL/) },
+    ]);
+  });
+
+  test('a thousand faults are counted, not listed', async () => {
+    const body = `{"amount_units":1${Array.from({ length: 1000 }, (_, i) => `,"f${i}":1`).join('')}}`;
+    const { details } = refusal(await post(body));
+    expect(details).toHaveLength(21);
+    expect(details[20]).toEqual({ field: 'body', message: 'has 980 more faults' });
+  });
+});
+
+describe('what surrounds the body', () => {
+  test.each<[string, Record<string, string>]>([
+    ['no content type', { 'Content-Type': '' }],
+    ['text', { 'Content-Type': 'text/plain' }],
+    ['a form', { 'Content-Type': 'application/x-www-form-urlencoded' }],
+    ['JSON in another character set', { 'Content-Type': 'application/json; charset=latin1' }],
+    ['something like JSON', { 'Content-Type': 'application/jsonp' }],
+    ['protobuf', { 'Content-Type': 'application/proto' }],
+    ['gzip', { 'Content-Encoding': 'gzip' }],
+    ['an unknown encoding', { 'Content-Encoding': 'zstd' }],
+  ])('%s', async (_, headers) => {
+    const body = headers['Content-Encoding'] === 'gzip' ? gzipSync('{"amount_units":1}') : '{"amount_units":1}';
+    const answer = await post(body, headers);
+    expect(refusal(answer)).toMatchObject({ status: 415, code: 'unsupported_media_type' });
+    expect(answer.headers.accept).toBe('application/json');
+  });
+
+  test.each(['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])('the method %s', async (method) => {
+    const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
+    expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
+    expect(answer.headers.allow).toBe('POST');
+  });
+
+  test.each([
+    '/',
+    '/v1',
+    '/v1/payment_intents/',
+    '/v1//payment_intents',
+    '/V1/payment_intents',
+    '/v1/payment_intents/pi_x',
+    '/v1/payment%5Fintents',
+    '/v1/payment_intents/../payment_intents',
+    '//v1/payment_intents',
+    '/payments.v1.PaymentIntentService/CreatePaymentIntent',
+    '/grpc.health.v1.Health/Check',
+    '/metrics',
+    '/healthz',
+    '/readyz',
+    '/__proto__',
+  ])('the path %s', async (unknown) => {
+    const options = { path: unknown, headers: authorized() };
+    expect(refusal(await httpRequest(service.publicUrl, options, '{"amount_units":1}'))).toMatchObject({
+      status: 404,
+      code: 'not_found',
+    });
+  });
+
+  test.each(['https://shop.example', 'null', ''])('an Origin header: %j', async (origin) => {
+    for (const method of ['POST', 'OPTIONS', 'GET']) {
+      const answer = await httpRequest(
+        service.publicUrl + path,
+        { method, headers: { ...authorized(), Origin: origin } },
+        method === 'POST' ? '{"amount_units":1}' : undefined,
+      );
+      expect(refusal(answer)).toMatchObject({ status: 403, code: 'browser_forbidden' });
+      expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
+    }
+  });
+
+  test.each([
+    ['empty', ''],
+    ['300 characters', 'k'.repeat(300)],
+    ['256 characters', 'k'.repeat(256)],
+    ['a space inside', 'a b'],
+    ['two of them', ['a', 'b']],
+    ['an open quote', '"abc'],
+    ['an empty quoted string', '""'],
+    ['a bad escape', '"a\\b"'],
+    ['text after the quotes', '"a"b'],
+    ['Latin-1', 'caf\u00e9'],
+  ])('an idempotency key: %s', async (_, key) => {
+    expect(refusal(await post('{"amount_units":1}', { 'Idempotency-Key': key }))).toMatchObject({
+      status: 400,
+      code: 'idempotency_key_invalid',
+    });
+  });
+
+  test('a body of 65 KiB, announced', async () => {
+    const answer = await post(`{"amount_units":1,"metadata":{"a":"${'x'.repeat(65 * 1024)}"}}`);
+    expect(refusal(answer)).toMatchObject({ status: 413, code: 'body_too_large' });
+  });
+
+  test('a body of exactly 64 KiB is read, one byte more is not', async () => {
+    const body = `{"amount_units":1}${' '.repeat(64 * 1024 - 18)}`;
+    expect((await post(body)).status).toBe(201);
+    expect((await post(`${body} `)).status).toBe(413);
+  });
+
+  test('a chunked body that never ends is answered, and cut', async () => {
+    const socket = net.connect(service.server.ports.http, '127.0.0.1');
+    const { apiKey } = service.merchant.keys.testnet;
+    socket.write(
+      `POST ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`,
+    );
+    const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`;
+    let received = '';
+    let sent = 0;
+    const more = () => {
+      while (socket.writable && socket.write(chunk)) sent += chunk.length;
+    };
+    socket.on('drain', more).on('error', () => {});
+    socket.on('data', (data) => {
+      received += data;
+    });
+    more();
+    await new Promise((closed) => socket.once('close', closed));
+    expect(received).toMatch(/^HTTP\/1\.1 413 /);
+    expect(received).toContain('"code":"body_too_large"');
+    expect(sent).toBeLessThan(32 * 1024 * 1024);
+  });
+
+  test.each([
+    ['no HTTP at all', 'hello\r\n\r\n', /^HTTP\/1\.1 400 /],
+    ['a header without a colon', `POST ${path} HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n`, /^HTTP\/1\.1 400 /],
+    ['two lengths', `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n`, /^HTTP\/1\.1 400 /],
+    ['a length and chunks', `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, /^HTTP\/1\.1 400 /],
+    ['headers of 20 KiB', `GET ${path} HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20 * 1024)}\r\n\r\n`, /^HTTP\/1\.1 431 /],
+  ])('%s', async (_, text, status) => {
+    const socket = net.connect(service.server.ports.http, '127.0.0.1');
+    socket.end(text);
+    let received = '';
+    socket.on('data', (data) => {
+      received += data;
+    });
+    await new Promise((closed) => socket.once('close', closed));
+    expect(received).toMatch(status);
+    const [head = '', body = ''] = received.split('\r\n\r\n');
+    const { error } = JSON.parse(body);
+    expect(error.code).toBe('invalid_body');
+    expect(head).toContain(`X-Request-Id: ${error.request_id}`);
+  });
+});
+
+test('a client that goes away before its request is whole harms nobody', async () => {
+  const logged = service.log.length;
+  const socket = net.connect(service.server.ports.http, '127.0.0.1');
+  const { apiKey } = service.merchant.keys.testnet;
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"amount`,
+  );
+  await new Promise((sent) => setImmediate(sent));
+  socket.destroy();
+  while (service.log.length === logged) await new Promise((turn) => setImmediate(turn));
+  expect(service.log.at(-1)).toMatchObject({ code: 'canceled' });
+  expect((await post('{"amount_units":1}')).status).toBe(201);
+});

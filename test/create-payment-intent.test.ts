@@ -1,0 +1,179 @@
+import { fromString, toUUID } from 'typeid-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Door, httpRequest, type Intent, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+async function create(doorName: string, body: Record<string, unknown>, mode: 'testnet' | 'mainnet' = 'testnet') {
+  const door = doors.find(({ name }) => name === doorName) as Door;
+  const answer = await door.create(body, { authorization: `Bearer ${service.merchant.keys[mode].apiKey}` });
+  expect(answer, answer.message).toMatchObject({ code: 'ok' });
+  return answer.intent as Intent;
+}
+
+/** UUIDv7: the first 48 bits are milliseconds since 1970. */
+function createdAtMs(id: string): number {
+  return Number.parseInt(toUUID(fromString(id)).replaceAll('-', '').slice(0, 12), 16);
+}
+
+describe.each(['public', 'internal'])('the %s door', (door) => {
+  test('fills every default in', async () => {
+    const before = Date.now();
+    const intent = await create(door, { amount_units: 1 });
+    expect(intent).toEqual({
+      id: expect.stringMatching(/^pi_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+      status: 'requires_payment',
+      client_secret: expect.stringMatching(new RegExp(`^${intent.id}_secret_[A-Za-z0-9_-]{43}$`)),
+      mode: 'testnet',
+      chain: 'base',
+      chain_id: 84532,
+      confirmations_required: 10,
+      amount_units: 1,
+      decimals: 6,
+      token_symbol: 'USDC',
+      token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+      expected_wallet: service.merchant.wallets.testnet.base,
+      expires_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+      expires_in_minutes: 30,
+      lane: 'sdk',
+      metadata: {},
+    });
+    expect(createdAtMs(intent.id)).toBeGreaterThanOrEqual(before);
+    expect(createdAtMs(intent.id)).toBeLessThanOrEqual(Date.now());
+  });
+
+  test.each([
+    ['mainnet', 'base', 8453, 10, '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913'],
+    ['mainnet', 'polygon', 137, 12, '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359'],
+    ['testnet', 'base', 84532, 10, '0x036CbD53842c5426634e7929541eC2318f3dCF7e'],
+    ['testnet', 'polygon', 80002, 12, '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582'],
+  ] as const)('takes the facts of %s %s', async (mode, chain, chainId, confirmations, token) => {
+    expect(await create(door, { amount_units: 12_500_000, chain }, mode)).toMatchObject({
+      mode,
+      chain,
+      chain_id: chainId,
+      confirmations_required: confirmations,
+      token_address: token,
+      expected_wallet: service.merchant.wallets[mode][chain],
+    });
+  });
+
+  test('answers every field as it was asked', async () => {
+    const body = {
+      amount_units: 9007199254740991,
+      chain: 'polygon',
+      wallet_address: '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045',
+      expires_in_minutes: 7,
+      lane: 'manual',
+      metadata: { order_id: 'order-1', nested: { list: [1, 'two', null, true, { deep: 0.1 }] }, 'ключ': '✓ 😀' },
+      token: 'USDC',
+    };
+    const { token, wallet_address, ...echoed } = body;
+    const intent = await create(door, body);
+    expect(intent).toMatchObject({ ...echoed, expected_wallet: wallet_address, token_symbol: token });
+  });
+
+  test.each([
+    ['all lower case', '0xd8da6bf26964af9d7eed9e03e53415d37aa96045'],
+    ['all upper case', '0xD8DA6BF26964AF9D7EED9E03E53415D37AA96045'],
+  ])('answers a wallet in %s with its checksum', async (_, wallet_address) => {
+    const intent = await create(door, { amount_units: 1, wallet_address });
+    expect(intent.expected_wallet).toBe('0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045');
+  });
+
+  test.each([
+    [-2147483648, 5],
+    [-1, 5],
+    [0, 5],
+    [4, 5],
+    [5, 5],
+    [6, 6],
+    [59, 59],
+    [60, 60],
+    [61, 60],
+    [2147483647, 60],
+  ])('clamps %d minutes to %d, and expires exactly then', async (asked, effective) => {
+    const intent = await create(door, { amount_units: 1, expires_in_minutes: asked });
+    expect(intent.expires_in_minutes).toBe(effective);
+    expect(Date.parse(intent.expires_at) - createdAtMs(intent.id)).toBe(effective * 60_000);
+  });
+
+  test('stores what it answers', async () => {
+    const intent = await create(door, { amount_units: 42, chain: 'polygon', metadata: { order_id: 'stored' } });
+    const [row] = await service.query(
+      `select merchant_id, mode, status, chain, chain_id, confirmations_required, amount_units, decimals, token_symbol,
+              token_address, expected_wallet, lane, metadata::text, expires_in_minutes, expires_at, idempotency_key
+         from payment_intents where id = $1`,
+      [toUUID(fromString(intent.id))],
+    );
+    expect(row).toEqual({
+      merchant_id: service.merchant.id,
+      mode: 'testnet',
+      status: 'requires_payment',
+      chain: 'polygon',
+      chain_id: 80002,
+      confirmations_required: 12,
+      amount_units: '42',
+      decimals: 6,
+      token_symbol: 'USDC',
+      token_address: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+      expected_wallet: service.merchant.wallets.testnet.polygon,
+      lane: 'sdk',
+      metadata: '{"order_id":"stored"}',
+      expires_in_minutes: 30,
+      expires_at: new Date(intent.expires_at),
+      idempotency_key: null,
+    });
+  });
+});
+
+test('integers beyond int32 and beyond any double are clamped too', async () => {
+  const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  for (const [asked, effective] of [
+    ['2147483648', 60],
+    ['9007199254740993', 60],
+    ['1e400', 60],
+    ['-1e400', 5],
+    ['-0', 5],
+    ['3e1', 30],
+    ['3.5e1', 35],
+  ] as const) {
+    const { status, body } = await httpRequest(
+      `${service.publicUrl}/v1/payment_intents`,
+      { headers: { Authorization: authorization, 'Content-Type': 'application/json' } },
+      `{"amount_units":1,"expires_in_minutes":${asked}}`,
+    );
+    expect([asked, status, JSON.parse(body).expires_in_minutes]).toEqual([asked, 201, effective]);
+  }
+});
+
+test('every response of the public door is sealed against caches and carries its request id', async () => {
+  const { headers } = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    {
+      headers: {
+        Authorization: `bEaReR ${service.merchant.keys.testnet.apiKey}`,
+        'Content-Type': 'application/json; charset=UTF-8',
+      },
+    },
+    '{"amount_units":1}',
+  );
+  expect(headers).toMatchObject({
+    'content-type': 'application/json',
+    'cache-control': 'no-store',
+    'x-request-id': expect.stringMatching(/^req_[\w-]{20}$/),
+  });
+  expect(Object.keys(headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
+});

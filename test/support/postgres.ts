@@ -1,0 +1,41 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import type { TestProject } from 'vitest/node';
+import { startEmbeddedPostgres } from '../../src/database/embedded-postgres.ts';
+import { type SocketLocation, pgConfigOf } from '../../src/database/location.ts';
+import { migrate } from '../../src/database/orm.ts';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    postgres: SocketLocation;
+    templateDatabase: string;
+  }
+}
+
+const templateDatabase = 'migrated';
+
+/** One real PostgreSQL for the whole run, and in it a migrated database that the tests copy. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const folder = await mkdtemp(join(tmpdir(), 'pi-test-'));
+  // As root, PostgreSQL runs as another user, who has to get in.
+  await chmod(folder, 0o711);
+  const postgres = await startEmbeddedPostgres(join(folder, 'data'));
+  const teardown = async () => {
+    await postgres.stop();
+    await rm(folder, { recursive: true, force: true });
+  };
+  try {
+    const admin = new pg.Client(pgConfigOf(postgres.location));
+    await admin.connect();
+    await admin.query(`create database ${templateDatabase}`).finally(() => admin.end());
+    await migrate({ ...postgres.location, database: templateDatabase });
+  } catch (error) {
+    await teardown();
+    throw error;
+  }
+  project.provide('postgres', postgres.location);
+  project.provide('templateDatabase', templateDatabase);
+  return teardown;
+}

@@ -1,0 +1,119 @@
+// A whole service for a test: its own database, all three doors on ports of their own, a log that is kept.
+
+import { randomBytes, randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { inject } from 'vitest';
+import type { ChainName, ModeName } from '../../src/chains.ts';
+import { loadConfig, type SecretName } from '../../src/config.ts';
+import { pgConfigOf, type SocketLocation } from '../../src/database/location.ts';
+import type { Database } from '../../src/database/open-database.ts';
+import { createOrm } from '../../src/database/orm.ts';
+import { parseIdentifier } from '../../src/identifiers.ts';
+import { parseKeyRing } from '../../src/key-ring.ts';
+import { createLogger } from '../../src/logging.ts';
+import { createApiKey, createMerchant, setWallets } from '../../src/merchants/administration.ts';
+import { type RunningServer, startServer } from '../../src/server.ts';
+import type { WalletAddress } from '../../src/wallet-address.ts';
+
+/** A fresh copy of the migrated database. */
+export async function createTestDatabase(): Promise<SocketLocation & { drop(): Promise<void> }> {
+  const postgres = inject('postgres');
+  const database = `test_${randomUUID().replaceAll('-', '')}`;
+  const run = async (sql: string) => {
+    const client = new pg.Client(pgConfigOf(postgres));
+    await client.connect();
+    await client.query(sql).finally(() => client.end());
+  };
+  await run(`create database ${database} template ${inject('templateDatabase')}`);
+  return { ...postgres, database, drop: () => run(`drop database ${database} with (force)`) };
+}
+
+export interface TestMerchant {
+  merchantId: string;
+  /** UUID. */
+  id: string;
+  keys: Record<ModeName, { keyId: string; apiKey: string }>;
+  wallets: Record<ModeName, Record<ChainName, WalletAddress>>;
+}
+
+export interface TestService {
+  database: Database;
+  location: SocketLocation;
+  server: RunningServer;
+  /** Parsed lines of the log so far. */
+  log: Record<string, unknown>[];
+  publicUrl: string;
+  internalUrl: string;
+  operationsUrl: string;
+  merchant: TestMerchant;
+  query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
+  close(): Promise<void>;
+}
+
+export async function startService(env: Record<string, string> = {}): Promise<TestService> {
+  const location = await createTestDatabase();
+  const config = loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', DATABASE_POOL: '8', ...env });
+  const orm = createOrm(location, config.databasePool);
+  const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
+    CLIENT_SECRET_KEYS: testKeyRing(),
+    API_KEY_PEPPERS: testKeyRing(),
+  };
+  const database: Database = {
+    orm,
+    location,
+    keyRing: (name) => secrets[name],
+    embedded: true,
+    pending: [],
+    close: () => orm.close(),
+  };
+  const log: Record<string, unknown>[] = [];
+  const logger = createLogger('trace', { write: (line: string) => void log.push(JSON.parse(line)) });
+  const server = await startServer(config, database, logger);
+  const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
+  client.on('error', () => {});
+  return {
+    database,
+    location,
+    server,
+    log,
+    publicUrl: `http://127.0.0.1:${server.ports.http}`,
+    internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
+    operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,
+    merchant: await createTestMerchant(database),
+    async query(sql, values) {
+      return (await client.query(sql, values)).rows;
+    },
+    async close() {
+      await server.close();
+      await database.close();
+      await client.end();
+      await location.drop();
+    },
+  };
+}
+
+/** A merchant with a key for each mode, and a wallet of its own for each mode and chain. */
+export async function createTestMerchant(database: Database): Promise<TestMerchant> {
+  const { em } = database.orm;
+  const wallet = (digit: string): WalletAddress => `0x${digit.repeat(40)}`;
+  const wallets = {
+    testnet: { base: wallet('1'), polygon: wallet('2') },
+    mainnet: { base: wallet('3'), polygon: wallet('4') },
+  };
+  const merchantId = await createMerchant(em, 'Test merchant', 'testnet', wallets.testnet);
+  await setWallets(em, merchantId, 'mainnet', wallets.mainnet);
+  const peppers = database.keyRing('API_KEY_PEPPERS');
+  return {
+    merchantId,
+    id: parseIdentifier('mer', merchantId) as string,
+    wallets,
+    keys: {
+      testnet: await createApiKey(em, peppers, merchantId, 'testnet', undefined),
+      mainnet: await createApiKey(em, peppers, merchantId, 'mainnet', undefined),
+    },
+  };
+}
+
+export function testKeyRing(version = 1) {
+  return parseKeyRing(`${version}:${randomBytes(32).toString('base64')}`);
+}
