@@ -17,7 +17,9 @@ const transientMessage =
 export function isDatabaseUnavailable(reason: unknown): boolean {
   for (let error = reason; error instanceof Error; error = error.cause ?? previous(error)) {
     if (error instanceof ConnectionException) return true;
-    const { code } = error as { code?: unknown };
+    const { code, severity } = error as { code?: unknown; severity?: unknown };
+    // The server ended the session, or never let it begin.
+    if (severity === 'FATAL' || severity === 'PANIC') return true;
     if (typeof code === 'string' && (transientSqlState.test(code) || transientErrno.has(code))) return true;
     if (transientMessage.test(error.message)) return true;
   }

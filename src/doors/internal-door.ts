@@ -114,14 +114,13 @@ async function serve(
   if (isOurs && context.error === undefined) {
     [answer, outcome] = await inWordsOfCatalogue(answer, context);
   }
-  try {
-    await universalResponseToNodeResponse(answer, response);
-  } catch {
-    // The only thing that can fail here is the write: the client has gone.
-    outcome = 'canceled';
-  }
   // Probes and reflection come every few seconds and tell nothing.
-  if (isOurs) logRequest(options.logger, context, handler.method.name, outcome);
+  if (isOurs) {
+    const gone = request.stream.destroyed;
+    logRequest(options.logger, context, handler.method.name, gone ? 'canceled' : outcome);
+  }
+  // Where the write fails the client has gone, and nobody is left to tell.
+  await universalResponseToNodeResponse(answer, response).catch(() => {});
 }
 
 /** An answer in which no interceptor of ours saw an error: either there is none, or Connect itself refused. */

@@ -38,7 +38,10 @@ export async function listenForKeyChanges(
     };
     connection.on('error', lose);
     connection.on('end', lose);
-    connection.on('notification', onChange);
+    connection.on('notification', () => {
+      onChange();
+      logger.debug('an API key or a payout wallet has changed');
+    });
     try {
       await connection.connect();
       await connection.query(`listen ${keysChangedChannel}`);

@@ -1,6 +1,7 @@
 // A whole service for a test: its own database, all three doors on ports of their own, a log that is kept.
 
 import { randomBytes, randomUUID } from 'node:crypto';
+import { EventEmitter, on } from 'node:events';
 import pg from 'pg';
 import { inject } from 'vitest';
 import type { ChainName, ModeName } from '../../src/chains.ts';
@@ -42,6 +43,8 @@ export interface TestService {
   server: RunningServer;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
+  /** The next line that the log gets from now on, or the next with that message. */
+  nextLogLine(message?: string): Promise<Record<string, unknown>>;
   publicUrl: string;
   internalUrl: string;
   operationsUrl: string;
@@ -67,7 +70,14 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     close: () => orm.close(),
   };
   const log: Record<string, unknown>[] = [];
-  const logger = createLogger('trace', { write: (line: string) => void log.push(JSON.parse(line)) });
+  const lines = new EventEmitter();
+  const logger = createLogger('trace', {
+    write(text: string) {
+      const line = JSON.parse(text);
+      log.push(line);
+      lines.emit('line', line);
+    },
+  });
   const server = await startServer(config, database, logger);
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
@@ -76,6 +86,12 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     location,
     server,
     log,
+    async nextLogLine(message) {
+      for await (const [line] of on(lines, 'line')) {
+        if (message === undefined || line.message === message) return line;
+      }
+      throw new Error('the log has ended');
+    },
     publicUrl: `http://127.0.0.1:${server.ports.http}`,
     internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
     operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,

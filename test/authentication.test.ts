@@ -1,0 +1,264 @@
+import http from 'node:http';
+import net from 'node:net';
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createApiKey, revokeApiKey, rotateApiKey, setWallets } from '../src/merchants/administration.ts';
+import { apiKeyHint, generateApiKey, isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
+import { type Door, httpRequest, openDoors } from './support/doors.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+const body = { amount_units: 1 };
+const peppers = () => service.database.keyRing('API_KEY_PEPPERS');
+const em = () => service.database.orm.em;
+const newKey = (expiresAt?: Date) =>
+  createApiKey(em(), peppers(), service.merchant.merchantId, 'testnet', expiresAt);
+
+describe.each(['public', 'internal'])('the %s door', (doorName) => {
+  const create = (authorization: string | undefined) =>
+    (doors.find(({ name }) => name === doorName) as Door).create(body, { authorization });
+
+  test.each<[string, string | undefined, string]>([
+    ['nothing', undefined, 'api_key_missing'],
+    ['an empty header', '', 'api_key_missing'],
+    ['another scheme', 'Basic dXNlcjpwYXNz', 'api_key_missing'],
+    ['a scheme that begins like Bearer', 'Bearerer x', 'api_key_missing'],
+    ['the scheme alone', 'Bearer', 'api_key_missing'],
+    ['no key at all', 'Bearer x', 'api_key_invalid'],
+    ['a key of nobody', `Bearer ${generateApiKey('testnet')}`, 'api_key_invalid'],
+    ['300 characters', `Bearer ${'k'.repeat(300)}`, 'api_key_invalid'],
+  ])('%s', async (_, authorization, code) => {
+    const answer = await create(authorization);
+    expect(answer).toMatchObject({
+      code,
+      status: doorName === 'public' ? 401 : grpc.status.UNAUTHENTICATED,
+      details: [],
+    });
+  });
+
+  test('the scheme in any case, and more than one space', async () => {
+    const { apiKey } = service.merchant.keys.testnet;
+    for (const authorization of [`bearer ${apiKey}`, `BEARER ${apiKey}`, `Bearer   ${apiKey}`]) {
+      expect((await create(authorization)).code).toBe('ok');
+    }
+  });
+
+  test('the key decides the mode', async () => {
+    for (const mode of ['testnet', 'mainnet'] as const) {
+      const answer = await create(`Bearer ${service.merchant.keys[mode].apiKey}`);
+      expect(answer.intent?.mode).toBe(mode);
+    }
+  });
+
+  test('a key is refused from the moment it expires', async () => {
+    const { apiKey, keyId } = await newKey(new Date(Date.now() + 3_600_000));
+    expect((await create(`Bearer ${apiKey}`)).code).toBe('ok');
+    const { apiKey: expired } = await newKey(new Date(Date.now() - 1));
+    expect((await create(`Bearer ${expired}`)).code).toBe('api_key_invalid');
+    await revokeApiKey(em(), keyId);
+  });
+
+  test('a key is refused at once when it is revoked, though it was cached', async () => {
+    const { apiKey, keyId } = await newKey();
+    expect((await create(`Bearer ${apiKey}`)).code).toBe('ok');
+    const heard = service.nextLogLine('an API key or a payout wallet has changed');
+    await revokeApiKey(em(), keyId);
+    await heard;
+    expect((await create(`Bearer ${apiKey}`)).code).toBe('api_key_invalid');
+  });
+
+  test('after a rotation both keys work, until the overlap ends', async () => {
+    const old = await newKey();
+    const successor = await rotateApiKey(em(), peppers(), old.keyId, 3_600_000);
+    expect((await create(`Bearer ${old.apiKey}`)).code).toBe('ok');
+    expect((await create(`Bearer ${successor.apiKey}`)).code).toBe('ok');
+    const heard = service.nextLogLine('an API key or a payout wallet has changed');
+    await rotateApiKey(em(), peppers(), old.keyId, 0);
+    await heard;
+    expect((await create(`Bearer ${old.apiKey}`)).code).toBe('api_key_invalid');
+    expect((await create(`Bearer ${successor.apiKey}`)).code).toBe('ok');
+  });
+
+  test('a new payout wallet counts at once', async () => {
+    const merchant = await createTestMerchant(service.database);
+    const authorization = `Bearer ${merchant.keys.testnet.apiKey}`;
+    expect((await create(authorization)).intent?.expected_wallet).toBe(merchant.wallets.testnet.base);
+    const heard = service.nextLogLine('an API key or a payout wallet has changed');
+    await setWallets(em(), merchant.merchantId, 'testnet', { base: `0x${'5'.repeat(40)}` });
+    await heard;
+    expect((await create(authorization)).intent?.expected_wallet).toBe(`0x${'5'.repeat(40)}`);
+  });
+});
+
+test('two Authorization headers are refused, on both doors', async () => {
+  const { apiKey } = service.merchant.keys.testnet;
+  const answer = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    { headers: ['Authorization', `Bearer ${apiKey}`, 'Authorization', `Bearer ${apiKey}`, 'Content-Type', 'application/json', 'Host', 'x'] as never },
+    JSON.stringify(body),
+  );
+  expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([401, 'api_key_invalid']);
+
+  // No client of ours sends two: the frames are written by hand (RFC 9113; RFC 7541, section 6.2.2).
+  const socket = net.connect(service.server.ports.grpc, '127.0.0.1');
+  socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+  socket.write(http2Frame(4, 0, 0));
+  const headers = [
+    [':method', 'POST'],
+    [':scheme', 'http'],
+    [':authority', 'x'],
+    [':path', '/payments.v1.PaymentIntentService/CreatePaymentIntent'],
+    ['content-type', 'application/grpc'],
+    ['authorization', `Bearer ${apiKey}`],
+    ['authorization', `Bearer ${apiKey}`],
+  ].map(([name = '', value = '']) =>
+    Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)]),
+  );
+  const line = service.nextLogLine();
+  socket.write(http2Frame(1, 4, 1, Buffer.concat(headers)));
+  expect(await line).toMatchObject({ door: 'internal', code: 'api_key_invalid' });
+  socket.destroy();
+});
+
+function http2Frame(type: number, flags: number, stream: number, payload = Buffer.alloc(0)): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head.writeUInt8(type, 3);
+  head.writeUInt8(flags, 4);
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+test('malformed, unknown, revoked and expired keys are answered alike, byte for byte', async () => {
+  const revoked = await newKey();
+  await revokeApiKey(em(), revoked.keyId);
+  const expired = await newKey(new Date(Date.now() - 1));
+  const answers = await Promise.all(
+    ['x', generateApiKey('testnet'), revoked.apiKey, expired.apiKey].map(async (key) => {
+      const { status, headers, body: text } = await httpRequest(
+        `${service.publicUrl}/v1/payment_intents`,
+        { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
+        JSON.stringify(body),
+      );
+      const { date, 'x-request-id': requestId, ...rest } = headers;
+      return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
+    }),
+  );
+  expect(new Set(answers).size).toBe(1);
+  expect(answers[0]).toContain('"www-authenticate":"Bearer error=\\"invalid_token\\""');
+});
+
+test('an unauthenticated request is answered before its body is sent', async () => {
+  for (const expectContinue of [false, true]) {
+    let continued = false;
+    const status = await new Promise((resolve, reject) => {
+      const request = http.request(`${service.publicUrl}/v1/payment_intents`, {
+        method: 'POST',
+        headers: {
+          'Content-Type': 'application/json',
+          'Content-Length': 1_000_000,
+          ...(expectContinue ? { Expect: '100-continue' } : {}),
+        },
+      });
+      request.on('continue', () => {
+        continued = true;
+      });
+      request.on('response', (response) => {
+        resolve(response.statusCode);
+        request.destroy();
+      });
+      request.on('error', reject);
+      request.flushHeaders();
+    });
+    expect(status).toBe(401);
+    expect(continued).toBe(false);
+  }
+});
+
+test('an authenticated client that asks first is told to go on', async () => {
+  const answer = await new Promise<{ status: number | undefined; continued: boolean }>((resolve, reject) => {
+    let continued = false;
+    const request = http.request(`${service.publicUrl}/v1/payment_intents`, {
+      method: 'POST',
+      headers: {
+        Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        'Content-Type': 'application/json',
+        Expect: '100-continue',
+      },
+    });
+    request.on('continue', () => {
+      continued = true;
+      request.end(JSON.stringify(body));
+    });
+    request.on('response', (response) => {
+      response.resume();
+      resolve({ status: response.statusCode, continued });
+    });
+    request.on('error', reject);
+    request.flushHeaders();
+  });
+  expect(answer).toEqual({ status: 201, continued: true });
+});
+
+describe('the form of a key', () => {
+  test('is the contract: prefix, 43 characters, CRC-32', () => {
+    for (const mode of ['testnet', 'mainnet'] as const) {
+      const key = generateApiKey(mode);
+      expect(key).toMatch(new RegExp(`^sk_${mode}_[0-9A-Za-z]{49}$`));
+      expect(isWellFormedApiKey(key)).toBe(true);
+      expect(apiKeyHint(key)).toBe(`sk_${mode}_…${key.slice(-4)}`);
+    }
+    const known = `sk_testnet_${'0'.repeat(43)}`;
+    expect(isWellFormedApiKey(known + crc32InBase62(known))).toBe(true);
+  });
+
+  test('no single character can be changed', () => {
+    const key = generateApiKey('testnet');
+    for (let i = 0; i < key.length; i++) {
+      for (const other of ['0', 'a', 'Z', '_', ' ', 'é']) {
+        if (other === key[i]) continue;
+        expect(isWellFormedApiKey(key.slice(0, i) + other + key.slice(i + 1))).toBe(false);
+      }
+    }
+    for (const near of [key.slice(1), key.slice(0, -1), `${key}0`, ` ${key}`, `${key}\n`, key.toUpperCase()]) {
+      expect(isWellFormedApiKey(near)).toBe(false);
+    }
+  });
+});
+
+/** CRC-32 (IEEE 802.3) bit by bit, in base62 with digits first: not the service's code. */
+function crc32InBase62(text: string): string {
+  let crc = 0xffffffff;
+  for (const byte of Buffer.from(text)) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  let rest = BigInt((crc ^ 0xffffffff) >>> 0);
+  let digits = '';
+  for (let i = 0; i < 6; i++) {
+    digits = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'[Number(rest % 62n)] + digits;
+    rest /= 62n;
+  }
+  return digits;
+}
+
+test('no column of the database and no line of the log holds a key', async () => {
+  const { apiKey } = service.merchant.keys.testnet;
+  const rows = await service.query(`select k::text as row from api_keys k`);
+  const secretPart = apiKey.slice('sk_testnet_'.length, -4);
+  expect(rows.length).toBeGreaterThan(2);
+  expect(JSON.stringify(rows)).not.toContain(secretPart);
+  expect(JSON.stringify(service.log)).not.toContain(secretPart);
+});

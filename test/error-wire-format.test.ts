@@ -1,0 +1,136 @@
+import grpc from '@grpc/grpc-js';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
+import { pgConfigOf } from '../src/database/location.ts';
+import { catalogue, type ErrorCode, ServiceError, toConnectError, toErrorJson, toServiceError } from '../src/errors.ts';
+import { type Door, httpRequest, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+describe('the catalogue', () => {
+  const codes = Object.keys(catalogue) as ErrorCode[];
+
+  test.each<[ErrorCode, number, grpc.status]>([
+    ['api_key_missing', 401, grpc.status.UNAUTHENTICATED],
+    ['api_key_invalid', 401, grpc.status.UNAUTHENTICATED],
+    ['browser_forbidden', 403, grpc.status.PERMISSION_DENIED],
+    ['invalid_body', 400, grpc.status.INVALID_ARGUMENT],
+    ['idempotency_key_reused', 422, grpc.status.FAILED_PRECONDITION],
+    ['idempotency_key_invalid', 400, grpc.status.INVALID_ARGUMENT],
+    ['not_found', 404, grpc.status.UNIMPLEMENTED],
+    ['method_not_allowed', 405, grpc.status.UNIMPLEMENTED],
+    ['body_too_large', 413, grpc.status.RESOURCE_EXHAUSTED],
+    ['unsupported_media_type', 415, grpc.status.UNIMPLEMENTED],
+    ['rate_limited', 429, grpc.status.RESOURCE_EXHAUSTED],
+    ['unavailable', 503, grpc.status.UNAVAILABLE],
+    ['internal', 500, grpc.status.INTERNAL],
+  ])('%s is HTTP %d and gRPC %d', (code, httpStatus, grpcCode) => {
+    expect(catalogue[code]).toMatchObject({ httpStatus, grpcCode });
+    expect(codes).toHaveLength(13);
+  });
+
+  test.each(codes)('%s: its message passes through grpc-message unharmed', (code) => {
+    // grpc-js decodes with decodeURI, which leaves these as they were percent-encoded.
+    expect(decodeURI(encodeURIComponent(catalogue[code].message))).toBe(catalogue[code].message);
+    expect(catalogue[code].message).toMatch(/^[A-Z][^=/:,;?&+$#@]*\.$/);
+  });
+
+  test('whatever is not from the catalogue is internal, and not a word of it is answered', () => {
+    const secret = new Error('relation "payment_intents" of user payments does not exist');
+    const error = toServiceError(secret);
+    expect(error).toMatchObject({ code: 'internal', cause: secret });
+    expect(JSON.stringify(toErrorJson(error, 'req_1'))).not.toMatch(/relation/);
+    const { message, details } = toConnectError(error, 'req_1');
+    expect(message + JSON.stringify(details.map((detail) => detail.value))).not.toMatch(/relation/);
+    expect(toServiceError(error)).toBe(error);
+  });
+});
+
+describe('which errors of the database are worth a retry', () => {
+  const sqlState = (code: string) => Object.assign(new Error('x'), { code });
+  test.each<[string, unknown, boolean]>([
+    ['connection refused', sqlState('ECONNREFUSED'), true],
+    ['the socket is gone', sqlState('ENOENT'), true],
+    ['admin shutdown', sqlState('57P01'), true],
+    ['starting up', sqlState('57P03'), true],
+    ['too many connections', sqlState('53300'), true],
+    ['deadlock', sqlState('40P01'), true],
+    ['serialization failure', sqlState('40001'), true],
+    ['connection terminated', new Error('Connection terminated unexpectedly'), true],
+    ['the pool is exhausted', new Error('timeout exceeded when trying to connect'), true],
+    ['wrapped', new Error('outer', { cause: sqlState('57P01') }), true],
+    ['unique violation', sqlState('23505'), false],
+    ['check violation', sqlState('23514'), false],
+    ['syntax error', sqlState('42601'), false],
+    ['a login that is refused', Object.assign(new Error('x'), { code: '28P01', severity: 'FATAL' }), true],
+    ['a refusal of ours', new ServiceError('invalid_body'), false],
+    ['no error at all', 'x', false],
+  ])('%s', (_, reason, unavailable) => {
+    expect(isDatabaseUnavailable(reason)).toBe(unavailable);
+  });
+});
+
+describe('when the service itself is at fault', () => {
+  let service: TestService;
+  let doors: Door[];
+
+  beforeAll(async () => {
+    service = await startService();
+    doors = openDoors(service);
+  });
+
+  afterAll(async () => {
+    for (const door of doors) door.close();
+    await service.close();
+  });
+
+  const create = (name: string) =>
+    (doors.find((door) => door.name === name) as Door).create(
+      { amount_units: 1 },
+      { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` },
+    );
+
+  test.each(['public', 'internal'])('the %s door answers internal, and the log has the cause by the request id', async (name) => {
+    await service.query('alter table payment_intents rename to elsewhere');
+    const answer = await create(name);
+    await service.query('alter table elsewhere rename to payment_intents');
+    expect(answer).toMatchObject({
+      code: 'internal',
+      status: name === 'public' ? 500 : grpc.status.INTERNAL,
+      message: catalogue.internal.message,
+      details: [],
+    });
+    const line = service.log.find(({ request_id }) => request_id === answer.requestId);
+    expect(line).toMatchObject({ level: 'error', code: 'internal', err: { message: expect.stringMatching(/payment_intents/) } });
+  });
+
+  test('a database that went away is unavailable, with when to retry, and comes back by itself', async () => {
+    // What the service sees when PostgreSQL ends: its sessions are cut, and new ones are refused.
+    const admin = new pg.Client(pgConfigOf({ ...service.location, database: 'postgres' }));
+    await admin.connect();
+    const { database } = service.location;
+    const cut = async (allow: boolean) => {
+      await admin.query(`alter database ${database} with allow_connections ${allow}`);
+      if (!allow) await admin.query(`select pg_terminate_backend(pid) from pg_stat_activity where datname = $1`, [database]);
+    };
+    for (const name of ['public', 'internal']) expect((await create(name)).code).toBe('ok');
+    await cut(false);
+    const unready = await httpRequest(`${service.operationsUrl}/readyz`, { method: 'GET' });
+    const answers = [await create('public'), await create('internal')];
+    const { headers } = await httpRequest(
+      `${service.publicUrl}/v1/payment_intents`,
+      { headers: { Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`, 'Content-Type': 'application/json' } },
+      '{"amount_units":1}',
+    );
+    await cut(true);
+    await admin.end();
+    expect([unready.status, unready.body]).toEqual([503, '{"status":"database_unreachable"}\n']);
+    expect(answers).toMatchObject([
+      { code: 'unavailable', status: 503 },
+      { code: 'unavailable', status: grpc.status.UNAVAILABLE },
+    ]);
+    expect(headers['retry-after']).toBe('1');
+    for (const name of ['public', 'internal']) expect((await create(name)).code).toBe('ok');
+    expect((await httpRequest(`${service.operationsUrl}/readyz`, { method: 'GET' })).status).toBe(200);
+  });
+});

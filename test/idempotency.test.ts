@@ -1,0 +1,165 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Answer, type CreateBody, type Door, openDoors } from './support/doors.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+const door = (name: string) => doors.find((candidate) => candidate.name === name) as Door;
+const create = (doorName: string, body: CreateBody, idempotencyKey: string, apiKey?: string) =>
+  door(doorName).create(body, {
+    authorization: `Bearer ${apiKey ?? service.merchant.keys.testnet.apiKey}`,
+    idempotencyKey,
+  });
+
+const rowsWith = async (key: string) =>
+  Number((await service.query<{ n: string }>('select count(*) as n from payment_intents where idempotency_key = $1', [key]))[0]?.n);
+
+describe.each([
+  ['public', 'public'],
+  ['public', 'internal'],
+  ['internal', 'public'],
+  ['internal', 'internal'],
+])('first through the %s door, then through the %s', (first, second) => {
+  const body = {
+    amount_units: 5,
+    chain: 'polygon',
+    expires_in_minutes: 45,
+    lane: 'manual',
+    wallet_address: '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045',
+    metadata: { b: 1, a: { '2': [0.1, null], '1': 'x' }, ключ: '😀' },
+  };
+
+  test('the same key and request answer the same intent', async () => {
+    const key = randomUUID();
+    const original = await create(first, body, key);
+    const again = await create(second, body, key);
+    expect([original.code, original.replayed]).toEqual(['ok', false]);
+    expect([again.code, again.replayed]).toEqual(['ok', true]);
+    expect(again.intent).toEqual(original.intent);
+    expect(JSON.stringify(again.intent?.metadata)).toBe(JSON.stringify(original.intent?.metadata));
+    expect(await rowsWith(key)).toBe(1);
+  });
+
+  test.each<[string, CreateBody]>([
+    ['in other words', { ...body, wallet_address: body.wallet_address.toLowerCase(), token: 'USDC' }],
+    ['with its metadata in another order', { ...body, metadata: { ключ: '😀', a: { '1': 'x', '2': [0.1, null] }, b: 1 } }],
+  ])('the same request %s is the same request', async (_, same) => {
+    const key = randomUUID();
+    const original = await create(first, body, key);
+    expect(await create(second, same, key)).toMatchObject({ code: 'ok', replayed: true, intent: original.intent as never });
+  });
+
+  test('what the defaults say and what is clamped is the same too', async () => {
+    const key = randomUUID();
+    const original = await create(first, { amount_units: 1, expires_in_minutes: 61 }, key);
+    const same = { amount_units: 1, chain: 'base', lane: 'sdk', expires_in_minutes: 100_000, metadata: {} };
+    expect(await create(second, same, key)).toMatchObject({ code: 'ok', replayed: true, intent: original.intent as never });
+  });
+
+  test.each<[string, CreateBody]>([
+    ['amount', { ...body, amount_units: 6 }],
+    ['chain', { ...body, chain: 'base' }],
+    ['expiry', { ...body, expires_in_minutes: 46 }],
+    ['lane', { ...body, lane: 'sdk' }],
+    ['wallet', { ...body, wallet_address: undefined }],
+    ['metadata', { ...body, metadata: { ...body.metadata, b: '1' } }],
+    ['metadata, by one more key', { ...body, metadata: { ...body.metadata, c: null } }],
+    ['order of a list in its metadata', { ...body, metadata: { ...body.metadata, a: { '2': [null, 0.1], '1': 'x' } } }],
+  ])('the same key with another %s is refused, and changes nothing', async (_, other) => {
+    const key = randomUUID();
+    const original = await create(first, body, key);
+    expect((await create(second, other, key)).code).toBe('idempotency_key_reused');
+    expect((await create(first, body, key)).intent).toEqual(original.intent);
+    expect(await rowsWith(key)).toBe(1);
+  });
+
+  test('a refused request does not use its key up', async () => {
+    const key = randomUUID();
+    expect((await create(first, { amount_units: 0 }, key)).code).toBe('invalid_body');
+    expect(await create(second, body, key)).toMatchObject({ code: 'ok', replayed: false });
+  });
+});
+
+test('bare and quoted, the key is one key', async () => {
+  const key = `a"b\\c-${randomUUID()}`;
+  const original = await create('public', { amount_units: 1 }, key);
+  const quoted = `"${key.replace(/[\\"]/g, '\\$&')}"`;
+  expect(await create('internal', { amount_units: 1 }, quoted)).toMatchObject({ replayed: true, intent: original.intent as never });
+});
+
+test('255 characters are a key', async () => {
+  const key = 'k'.repeat(255);
+  const original = await create('public', { amount_units: 1 }, key);
+  expect(await create('internal', { amount_units: 1 }, key)).toMatchObject({ replayed: true, intent: original.intent as never });
+});
+
+test('the key of one merchant and mode means nothing to another', async () => {
+  const other = await createTestMerchant(service.database);
+  const key = randomUUID();
+  const apiKeys = [service.merchant, other].flatMap(({ keys }) => [keys.testnet.apiKey, keys.mainnet.apiKey]);
+  const answers = await Promise.all(
+    apiKeys.flatMap((apiKey, i) => doors.map(({ name }) => create(name, { amount_units: i + 1 }, key, apiKey))),
+  );
+  expect(answers.map(({ code }) => code)).toEqual(Array(8).fill('ok'));
+  expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
+  expect(await rowsWith(key)).toBe(4);
+});
+
+test('a retry stays a retry after the merchant has changed its wallet', async () => {
+  const merchant = await createTestMerchant(service.database);
+  const key = randomUUID();
+  const original = await create('public', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
+  await service.query(`update payout_wallets set address = $1 where merchant_id = $2`, [`0x${'6'.repeat(40)}`, merchant.id]);
+  expect(await create('internal', { amount_units: 1 }, key, merchant.keys.testnet.apiKey)).toMatchObject({
+    replayed: true,
+    intent: original.intent as never,
+  });
+});
+
+test('without a key every call makes an intent', async () => {
+  const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  const answers = await Promise.all(doors.flatMap((d) => [d.create({ amount_units: 1 }, { authorization }), d.create({ amount_units: 1 }, { authorization })]));
+  expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
+});
+
+test('400 keys, each sent by 16 calls at once over both doors: one row a key, 6,400 answers, all alike', async () => {
+  const keys = Array.from({ length: 400 }, () => randomUUID());
+  const answersByKey = new Map<string, Answer[]>();
+  const calls = keys.flatMap((key, n) =>
+    Array.from({ length: 16 }, (_, i) => ({ key, n, doorName: i % 2 === 0 ? 'public' : 'internal' })),
+  );
+  // All of one key's calls stand together: 64 callers at a time keep at least four keys contended.
+  let next = 0;
+  const caller = async () => {
+    for (let call = calls[next++]; call !== undefined; call = calls[next++]) {
+      const answer = await create(call.doorName, { amount_units: call.n + 1, metadata: { n: call.n } }, call.key);
+      answersByKey.set(call.key, [...(answersByKey.get(call.key) ?? []), answer]);
+    }
+  };
+  await Promise.all(Array.from({ length: 64 }, caller));
+
+  const answers = [...answersByKey.values()];
+  expect(answers.flat()).toHaveLength(6400);
+  expect(answers.flat().filter(({ code }) => code !== 'ok')).toEqual([]);
+  for (const sameKey of answers) {
+    expect(new Set(sameKey.map(({ intent }) => JSON.stringify(intent))).size).toBe(1);
+    expect(sameKey.filter(({ replayed }) => !replayed)).toHaveLength(1);
+  }
+  const rows = await service.query<{ rows: string; keys: string }>(
+    'select count(*) as rows, count(distinct idempotency_key) as keys from payment_intents where idempotency_key = any($1)',
+    [keys],
+  );
+  expect(rows).toEqual([{ rows: '400', keys: '400' }]);
+});
