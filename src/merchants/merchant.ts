@@ -21,7 +21,7 @@ export const MerchantEntity = defineEntity({
   checks: [
     {
       name: 'merchants_name_check',
-      expression: `char_length(name) between 1 and ${maxMerchantNameLength}`,
+      expression: `char_length(name) >= 1 and char_length(name) <= ${maxMerchantNameLength}`,
     },
   ],
 });

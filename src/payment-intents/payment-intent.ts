@@ -74,11 +74,11 @@ export const PaymentIntentEntity = defineEntity({
   checks: [
     {
       name: 'payment_intents_amount_units_check',
-      expression: `amount_units between 1 and ${maxAmountUnits}`,
+      expression: `amount_units >= 1 and amount_units <= ${maxAmountUnits}`,
     },
     {
       name: 'payment_intents_expires_in_minutes_check',
-      expression: `expires_in_minutes between ${minExpiryMinutes} and ${maxExpiryMinutes}`,
+      expression: `expires_in_minutes >= ${minExpiryMinutes} and expires_in_minutes <= ${maxExpiryMinutes}`,
     },
     {
       name: 'payment_intents_expires_at_check',
@@ -96,7 +96,7 @@ export const PaymentIntentEntity = defineEntity({
     },
     {
       name: 'payment_intents_idempotency_key_check',
-      expression: 'char_length(idempotency_key) between 1 and 255',
+      expression: 'char_length(idempotency_key) >= 1 and char_length(idempotency_key) <= 255',
     },
     {
       name: 'payment_intents_request_fingerprint_check',

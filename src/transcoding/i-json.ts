@@ -164,11 +164,11 @@ export function parseIJson(text: string): IJsonValue {
     numberSyntax.lastIndex = at;
     const match = numberSyntax.exec(text);
     if (match === null) return unexpected();
-    const digits = match[0];
+    const [digits, fraction, exponent] = match;
     at += digits.length;
     const double = Number(digits);
-    // Up to 15 characters every integer is a double; JSON's -0 is the integer 0.
-    if (digits.length <= 15 && Number.isInteger(double) && match[1] === undefined) return double + 0;
+    // Up to 15 digits every integer is a double; JSON's -0 is the integer 0.
+    if (digits.length <= 15 && fraction === undefined && exponent === undefined) return double + 0;
     if (!Number.isFinite(double)) return new InexactNumber(digits);
     return sameDecimal(toDecimal(digits), toDecimal(String(double))) ? double + 0 : new InexactNumber(digits);
   }
@@ -180,7 +180,7 @@ export function parseIJson(text: string): IJsonValue {
 }
 
 const escapeSequence = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/;
-const numberSyntax = /-?(?:0|[1-9][0-9]*)(\.[0-9]+|(?=[eE]))?(?:[eE][+-]?[0-9]+)?/y;
+const numberSyntax = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
 
 /** `digits` (no zero at either end, or just "0") times ten to the power of `exponent`. */
 interface Decimal {

@@ -8,7 +8,7 @@ export class CreatePaymentIntents extends Migration {
         id         uuid           not null primary key,
         name       text           not null,
         created_at timestamptz(3) not null,
-        constraint merchants_name_check check (char_length(name) between 1 and 200)
+        constraint merchants_name_check check (char_length(name) >= 1 and char_length(name) <= 200)
       )`);
 
     this.addSql(`
@@ -76,15 +76,15 @@ export class CreatePaymentIntents extends Migration {
         ),
         constraint payment_intents_confirmations_required_check check (confirmations_required >= 1),
         constraint payment_intents_lane_check check (lane in ('sdk', 'manual')),
-        constraint payment_intents_amount_units_check check (amount_units between 1 and 9007199254740991),
+        constraint payment_intents_amount_units_check check (amount_units >= 1 and amount_units <= 9007199254740991),
         constraint payment_intents_token_check check (token_symbol = 'USDC' and decimals = 6),
         constraint payment_intents_expected_wallet_check check (expected_wallet ~ '^0x[0-9a-fA-F]{40}$'),
         constraint payment_intents_metadata_check check (json_typeof(metadata) = 'object'),
-        constraint payment_intents_expires_in_minutes_check check (expires_in_minutes between 5 and 60),
+        constraint payment_intents_expires_in_minutes_check check (expires_in_minutes >= 5 and expires_in_minutes <= 60),
         constraint payment_intents_expires_at_check check (expires_at = created_at + make_interval(mins => expires_in_minutes)),
         constraint payment_intents_client_secret_version_check check (client_secret_version >= 1),
         constraint payment_intents_idempotency_check check ((idempotency_key is null) = (request_fingerprint is null)),
-        constraint payment_intents_idempotency_key_check check (char_length(idempotency_key) between 1 and 255),
+        constraint payment_intents_idempotency_key_check check (char_length(idempotency_key) >= 1 and char_length(idempotency_key) <= 255),
         constraint payment_intents_request_fingerprint_check check (octet_length(request_fingerprint) = 32)
       )`);
     this.addSql(`

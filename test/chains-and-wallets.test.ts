@@ -1,0 +1,90 @@
+import fc from 'fast-check';
+import { base, baseSepolia, polygon, polygonAmoy } from 'viem/chains';
+import * as tokens from 'viem/tokens';
+import { getAddress, isAddress } from 'viem/utils';
+import { describe, expect, test } from 'vitest';
+import { bridgedUsdcAddresses, chainFactsFor, chainNames, modeNames, tokenContractAddresses, usdcDecimals, usdcSymbol } from '../src/chains.ts';
+import { clampExpiryMinutes } from '../src/payment-intents/create-payment-intent-request.ts';
+import { parseWalletAddress } from '../src/wallet-address.ts';
+
+const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };
+
+describe('the table of chains agrees with viem', () => {
+  test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))('%s %s', (mode, chain) => {
+    const { chainId, usdcAddress, confirmationsRequired } = chainFactsFor(mode, chain);
+    expect(chainId).toBe(viemChains[mode][chain].id);
+    expect(viemChains[mode][chain].testnet ?? false).toBe(mode === 'testnet');
+    expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(usdcAddress);
+    expect(isAddress(usdcAddress)).toBe(true);
+    expect(confirmationsRequired).toBe(chain === 'base' ? 10 : 12);
+  });
+
+  test('USDC is USDC', () => {
+    expect([usdcSymbol, usdcDecimals]).toEqual([tokens.usdc.symbol, tokens.usdc.decimals]);
+  });
+
+  test('no bridged token is among the tokens to be paid in, all are among the refused wallets', () => {
+    const native = modeNames.flatMap((mode) => chainNames.map((chain) => chainFactsFor(mode, chain).usdcAddress));
+    for (const address of Object.values(bridgedUsdcAddresses)) {
+      expect(getAddress(address)).toBe(address);
+      expect(native).not.toContain(address);
+    }
+    expect([...tokenContractAddresses].sort()).toEqual(
+      [...native, ...Object.values(bridgedUsdcAddresses)].map((address) => address.toLowerCase()).sort(),
+    );
+  });
+});
+
+const address = fc.uint8Array({ minLength: 20, maxLength: 20 }).map((bytes) => Buffer.from(bytes).toString('hex')).filter((hex) => BigInt(`0x${hex}`) > 0xffffn);
+
+describe('wallet addresses', () => {
+  test('lower case, upper case and checksummed are one address, answered with its checksum', () => {
+    fc.assert(
+      fc.property(address, (hex) => {
+        const checksummed = getAddress(`0x${hex}`);
+        for (const form of [`0x${hex}`, `0x${hex.toUpperCase()}`, checksummed]) {
+          expect(parseWalletAddress(form)).toEqual({ address: checksummed });
+        }
+      }),
+    );
+  });
+
+  test('any other mix of cases is refused', () => {
+    fc.assert(
+      fc.property(address, fc.array(fc.boolean(), { minLength: 40, maxLength: 40 }), (hex, upper) => {
+        const mixed = `0x${[...hex].map((digit, i) => (upper[i] ? digit.toUpperCase() : digit)).join('')}`;
+        const accepted = 'address' in parseWalletAddress(mixed);
+        expect(accepted).toBe([`0x${hex}`, `0x${hex.toUpperCase()}`, getAddress(`0x${hex}`)].includes(mixed));
+      }),
+    );
+  });
+
+  test('no text that is not an address is taken for one', () => {
+    fc.assert(
+      fc.property(fc.oneof(fc.string(), fc.stringMatching(/^0x[0-9a-fA-F]{38,42}$/), fc.string({ unit: 'binary' })), (text) => {
+        const parsed = parseWalletAddress(text);
+        if ('address' in parsed) expect(isAddress(parsed.address) && parsed.address.toLowerCase() === text.toLowerCase()).toBe(true);
+        else expect(parsed.problem).toMatch(/^(must|has)/);
+      }),
+    );
+  });
+
+  test('no address that holds no wallet is accepted, however it is written', () => {
+    for (const hex of [0n, 1n, 0x11n, 0x100n, 0x1010n, 0xffffn].map((n) => n.toString(16).padStart(40, '0'))) {
+      expect(parseWalletAddress(`0x${hex}`)).toHaveProperty('problem');
+      expect(parseWalletAddress(`0x${hex.toUpperCase()}`)).toHaveProperty('problem');
+    }
+    expect(parseWalletAddress(`0x${'10000'.padStart(40, '0')}`)).toHaveProperty('address');
+  });
+});
+
+test('clamping answers the nearest number from 5 to 60', () => {
+  fc.assert(
+    fc.property(fc.integer(), (minutes) => {
+      const clamped = clampExpiryMinutes(minutes);
+      expect(clamped >= 5 && clamped <= 60).toBe(true);
+      if (minutes >= 5 && minutes <= 60) expect(clamped).toBe(minutes);
+      else expect(clamped).toBe(minutes < 5 ? 5 : 60);
+    }),
+  );
+});

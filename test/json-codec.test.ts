@@ -1,0 +1,326 @@
+import { create, createFileRegistry, fromJson, type JsonObject, type JsonValue, toJson } from '@bufbuild/protobuf';
+import { FileDescriptorSetSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import {
+  Chain,
+  Lane,
+  Mode,
+  PaymentIntentSchema,
+  PaymentIntentStatus,
+  Token,
+} from '../src/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { InexactNumber, maxNesting, parseIJson } from '../src/transcoding/i-json.ts';
+import { createJsonCodec } from '../src/transcoding/json-codec.ts';
+
+const request = createJsonCodec(CreatePaymentIntentRequestSchema);
+const intent = createJsonCodec(PaymentIntentSchema);
+
+/** Any JSON that a double and a PostgreSQL text can hold. */
+const jsonText = fc.string({ unit: 'grapheme' }).filter((text) => !text.includes('\0'));
+const jsonNumber = fc.oneof(
+  fc.maxSafeInteger().map((n) => n + 0),
+  fc.double({ noNaN: true, noDefaultInfinity: true }).filter((n) => !Number.isInteger(n)),
+);
+const json = fc.letrec<{ value: JsonValue; object: JsonObject }>((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small' },
+    fc.constantFrom(null, true, false),
+    jsonNumber,
+    jsonText,
+    fc.array(tie('value'), { maxLength: 4 }),
+    tie('object'),
+  ),
+  object: fc.dictionary(fc.oneof(jsonText, fc.constantFrom('__proto__', 'constructor', 'toString', '')), tie('value'), {
+    maxKeys: 6,
+    noNullPrototype: true,
+  }),
+}));
+
+describe('the reader of I-JSON, held against JSON.parse', () => {
+  test('reads what JSON.parse reads, as it reads it', () => {
+    fc.assert(
+      fc.property(json.value, fc.constantFrom(undefined, 1, '\t'), (value, indent) => {
+        const text = JSON.stringify(value, null, indent);
+        expect(parseIJson(text)).toEqual(JSON.parse(text));
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  test('refuses what JSON.parse refuses, whatever is done to a valid text', () => {
+    const mutation = fc.record({
+      at: fc.nat(),
+      remove: fc.nat({ max: 3 }),
+      insert: fc.oneof(fc.constantFrom(...'{}[]:,"\\ntfe+-.0123456789 \t\n\0\ufeff'), fc.string({ maxLength: 2 })),
+    });
+    fc.assert(
+      fc.property(json.value, mutation, (value, { at, remove, insert }) => {
+        const valid = JSON.stringify(value);
+        const position = at % (valid.length + 1);
+        const text = valid.slice(0, position) + insert + valid.slice(position + remove);
+        let expected: unknown;
+        try {
+          expected = JSON.parse(text);
+        } catch {
+          expect(() => parseIJson(text)).toThrow(/at line \d+ column \d+$/);
+          return;
+        }
+        let actual: unknown;
+        try {
+          actual = parseIJson(text);
+        } catch (error) {
+          // The only texts that we refuse beyond what is no JSON at all.
+          expect(String(error)).toMatch(/A name stands twice|Nested deeper/);
+          return;
+        }
+        expect(withoutInexact(actual)).toEqual(withoutInexact(expected));
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  test.each([
+    ['9007199254740993', true],
+    ['1.0000000000000001', false],
+    ['1e400', true],
+    ['-1e400', true],
+    ['1e-400', false],
+    ['12345678901234567890', true],
+    ['0.1234567890123456789', false],
+    ['1e999999999999', true],
+    ['1e-999999999999', false],
+    ['100000000000000000000000.5', false],
+  ])('%s is no double', (text, isInteger) => {
+    expect(parseIJson(text)).toMatchObject({ text, isInteger });
+  });
+
+  test.each([
+    ['-0', 0],
+    ['5.0', 5],
+    ['1e2', 100],
+    ['1E+2', 100],
+    ['0e999999', 0],
+    ['1.10', 1.1],
+    ['9007199254740991', 9007199254740991],
+    ['9007199254740992', 9007199254740992],
+    ['1e23', 1e23],
+    ['5e-324', 5e-324],
+    ['0.1', 0.1],
+    ['120e-1', 12],
+  ])('%s is %d', (text, value) => {
+    expect(Object.is(parseIJson(text), value)).toBe(true);
+  });
+
+  test('a number comes back exactly or as its text', () => {
+    const digits = fc.tuple(fc.boolean(), fc.nat(), fc.option(fc.nat()), fc.option(fc.integer({ min: -400, max: 400 })));
+    fc.assert(
+      fc.property(digits, ([negative, whole, fraction, exponent]) => {
+        const text = `${negative ? '-' : ''}${whole}${fraction === null ? '' : `.${fraction}`}${exponent === null ? '' : `e${exponent}`}`;
+        const value = parseIJson(text);
+        if (value instanceof InexactNumber) expect(value.text).toBe(text);
+        else expect(value).toBe(Number(text) + 0);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  test(`nests ${maxNesting} levels and no more`, () => {
+    expect(() => parseIJson('['.repeat(maxNesting) + ']'.repeat(maxNesting))).not.toThrow();
+    expect(() => parseIJson('['.repeat(maxNesting + 1) + ']'.repeat(maxNesting + 1))).toThrow(/deeper than 16/);
+  });
+});
+
+/** The same value with every number that no double holds replaced by the double it rounds to. */
+function withoutInexact(value: unknown): unknown {
+  return JSON.parse(
+    JSON.stringify(value, (_, inner) => (inner instanceof InexactNumber ? Number(inner.text) : inner)) ?? 'null',
+  );
+}
+
+const wallet = fc.stringMatching(/^0x[0-9a-f]{40}$/);
+const amount = fc.bigInt({ min: 0n, max: 2n ** 53n - 1n });
+const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
+
+/** A request as our JSON writes it, and as protobuf's own JSON does. */
+const requests = fc
+  .record(
+    {
+      amount_units: amount,
+      chain: fc.constantFrom('base', 'polygon'),
+      wallet_address: wallet,
+      expires_in_minutes: int32,
+      lane: fc.constantFrom('sdk', 'manual'),
+      metadata: json.object,
+      token: fc.constant('USDC'),
+    },
+    { requiredKeys: ['amount_units'] },
+  )
+  .map((fields) => ({
+    ours: { ...fields, amount_units: Number(fields.amount_units) },
+    protobuf: {
+      ...fields,
+      amount_units: String(fields.amount_units),
+      ...(fields.chain ? { chain: `CHAIN_${fields.chain.toUpperCase()}` } : {}),
+      ...(fields.lane ? { lane: `LANE_${fields.lane.toUpperCase()}` } : {}),
+      ...(fields.token ? { token: `TOKEN_${fields.token}` } : {}),
+    },
+  }));
+
+describe('the JSON codec, held against protobuf-es where the two agree', () => {
+  test('decodes the same message', () => {
+    fc.assert(
+      fc.property(requests, ({ ours, protobuf }) => {
+        const { message, violations } = request.decode(parseIJson(JSON.stringify(ours)));
+        expect(violations).toEqual([]);
+        expect(message).toEqual(fromJson(CreatePaymentIntentRequestSchema, protobuf));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test('encodes the same fields and values', () => {
+    const intents = fc.record({
+      id: fc.string(),
+      clientSecret: fc.string(),
+      status: fc.constant(PaymentIntentStatus.REQUIRES_PAYMENT),
+      mode: fc.constantFrom(Mode.TESTNET, Mode.MAINNET),
+      chain: fc.constantFrom(Chain.BASE, Chain.POLYGON),
+      lane: fc.constantFrom(Lane.SDK, Lane.MANUAL),
+      chainId: amount,
+      amountUnits: amount,
+      confirmationsRequired: int32,
+      decimals: int32,
+      expiresInMinutes: int32,
+      tokenSymbol: fc.string(),
+      tokenAddress: wallet,
+      expectedWallet: wallet,
+      expiresAt: fc.integer({ min: 0, max: 4_102_444_800_000 }).map((ms) => timestampFromMs(ms)),
+      metadata: json.object,
+    });
+    fc.assert(
+      fc.property(intents, (fields) => {
+        const message = create(PaymentIntentSchema, fields);
+        const ours = JSON.parse(intent.encode(message));
+        const protobuf = toJson(PaymentIntentSchema, message, { useProtoFieldName: true, alwaysEmitImplicit: true }) as JsonObject;
+        expect(Object.keys(ours)).toEqual(PaymentIntentSchema.fields.map(({ name }) => name));
+        for (const [name, value] of Object.entries(protobuf)) {
+          if (name === 'amount_units' || name === 'chain_id') expect(String(ours[name])).toBe(value);
+          else if (['status', 'mode', 'chain', 'lane'].includes(name)) {
+            expect(`${name === 'status' ? 'payment_intent_status' : name}_${ours[name]}`.toUpperCase()).toBe(value);
+          } else if (name === 'expires_at') {
+            expect(ours[name]).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+            expect(Date.parse(ours[name])).toBe(Date.parse(value as string));
+          } else expect(ours[name]).toEqual(JSON.parse(JSON.stringify(value)));
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test('metadata comes out as it went in, byte for byte', () => {
+    fc.assert(
+      fc.property(json.object, (metadata) => {
+        const text = JSON.stringify(metadata);
+        const { message } = request.decode(parseIJson(`{"metadata":${text}}`));
+        const encoded = intent.encode(create(PaymentIntentSchema, { metadata: message?.metadata ?? {} }));
+        expect(encoded.endsWith(`"metadata":${text}}`)).toBe(true);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test('no JSON whatever makes it throw, and a fault always has a field', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(json.value, fc.dictionary(fc.constantFrom(...CreatePaymentIntentRequestSchema.fields.map(({ name }) => name)), json.value)),
+        (value) => {
+          const { message, violations } = request.decode(parseIJson(JSON.stringify(value)));
+          expect(message === undefined ? violations.length === 1 : true).toBe(true);
+          for (const { field, message: says } of violations) expect([field, says].every((text) => text.length > 0)).toBe(true);
+        },
+      ),
+      { numRuns: 1000 },
+    );
+  });
+});
+
+describe('details of the codec', () => {
+  test('enums take the word of the contract only', () => {
+    for (const [word, token] of [['USDC', Token.USDC]] as const) {
+      expect(request.decode({ token: word }).message?.token).toBe(token);
+    }
+    for (const word of ['usdc', 'TOKEN_USDC', 'UNSPECIFIED', 'unspecified', '', 1, 0]) {
+      expect(request.decode({ token: word }).violations).toEqual([{ field: 'token', message: 'must be "USDC"' }]);
+    }
+  });
+
+  test.each([
+    ['2147483648', 2147483647],
+    ['-2147483649', -2147483648],
+    ['1e400', 2147483647],
+    ['-123456789012345678901234567890', -2147483648],
+  ])('an int32 of %s becomes the nearest that fits', (text, nearest) => {
+    expect(request.decode(parseIJson(`{"expires_in_minutes":${text}}`)).message?.expiresInMinutes).toBe(nearest);
+  });
+
+  test.each([
+    ['9007199254740993', 9007199254740993n],
+    ['9223372036854775807', 9223372036854775807n],
+    ['9223372036854775808', 9223372036854775807n],
+    ['-1e400', -9223372036854775808n],
+    ['1e18', 1000000000000000000n],
+  ])('an int64 of %s is exact, or the nearest that fits', (text, nearest) => {
+    expect(request.decode(parseIJson(`{"amount_units":${text}}`)).message?.amountUnits).toBe(nearest);
+  });
+
+  test('an integer that a JSON client would misread is not sent at all', () => {
+    expect(() => intent.encode(create(PaymentIntentSchema, { amountUnits: 2n ** 53n }))).toThrow(/does not fit/);
+  });
+
+  test('what is not set is null, and null is not set', () => {
+    expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toMatchObject({ chain: null, expires_at: null, metadata: null, id: '' });
+    const nothing = Object.fromEntries(CreatePaymentIntentRequestSchema.fields.map(({ name }) => [name, null]));
+    expect(request.decode(nothing)).toEqual({ message: create(CreatePaymentIntentRequestSchema), violations: [] });
+  });
+
+  test.each([
+    ['a map', { name: 'f', number: 1, label: 3, type: 11, typeName: '.t.M.FEntry' }],
+    ['bytes', { name: 'f', number: 1, label: 1, type: 12 }],
+    ['float', { name: 'f', number: 1, label: 1, type: 2 }],
+    ['a oneof', { name: 'f', number: 1, label: 1, type: 9, oneofIndex: 0 }],
+  ])('a message with %s has no codec, and says so when it is built', (what, field) => {
+    const registry = createFileRegistry(
+      create(FileDescriptorSetSchema, {
+        file: [
+          {
+            name: 't.proto',
+            package: 't',
+            syntax: 'proto3',
+            messageType: [
+              {
+                name: 'M',
+                field: [field],
+                oneofDecl: what === 'a oneof' ? [{ name: 'choice' }] : [],
+                nestedType: [
+                  {
+                    name: 'FEntry',
+                    options: { mapEntry: true },
+                    field: [
+                      { name: 'key', number: 1, label: 1, type: 9 },
+                      { name: 'value', number: 2, label: 1, type: 9 },
+                    ],
+                  },
+                ],
+              },
+            ],
+          },
+        ],
+      }),
+    );
+    const message = registry.getMessage('t.M');
+    expect(message).toBeDefined();
+    expect(() => message && createJsonCodec(message)).toThrow(`t.M.f is ${what}`);
+  });
+});
