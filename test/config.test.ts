@@ -1,0 +1,130 @@
+import { describe, expect, test } from 'vitest';
+import { loadConfig } from '../src/config.ts';
+import { parseIdempotencyKey } from '../src/idempotency-key.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/identifiers.ts';
+import { parseKeyRing } from '../src/key-ring.ts';
+
+const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
+const url = 'postgresql://user:hunter2@db.example:5432/payments';
+
+describe('the configuration', () => {
+  test('has the defaults of the contract', () => {
+    expect(loadConfig({})).toEqual({
+      databaseUrl: undefined,
+      dataDir: '.data',
+      databasePool: 16,
+      host: '127.0.0.1',
+      httpPort: 8080,
+      grpcPort: 50051,
+      metricsPort: 9464,
+      secrets: {},
+      drainTimeoutMs: 10_000,
+      tls: undefined,
+      logLevel: 'info',
+    });
+  });
+
+  test('an empty variable is one that is not set', () => {
+    expect(loadConfig({ DATABASE_URL: '', HTTP_PORT: '', LOG_LEVEL: '' })).toEqual(loadConfig({}));
+  });
+
+  test('names every problem at once, and no secret', () => {
+    const env = {
+      DATABASE_URL: url.replace('postgresql', 'mysql'),
+      HTTP_PORT: '80a',
+      GRPC_PORT: '65536',
+      DATABASE_POOL: '0',
+      DRAIN_TIMEOUT: '-1',
+      LOG_LEVEL: 'loud',
+      TLS_CERT_FILE: 'cert.pem',
+      CLIENT_SECRET_KEYS: '1:c2hvcnQ=',
+    };
+    expect(() => loadConfig(env)).toThrow(
+      new RegExp(
+        ['DATABASE_URL must', 'CLIENT_SECRET_KEYS must', 'API_KEY_PEPPERS is missing', 'TLS_CERT_FILE and TLS_KEY_FILE', 'LOG_LEVEL must', 'DATABASE_POOL must', 'HTTP_PORT must', 'GRPC_PORT must', 'DRAIN_TIMEOUT must'].join('.*'),
+      ),
+    );
+    expect(() => loadConfig(env)).not.toThrow(/hunter2|c2hvcnQ/);
+  });
+
+  test('with a DATABASE_URL there is no default secret', () => {
+    expect(() => loadConfig({ DATABASE_URL: url })).toThrow(/CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/);
+    const config = loadConfig({ DATABASE_URL: url, CLIENT_SECRET_KEYS: ring, API_KEY_PEPPERS: ring });
+    expect(config.secrets.CLIENT_SECRET_KEYS?.newestVersion).toBe(1);
+  });
+});
+
+describe('a key ring', () => {
+  test('signs with the newest and knows the older', () => {
+    const [two, one] = [Buffer.alloc(32, 2), Buffer.alloc(40, 1)].map((key) => key.toString('base64'));
+    const keys = parseKeyRing(`2:${two}, 1:${one}`);
+    expect([keys.newestVersion, keys.versions]).toEqual([2, [2, 1]]);
+    expect(keys.hmac(2, 'abc')).not.toEqual(keys.hmac(1, 'abc'));
+    expect(() => keys.hmac(3, 'abc')).toThrow('no version 3');
+  });
+
+  test('is HMAC-SHA256 (RFC 4231, test case 1, with its key filled up with zeros)', () => {
+    // HMAC pads a short key with zeros, so the vector of the 20-byte key holds for 32 bytes too.
+    const key = Buffer.concat([Buffer.alloc(20, 0x0b), Buffer.alloc(12)]).toString('base64');
+    expect(parseKeyRing(`1:${key}`).hmac(1, 'Hi There').toString('hex')).toBe(
+      'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7',
+    );
+  });
+
+  test.each([
+    ['', 'entry 1 is not version:base64'],
+    ['abc', 'entry 1 is not version:base64'],
+    [`${ring},`, 'entry 2 is not version:base64'],
+    [ring.replace('1:', '0:'), 'outside 1 to 32767'],
+    [ring.replace('1:', '32768:'), 'outside 1 to 32767'],
+    [`${ring},${ring}`, 'version 1 stands there twice'],
+    [`1:${Buffer.alloc(31).toString('base64')}`, 'shorter than 32 bytes'],
+    [ring.replace(/=$/, '!'), 'entry 1 is not version:base64'],
+  ])('%j is refused', (text, why) => {
+    expect(() => parseKeyRing(text)).toThrow(why);
+  });
+});
+
+describe('an idempotency key', () => {
+  test.each([
+    [undefined, undefined],
+    [null, undefined],
+    ['abc', 'abc'],
+    ['"abc"', 'abc'],
+    ['"a\\"b\\\\c"', 'a"b\\c'],
+    ['a"b', 'a"b'],
+    ['~!#%', '~!#%'],
+  ])('%j reads as %j', (header, key) => {
+    expect(parseIdempotencyKey(header)).toBe(key);
+  });
+
+  test.each(['', ' ', 'a b', '"', '""', '"a', '"a\\x"', '"a"b', '"a b"', 'é', '\x7f', 'k'.repeat(256), `"${'k'.repeat(256)}"`])(
+    '%j is refused',
+    (header) => {
+      expect(() => parseIdempotencyKey(header)).toThrow(/1 to 255 visible ASCII/);
+    },
+  );
+});
+
+describe('an identifier', () => {
+  test('is the TypeID of its UUID, and back', () => {
+    // From the TypeID specification's list of valid identifiers.
+    expect(formatIdentifier('pi', '0188bac7-4afa-78aa-bc3b-bd1eef28d881')).toBe('pi_01h2xcejqtf2nbrexx3vqjhp41');
+    expect(parseIdentifier('pi', 'pi_01h2xcejqtf2nbrexx3vqjhp41')).toBe('0188bac7-4afa-78aa-bc3b-bd1eef28d881');
+    const uuid = newUuid();
+    expect(parseIdentifier('mer', formatIdentifier('mer', uuid))).toBe(uuid);
+  });
+
+  test('made later sorts later', () => {
+    const ids = Array.from({ length: 1000 }, (_, i) => formatIdentifier('pi', newUuid(1_700_000_000_000 + i)));
+    expect([...ids].sort()).toEqual(ids);
+    expect(new Set(Array.from({ length: 1000 }, () => newUuid(1)))).toHaveProperty('size', 1000);
+  });
+
+  test.each(['', 'pi_', 'pi_01h2xcejqtf2nbrexx3vqjhp4', 'mer_01h2xcejqtf2nbrexx3vqjhp41', 'pi_81h2xcejqtf2nbrexx3vqjhp41', 'pi_01H2XCEJQTF2NBREXX3VQJHP41', "pi_'; drop table"])(
+    '%j is none',
+    (text) => {
+      expect(parseIdentifier('pi', text)).toBeUndefined();
+    },
+  );
+});

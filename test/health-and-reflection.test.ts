@@ -1,0 +1,159 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { promisify } from 'node:util';
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createReadiness } from '../src/operations/readiness.ts';
+import { httpRequest } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(() => service.close());
+
+const run = promisify(execFile);
+const get = (path: string, method = 'GET') => httpRequest(service.operationsUrl + path, { method });
+
+describe('the operations door', () => {
+  test('is alive and ready', async () => {
+    expect(await get('/healthz')).toMatchObject({ status: 200, body: '{"status":"alive"}\n' });
+    expect(await get('/readyz')).toMatchObject({ status: 200, body: '{"status":"ready"}\n' });
+    expect(await get('/readyz', 'HEAD')).toMatchObject({ status: 200, body: '' });
+  });
+
+  test('answers nothing else', async () => {
+    expect(await get('/')).toMatchObject({ status: 404 });
+    expect(await get('/v1/payment_intents', 'POST')).toMatchObject({ status: 404 });
+    expect(await get('/healthz', 'POST')).toMatchObject({ status: 405, headers: { allow: 'GET, HEAD' } });
+  });
+});
+
+/** A health client of grpc-js with the messages written by hand: a string in, an enum out. */
+const HealthClient = grpc.makeGenericClientConstructor(
+  Object.fromEntries(
+    ['Check', 'Watch'].map((name) => [
+      name.toLowerCase(),
+      {
+        path: `/grpc.health.v1.Health/${name}`,
+        requestStream: false,
+        responseStream: name === 'Watch',
+        requestSerialize: (text: string) => Buffer.from([0x0a, text.length, ...Buffer.from(text)]),
+        requestDeserialize: (bytes: Buffer) => bytes.toString(),
+        responseSerialize: (status: number) => Buffer.from([8, status]),
+        responseDeserialize: (bytes: Buffer) => bytes[1] ?? 0,
+      },
+    ]),
+  ),
+  'grpc.health.v1.Health',
+) as unknown as new (
+  address: string,
+  credentials: grpc.ChannelCredentials,
+) => grpc.Client & {
+  check(service: string, done: (error: grpc.ServiceError | null, status: number) => void): void;
+  watch(service: string): grpc.ClientReadableStream<number>;
+};
+
+describe('gRPC health', () => {
+  const open = (port: number) => new HealthClient(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
+  const check = (client: InstanceType<typeof HealthClient>, name: string) =>
+    new Promise<number | string>((resolve) => {
+      client.check(name, (error, status) => resolve(error ? (grpc.status[error.code] as string) : status));
+    });
+
+  test('Check knows the server and its service, and no other', async () => {
+    const client = open(service.server.ports.grpc);
+    expect(await check(client, '')).toBe(1);
+    expect(await check(client, 'payments.v1.PaymentIntentService')).toBe(1);
+    expect(await check(client, 'payments.v1.Nothing')).toBe('NOT_FOUND');
+    client.close();
+  });
+
+  test('Watch tells what is and what changes, and ends with the server', async () => {
+    const own = await startService();
+    const client = open(own.server.ports.grpc);
+    const stream = client.watch('payments.v1.PaymentIntentService');
+    const unknown = client.watch('payments.v1.Nothing');
+    expect(await once(stream, 'data')).toEqual([1]);
+    expect(await once(unknown, 'data')).toEqual([3]);
+    const next = once(stream, 'data');
+    for (const watching of [stream, unknown]) watching.on('error', () => {});
+    const ended = Promise.all([once(stream, 'end'), once(unknown, 'end')]);
+    unknown.resume();
+    const closing = own.server.close();
+    expect(await next).toEqual([2]);
+    stream.resume();
+    await ended;
+    client.close();
+    await closing;
+    await own.close();
+  });
+});
+
+describe('readiness', () => {
+  test('shares one probe among those who ask at once, and tells watchers of changes only', async () => {
+    let probes = 0;
+    let fails = false;
+    const readiness = createReadiness(async () => {
+      probes++;
+      if (fails) throw new Error('down');
+    });
+    expect(await Promise.all([readiness.check(), readiness.check(), readiness.check()])).toEqual(['ready', 'ready', 'ready']);
+    expect(probes).toBe(1);
+    const stop = new AbortController();
+    const watch = readiness.watch(stop.signal)[Symbol.asyncIterator]();
+    expect(await watch.next()).toMatchObject({ value: 'ready' });
+    const next = watch.next();
+    await readiness.check();
+    fails = true;
+    await readiness.check();
+    expect(await next).toMatchObject({ value: 'database_unreachable' });
+    const last = watch.next();
+    readiness.drain();
+    fails = false;
+    expect(await readiness.check()).toBe('draining');
+    expect(await last).toMatchObject({ value: 'draining' });
+    stop.abort();
+    expect(await watch.next()).toMatchObject({ done: true });
+  });
+});
+
+describe('server reflection, with no local files', () => {
+  const buf = async (...args: string[]) =>
+    (await run('buf', ['curl', '--protocol', 'grpc', '--http2-prior-knowledge', ...args], { timeout: 20_000 })).stdout;
+
+  test.each(['v1', 'v1alpha'])('buf curl lists the methods by %s', async (version) => {
+    const methods = await buf('--reflect-protocol', `grpc-${version}`, '--list-methods', service.internalUrl);
+    expect(methods.trim().split('\n').sort()).toEqual([
+      'grpc.health.v1.Health/Check',
+      'grpc.health.v1.Health/List',
+      'grpc.health.v1.Health/Watch',
+      'grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+      'grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
+      'payments.v1.PaymentIntentService/CreatePaymentIntent',
+    ]);
+  });
+
+  test('buf curl creates an intent', async () => {
+    const answer = await buf(
+      '-H',
+      `Authorization: Bearer ${service.merchant.keys.testnet.apiKey}`,
+      '-d',
+      '{"amount_units":"12500000","chain":"CHAIN_POLYGON","metadata":{"order_id":"o-1"}}',
+      `${service.internalUrl}/payments.v1.PaymentIntentService/CreatePaymentIntent`,
+    );
+    expect(JSON.parse(answer)).toMatchObject({
+      amountUnits: '12500000',
+      chain: 'CHAIN_POLYGON',
+      metadata: { order_id: 'o-1' },
+    });
+  });
+
+  test('buf curl asks for health', async () => {
+    const answer = await buf('-d', '{}', `${service.internalUrl}/grpc.health.v1.Health/Check`);
+    expect(JSON.parse(answer)).toEqual({ status: 'SERVING' });
+  });
+});

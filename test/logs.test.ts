@@ -1,0 +1,114 @@
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createLogger } from '../src/logging.ts';
+import { type Door, httpRequest, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+test('one line a request, with who asked, how it ended and how long it took', async () => {
+  const { merchant } = service;
+  for (const door of doors) {
+    const line = service.nextLogLine();
+    const answer = await door.create({ amount_units: 1 }, { authorization: `Bearer ${merchant.keys.mainnet.apiKey}` });
+    expect(await line).toEqual({
+      level: 'info',
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+      request_id: answer.requestId,
+      door: door.name,
+      rpc: 'CreatePaymentIntent',
+      merchant_id: merchant.merchantId,
+      key_id: merchant.keys.mainnet.keyId,
+      mode: 'mainnet',
+      code: 'ok',
+      duration_ms: expect.any(Number),
+      message: 'CreatePaymentIntent ok',
+    });
+    const refused = service.nextLogLine();
+    const refusal = await door.create({ amount_units: 1 }, { authorization: undefined });
+    expect(await refused).toEqual({
+      level: 'info',
+      time: expect.any(String),
+      request_id: refusal.requestId,
+      door: door.name,
+      rpc: 'CreatePaymentIntent',
+      code: 'api_key_missing',
+      duration_ms: expect.any(Number),
+      message: 'CreatePaymentIntent api_key_missing',
+    });
+  }
+});
+
+test('a hundred requests of every kind write a hundred lines', async () => {
+  const before = service.log.length;
+  const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  const bodies = [{ amount_units: 1 }, { amount_units: 0 }, { amount_units: 1, metadata: { a: '\0' } }];
+  for (let i = 0; i < 100; i++) {
+    const door = doors[i % 2] as Door;
+    await door.create(bodies[i % 3] as object as Record<string, unknown>, {
+      authorization: i % 5 === 0 ? 'Bearer nonsense' : authorization,
+      ...(i % 4 === 0 ? { idempotencyKey: 'the same for all' } : {}),
+    });
+  }
+  expect(service.log.length - before).toBe(100);
+});
+
+test('never a key, a client secret, an Authorization header or metadata', async () => {
+  const secretsSeen: string[] = ['order-4711-of-mrs-smith', 'idem-key-of-mrs-smith', 'my-query-secret', 'pi_x_secret_y'];
+  for (const door of doors) {
+    for (const { apiKey } of Object.values(service.merchant.keys)) {
+      secretsSeen.push(apiKey, apiKey.slice('sk_testnet_'.length));
+      const answer = await door.create(
+        { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
+        { authorization: `Bearer ${apiKey}`, idempotencyKey: 'idem-key-of-mrs-smith' },
+      );
+      secretsSeen.push(answer.intent?.client_secret as string, answer.intent?.client_secret.split('_secret_')[1] as string);
+    }
+    // Faulty requests tempt a log to show what was wrong with them.
+    await door.create({ amount_units: 0, metadata: { order_id: 'order-4711-of-mrs-smith', bad: '\0' } }, {
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+    });
+    await door.create({ amount_units: 1 }, { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}x` });
+  }
+  await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x_secret_y?api_key=my-query-secret`, { method: 'GET' });
+  await service.query('alter table payment_intents rename to elsewhere');
+  for (const door of doors) {
+    const answer = await door.create({ amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } }, {
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      idempotencyKey: 'idem-key-of-mrs-smith',
+    });
+    expect(answer.code).toBe('internal');
+  }
+  await service.query('alter table elsewhere rename to payment_intents');
+
+  const written = JSON.stringify(service.log);
+  expect(secretsSeen.filter((secret) => written.includes(secret))).toEqual([]);
+  expect(written).not.toMatch(/bearer/i);
+});
+
+test('JSON lines elsewhere, readable lines in a terminal', async () => {
+  const written: string[] = [];
+  const { default: pretty } = await import('pino-pretty');
+  const destination = new Writable({
+    write(chunk, _, done) {
+      written.push(String(chunk));
+      done();
+    },
+  });
+  createLogger('info', destination).info({ code: 'ok' }, 'hello');
+  expect(JSON.parse(written.join(''))).toMatchObject({ level: 'info', code: 'ok', message: 'hello' });
+  written.length = 0;
+  createLogger('info', pretty({ messageKey: 'message', destination, sync: true, colorize: false, singleLine: true })).info({ code: 'ok' }, 'hello');
+  expect(written.join('')).toMatch(/INFO: hello \{"code":"ok"\}\n$/);
+});
