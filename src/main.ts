@@ -33,10 +33,20 @@ async function main(): Promise<void> {
   logger.info('stopped');
 }
 
-/** A second signal ends the process at once, for whoever cannot wait. */
+/**
+ * The first SIGINT or SIGTERM. One that comes a second later or more ends the process at once, for whoever cannot
+ * wait; sooner it is the same one, which the terminal sends to all its processes and npm then passes on.
+ */
 function waitForSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve(signal));
+    let firstAtMs: number | undefined;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        firstAtMs ??= performance.now();
+        if (performance.now() - firstAtMs > 1_000) process.exit(1);
+        resolve(signal);
+      });
+    }
   });
 }
 

@@ -1,0 +1,117 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
+import { createTestDatabase } from './support/service.ts';
+
+const run = promisify(execFile);
+let database: Awaited<ReturnType<typeof createTestDatabase>>;
+let env: NodeJS.ProcessEnv;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  env = {
+    ...process.env,
+    DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
+    API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+  };
+});
+
+afterAll(() => database.drop());
+
+async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  try {
+    return { code: 0, ...(await run('npm', ['run', '-s', 'admin', '--', ...args], { env })) };
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+    return { code, stdout, stderr };
+  }
+}
+
+async function json(...args: string[]) {
+  const { stdout, stderr, code } = await admin(...args, '--json');
+  expect([code, stderr]).toEqual([0, '']);
+  return JSON.parse(stdout);
+}
+
+const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
+const other = `0x${'1'.repeat(40)}`;
+
+test("a merchant's whole life", async () => {
+  expect(await json('migrate')).toEqual({ applied: [] });
+  const created = await json('merchant', 'create', '--name', "Ada's Books", '--mode', 'mainnet', '--wallet', wallet.toLowerCase());
+  expect(created).toEqual({
+    merchant_id: expect.stringMatching(/^mer_/),
+    name: "Ada's Books",
+    mode: 'mainnet',
+    wallet_base: wallet,
+    wallet_polygon: wallet,
+  });
+  const { merchant_id } = created;
+  await json('merchant', 'set-wallet', '--merchant', merchant_id, '--mode', 'mainnet', '--wallet-polygon', other);
+  expect(await json('merchant', 'list')).toEqual([
+    {
+      merchant_id,
+      name: "Ada's Books",
+      created_at: expect.any(String),
+      wallets: [
+        { mode: 'mainnet', chain: 'base', address: wallet },
+        { mode: 'mainnet', chain: 'polygon', address: other },
+      ],
+    },
+  ]);
+
+  const key = await json('key', 'create', '--merchant', merchant_id, '--mode', 'mainnet', '--expires-in', '90d');
+  expect(isWellFormedApiKey(key.api_key)).toBe(true);
+  expect(Date.parse(key.expires_at) - Date.now()).toBeGreaterThan(89.99 * 86_400_000);
+  const successor = await json('key', 'rotate', '--key', key.key_id, '--overlap', '24h');
+  expect(successor.api_key).not.toBe(key.api_key);
+  await json('key', 'revoke', '--key', successor.key_id);
+  const keys = await json('key', 'list', '--merchant', merchant_id);
+  expect(keys).toMatchObject([
+    { key_id: key.key_id, status: 'expiring', mode: 'mainnet' },
+    { key_id: successor.key_id, status: 'revoked', mode: 'mainnet' },
+  ]);
+  expect(Date.parse(keys[0].expires_at) - Date.now()).toBeLessThan(86_400_001);
+  expect(JSON.stringify(keys)).not.toContain(key.api_key.slice(11, -4));
+  expect(keys[0].hint.endsWith(key.api_key.slice(-4))).toBe(true);
+
+  const table = await admin('key', 'list', '--merchant', merchant_id);
+  expect(table.stdout).toMatch(/│ key_id .*│ merchant_id .*│ mode .*│ hint .*│ status/);
+  const shown = await admin('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
+  expect(isWellFormedApiKey(shown.stdout.split('\n')[0] as string)).toBe(true);
+  expect(shown.stdout).toContain('cannot be shown again');
+});
+
+describe('says what is wrong, in one line, and exits with 1', () => {
+  const unknown = 'mer_01h2xcejqtf2nbrexx3vqjhp41';
+  test.each<[string, string[], RegExp]>([
+    ['a merchant that is not there', ['key', 'list', '--merchant', unknown], /there is no merchant mer_.*"merchant list"/],
+    ['an id of something else', ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /not a merchant's id/],
+    ['a key that is not there', ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /there is no key/],
+    ['a key where its id belongs', ['key', 'revoke', '--key', 'sk_testnet_abc'], /that is not the id of a key/],
+    ['no wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet'], /name a payout wallet/],
+    ['a wrong checksum', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet.replace('d8dA', 'd8da')], /EIP-55/],
+    ['a token contract', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913'], /tokens sent to it are lost/],
+    ['two ways to name a wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet, '--wallet-base', wallet], /cannot be used with/],
+    ['an empty name', ['merchant', 'create', '--name', '', '--mode', 'testnet', '--wallet', wallet], /1 to 200 characters/],
+    ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
+    ['an unknown mode', ['key', 'create', '--merchant', unknown, '--mode', 'sandbox'], /Allowed choices are testnet, mainnet/],
+    ['a duration in words', ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', 'soon'], /such as 24h or 90d/],
+    ['a duration of a century', ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '36500d'], /at most 3650d/],
+    ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
+  ])('%s', async (_, args, says) => {
+    const { code, stderr, stdout } = await admin(...args);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(says);
+    expect(stderr.trim().split('\n').length).toBeLessThanOrEqual(2);
+    expect(stderr).not.toMatch(/\bat .*\.ts|sk_testnet_/);
+  });
+});
+
+test('help shows examples and exits with 0', async () => {
+  const { code, stdout } = await admin('--help');
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/Examples:[\s\S]*key rotate/);
+});

@@ -1,0 +1,263 @@
+// What a newcomer and an operator see: the process itself, started as the README says.
+
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod, chown, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/database/location.ts';
+import { migrate } from '../src/database/orm.ts';
+import { httpRequest } from './support/doors.ts';
+import { createTestDatabase } from './support/service.ts';
+
+const run = promisify(execFile);
+const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
+const isRoot = process.getuid?.() === 0;
+/** An account without rights of its own, to start as where we are root. */
+const nobody = 65534;
+
+let folder: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-start-'));
+  await chmod(folder, 0o755);
+});
+
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+interface Started {
+  child: ChildProcess;
+  /** Standard output so far. */
+  output(): string;
+  /** Milliseconds from the start to "ready". */
+  readyMs: number;
+  curl: string;
+  url: string;
+  exit(signal: NodeJS.Signals): Promise<{ code: number | null; output: string }>;
+}
+
+/** `npm start`, in a process group of its own as a terminal would make it. */
+async function start(env: Record<string, string>, account: { uid?: number; gid?: number } = {}): Promise<Started> {
+  const startedAt = performance.now();
+  const child = spawn('npm', ['start'], {
+    env: { PATH: process.env.PATH, HOME: folder, ...ephemeralPorts, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+    ...account,
+  });
+  let output = '';
+  let errors = '';
+  child.stderr?.on('data', (chunk) => {
+    errors += chunk;
+  });
+  let readyMs = Number.NaN;
+  const ready = new Promise<void>((resolve, reject) => {
+    child.stdout?.on('data', (chunk) => {
+      output += chunk;
+      if (Number.isNaN(readyMs) && output.includes('"message":"ready"')) readyMs = performance.now() - startedAt;
+      if (/^curl .*\n/m.test(output) || (env.DATABASE_URL && !Number.isNaN(readyMs))) resolve();
+    });
+    child.once('exit', () => reject(new Error(`ended before it was ready: ${output}${errors}`)));
+  });
+  await ready;
+  const curl = /^curl .*$/m.exec(output)?.[0] ?? '';
+  return {
+    child,
+    output: () => output,
+    readyMs,
+    curl,
+    url: /https?:\/\/[\d.:]+\/v1\/payment_intents/.exec(curl)?.[0] ?? '',
+    async exit(signal) {
+      const exited = once(child, 'exit');
+      // The whole group, as Ctrl-C does.
+      process.kill(-(child.pid as number), signal);
+      const [code] = await exited;
+      return { code, output: output + errors };
+    },
+  };
+}
+
+/** A start that is expected to fail. */
+async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
+  const child = spawn('npm', ['start'], {
+    env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    ...account,
+  });
+  let errors = '';
+  child.stderr.on('data', (chunk) => {
+    errors += chunk;
+  });
+  const [code] = await once(child, 'close');
+  return { code, errors };
+}
+
+const accounts = [
+  ['this user', {}],
+  ...(isRoot ? [['an ordinary user', { uid: nobody, gid: nobody }] as const] : []),
+] as const;
+
+describe.each(accounts)('npm start as %s', (_, account) => {
+  test('from nothing to a pasted curl, and all is kept for the second start', async () => {
+    const dataDir = join(folder, 'data');
+    if ('uid' in account) await chown(folder, account.uid, account.gid);
+    const first = await start({ DATA_DIR: dataDir }, account);
+    const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
+    expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment', mode: 'testnet', amount_units: 12_500_000 });
+
+    for (const file of ['demo.json', 'secrets.json']) expect((await stat(join(dataDir, file))).mode & 0o777).toBe(0o600);
+    const demo = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
+    expect(Object.keys(demo)).toEqual(['merchant_id', 'testnet_key', 'wallet_address', 'wallet_private_key']);
+    expect(privateKeyToAccount(demo.wallet_private_key).address).toBe(demo.wallet_address);
+    expect(JSON.parse(stdout).expected_wallet).toBe(demo.wallet_address);
+
+    const create = (url: string) =>
+      httpRequest(
+        url,
+        { headers: { Authorization: `Bearer ${demo.testnet_key}`, 'Content-Type': 'application/json', 'Idempotency-Key': 'once' } },
+        '{"amount_units":7}',
+      );
+    const original = await create(first.url);
+    expect(original.status).toBe(201);
+    expect(await first.exit('SIGINT')).toMatchObject({ code: 0, output: expect.stringContaining('"message":"stopped"') });
+    await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+
+    const second = await start({ DATA_DIR: dataDir }, account);
+    expect(second.curl.split("'")[1]).toBe(first.curl.split("'")[1]);
+    const again = await create(second.url);
+    expect(again.body).toBe(original.body);
+    expect(again.headers['idempotent-replayed']).toBe('true');
+    expect(await second.exit('SIGTERM')).toMatchObject({ code: 0 });
+    await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+  });
+});
+
+test('two services share one embedded database; the last one to stop stops it', async () => {
+  const dataDir = join(folder, 'data');
+  const [one, two] = await Promise.all([start({ DATA_DIR: dataDir }), start({ DATA_DIR: dataDir })]);
+  const create = ({ url }: Started, key: string) =>
+    httpRequest(url, { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json', 'Idempotency-Key': 'k' } }, '{"amount_units":7}');
+  const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
+  const original = await create(one, testnet_key);
+  expect(await one.exit('SIGINT')).toMatchObject({ code: 0 });
+  expect((await create(two, testnet_key)).body).toBe(original.body);
+  expect(await two.exit('SIGINT')).toMatchObject({ code: 0 });
+  await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+});
+
+test('after kill -9 the next start joins the database that was left behind', async () => {
+  const dataDir = join(folder, 'data');
+  const killed = await start({ DATA_DIR: dataDir });
+  await killed.exit('SIGKILL');
+  const next = await start({ DATA_DIR: dataDir });
+  const { stdout } = await run('sh', ['-c', next.curl.replace('curl -i', 'curl -sS')]);
+  expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment' });
+  expect(await next.exit('SIGINT')).toMatchObject({ code: 0 });
+  await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+});
+
+describe('with a DATABASE_URL', () => {
+  const ring = () => `1:${randomBytes(32).toString('base64')}`;
+  let database: Awaited<ReturnType<typeof createTestDatabase>>;
+  let env: Record<string, string>;
+
+  beforeAll(async () => {
+    database = await createTestDatabase();
+    env = {
+      DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
+      CLIENT_SECRET_KEYS: ring(),
+      API_KEY_PEPPERS: ring(),
+    };
+  });
+
+  afterAll(() => database.drop());
+
+  test('refuses an older schema until it is migrated, and starts without a demo', async () => {
+    const name = `older_${randomUUID().replaceAll('-', '')}`;
+    const admin = new pg.Client(pgConfigOf(database));
+    await admin.connect();
+    await admin.query(`create database ${name}`);
+    const older = { ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, name) as string };
+    const { code, errors } = await fail(older);
+    expect([code, errors]).toEqual([1, expect.stringMatching(/^payment-intent-service: the database lacks 1 migration.*"npm run -s admin -- migrate".*\n$/)]);
+
+    await run('npm', ['run', '-s', 'admin', '--', 'migrate'], { env: { ...process.env, DATABASE_URL: older.DATABASE_URL } });
+    expect(await migrate({ ...database, database: name })).toEqual([]);
+    const started = await start(older);
+    expect(started.output()).not.toMatch(/curl|sk_testnet_/);
+    expect(await started.exit('SIGTERM')).toMatchObject({ code: 0 });
+    await admin.query(`drop database ${name} with (force)`);
+    await admin.end();
+  });
+
+  test.each<[string, () => Record<string, string>, RegExp]>([
+    ['a server that is not there', () => ({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }), /the database "payments" at 127\.0\.0\.1:1 cannot be used \(connect ECONNREFUSED 127\.0\.0\.1:1\): check DATABASE_URL/],
+    ['a database that is not there', () => ({ ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') as string }), /database "nowhere" does not exist/],
+    ['no secrets', () => ({ DATABASE_URL: env.DATABASE_URL as string }), /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/],
+  ])('%s: one line, exit 1, no stack trace', async (_, faulty, says) => {
+    const { code, errors } = await fail(faulty());
+    expect(code).toBe(1);
+    expect(errors).toMatch(says);
+    expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
+    expect(errors).not.toMatch(/hunter2|\bat .*\.ts/);
+  });
+});
+
+describe('what its operator can mend: one line, exit 1, no stack trace', () => {
+  const expectOneLine = ({ code, errors }: { code: number; errors: string }, says: RegExp) => {
+    expect(code).toBe(1);
+    expect(errors).toMatch(says);
+    expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
+    expect(errors).not.toMatch(/\bat .*\.ts|node:internal/);
+  };
+
+  test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])('%s is taken, and the database is stopped again', async (variable) => {
+    const holder = net.createServer().listen(0, '127.0.0.1');
+    await once(holder, 'listening');
+    const { port } = holder.address() as net.AddressInfo;
+    expectOneLine(await fail({ [variable]: String(port) }), new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`));
+    holder.close();
+    await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+  });
+
+  test('HOST is not of this machine', async () => {
+    expectOneLine(await fail({ HOST: '192.0.2.1' }), /HOST 192\.0\.2\.1 is not an address of this machine/);
+  });
+
+  test('the folder is a file', async () => {
+    await writeFile(join(folder, 'file'), '');
+    expectOneLine(await fail({ DATA_DIR: join(folder, 'file') }), /cannot use .*file.*: .*set DATA_DIR/);
+  });
+
+  test('the folder cannot be written', async () => {
+    await chmod(folder, 0o555);
+    const account = isRoot ? { uid: nobody, gid: nobody } : {};
+    expectOneLine(await fail({}, account), /cannot use .*EACCES.*writable or set DATA_DIR/);
+  });
+
+  test.runIf(isRoot)("as root, where PostgreSQL's own user may not go", async () => {
+    await chmod(folder, 0o700);
+    expectOneLine(await fail({}), /runs as "postgres", who may not enter .*chmod o\+x/);
+  });
+
+  test('the path is too long for a socket', async () => {
+    expectOneLine(await fail({ DATA_DIR: join(folder, 'x'.repeat(100)) }), /too long a path for a Unix socket.*DATA_DIR/);
+  });
+
+  test('a TLS file is not there', async () => {
+    expectOneLine(await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }), /TLS_CERT_FILE cannot be read \(ENOENT/);
+  });
+
+  test('the secrets are damaged', async () => {
+    const started = await start({ DATA_DIR: join(folder, 'data') });
+    await started.exit('SIGINT');
+    await writeFile(join(folder, 'data', 'secrets.json'), '{');
+    expectOneLine(await fail({}), /secrets\.json cannot be used/);
+  });
+});
