@@ -63,7 +63,12 @@ walletOptions(
   withDatabase({}, async ({ orm }) => {
     const wallets = walletsOf(options);
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
-    const created = { merchant_id: merchantId, name: options.name, mode: options.mode, ...walletFields(wallets) };
+    const created = {
+      merchant_id: merchantId,
+      name: options.name,
+      mode: options.mode,
+      ...walletFields(wallets),
+    };
     print(created, [created]);
   }),
 );
@@ -116,8 +121,11 @@ key
   .option('--expires-in <duration>', 'such as 90d; a key without it does not expire', parseDuration)
   .action((options) =>
     withDatabase({}, async ({ orm, keyRing }) => {
-      const expiresAt = options.expiresIn === undefined ? undefined : new Date(Date.now() + options.expiresIn);
-      printNewKey(await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt));
+      const expiresAt =
+        options.expiresIn === undefined ? undefined : new Date(Date.now() + options.expiresIn);
+      printNewKey(
+        await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt),
+      );
     }),
   );
 
@@ -162,7 +170,9 @@ async function withDatabase(
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
     if (database.pending.length > 0 && !allowPending) {
-      throw new StartupError('the database schema is older than this program: run "npm run -s admin -- migrate" first');
+      throw new StartupError(
+        'the database schema is older than this program: run "npm run -s admin -- migrate" first',
+      );
     }
     await use(database);
   } finally {
@@ -171,7 +181,9 @@ async function withDatabase(
 }
 
 function modeOption(): Option {
-  return new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
+  return new Option('--mode <mode>', 'test money or real money')
+    .choices([...modeNames])
+    .makeOptionMandatory();
 }
 
 interface WalletOptions {
@@ -201,7 +213,9 @@ function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallet
   };
   for (const chain of chainNames) if (byChain[chain] !== undefined) wallets[chain] = byChain[chain];
   if (Object.keys(wallets).length === 0) {
-    throw new AdministrationError('name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
+    throw new AdministrationError(
+      'name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon',
+    );
   }
   return wallets;
 }
@@ -225,7 +239,9 @@ function parseDuration(text: string): number {
   const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);
   if (!(durationMs <= maxDurationMs)) {
-    throw new InvalidArgumentError('It must be a number with s, m, h or d, such as 24h or 90d, of at most 3650d.');
+    throw new InvalidArgumentError(
+      'It must be a number with s, m, h or d, such as 24h or 90d, of at most 3650d.',
+    );
   }
   return durationMs;
 }
@@ -275,6 +291,7 @@ program.parseAsync().catch((error: unknown) => {
   process.exitCode = 1;
   // Commander has printed what is wrong, or the help that was asked for.
   if (error instanceof CommanderError) process.exitCode = error.exitCode;
-  else if (error instanceof StartupError || error instanceof AdministrationError) console.error(`admin: ${error.message}`);
+  else if (error instanceof StartupError || error instanceof AdministrationError)
+    console.error(`admin: ${error.message}`);
   else console.error(error);
 });

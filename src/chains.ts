@@ -8,8 +8,14 @@ export type ChainName = 'base' | 'polygon';
 export const modeNames = ['testnet', 'mainnet'] as const satisfies readonly ModeName[];
 export const chainNames = ['base', 'polygon'] as const satisfies readonly ChainName[];
 
-export const modeOf = { testnet: Mode.TESTNET, mainnet: Mode.MAINNET } as const satisfies Record<ModeName, Mode>;
-export const chainOf = { base: Chain.BASE, polygon: Chain.POLYGON } as const satisfies Record<ChainName, Chain>;
+export const modeOf = { testnet: Mode.TESTNET, mainnet: Mode.MAINNET } as const satisfies Record<
+  ModeName,
+  Mode
+>;
+export const chainOf = { base: Chain.BASE, polygon: Chain.POLYGON } as const satisfies Record<
+  ChainName,
+  Chain
+>;
 
 /** What an intent takes from its chain when it is created and keeps from then on. */
 export interface ChainFacts {

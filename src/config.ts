@@ -81,7 +81,8 @@ export function loadConfig(
   }
 
   const logLevel = given('LOG_LEVEL') ?? 'info';
-  if (!isLogLevel(logLevel)) problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
+  if (!isLogLevel(logLevel))
+    problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
 
   const config: Config = {
     databaseUrl,

@@ -16,7 +16,8 @@ export interface Demo {
 export async function ensureDemo(database: Database, dataDir: string): Promise<Demo> {
   const file = join(dataDir, 'demo.json');
   const existing = await readDemo(file);
-  if (existing !== undefined && (await merchantExists(database.orm.em, existing.merchant_id))) return existing;
+  if (existing !== undefined && (await merchantExists(database.orm.em, existing.merchant_id)))
+    return existing;
 
   // Loaded here, where a first start needs it: it costs every other start a tenth of a second.
   const { generatePrivateKey, privateKeyToAccount } = await import('viem/accounts');
@@ -27,7 +28,13 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
     base: wallet_address,
     polygon: wallet_address,
   });
-  const { apiKey } = await createApiKey(em, database.keyRing('API_KEY_PEPPERS'), merchant_id, 'testnet', undefined);
+  const { apiKey } = await createApiKey(
+    em,
+    database.keyRing('API_KEY_PEPPERS'),
+    merchant_id,
+    'testnet',
+    undefined,
+  );
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
   await writeFile(`${file}.new`, `${JSON.stringify(demo, null, 2)}\n`, { mode: 0o600 });
   await rename(`${file}.new`, file);

@@ -121,7 +121,8 @@ export const catalogue = {
     httpStatus: 500,
     grpcCode: Code.Internal,
     retryable: true,
-    message: 'Something went wrong on our side. Retry with the same idempotency key or tell us the request id.',
+    message:
+      'Something went wrong on our side. Retry with the same idempotency key or tell us the request id.',
   },
 } as const satisfies Record<ErrorCode, CatalogueRow>;
 
@@ -203,7 +204,10 @@ export function toConnectError(error: ServiceError, requestId: string): ConnectE
           {
             desc: BadRequestSchema,
             value: {
-              fieldViolations: error.violations.map(({ field, message }) => ({ field, description: message })),
+              fieldViolations: error.violations.map(({ field, message }) => ({
+                field,
+                description: message,
+              })),
             },
           },
         ]

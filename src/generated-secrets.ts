@@ -15,9 +15,11 @@ export async function loadOrGenerateSecrets(dataDir: string): Promise<Record<Sec
     await mkdir(dataDir, { recursive: true });
     const fresh = { CLIENT_SECRET_KEYS: generateKeyRing(), API_KEY_PEPPERS: generateKeyRing() };
     // wx: only the first of two processes that start together writes; both read what it wrote.
-    await writeFile(file, `${JSON.stringify(fresh, null, 2)}\n`, { flag: 'wx', mode: 0o600 }).catch((error) => {
-      if (error.code !== 'EEXIST') throw error;
-    });
+    await writeFile(file, `${JSON.stringify(fresh, null, 2)}\n`, { flag: 'wx', mode: 0o600 }).catch(
+      (error) => {
+        if (error.code !== 'EEXIST') throw error;
+      },
+    );
     const stored = JSON.parse(await readFile(file, 'utf8'));
     return {
       CLIENT_SECRET_KEYS: parseKeyRing(String(stored.CLIENT_SECRET_KEYS)),

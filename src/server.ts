@@ -8,9 +8,9 @@ import type { Config } from './config.ts';
 import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
-import { toErrorJson, ServiceError } from './errors.ts';
-import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
+import { ServiceError, toErrorJson } from './errors.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
+import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
@@ -43,7 +43,11 @@ const limits = {
 };
 
 /** Opens the three listeners. Throws StartupError where a port or a TLS file cannot be used. */
-export async function startServer(config: Config, database: Database, logger: Logger): Promise<RunningServer> {
+export async function startServer(
+  config: Config,
+  database: Database,
+  logger: Logger,
+): Promise<RunningServer> {
   const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'));
   const { gate, interceptor: authenticated } = createAuthentication(apiKeys);
   const implementation = createPaymentIntentService(
@@ -135,7 +139,9 @@ const http2Options: http2.ServerOptions = {
 async function readTls({ certFile, keyFile }: { certFile: string; keyFile: string }) {
   const read = (variable: string, file: string) =>
     readFile(file).catch((cause) => {
-      throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, { cause });
+      throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, {
+        cause,
+      });
     });
   return { cert: await read('TLS_CERT_FILE', certFile), key: await read('TLS_KEY_FILE', keyFile) };
 }

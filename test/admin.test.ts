@@ -22,7 +22,7 @@ afterAll(() => database.drop());
 
 async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   try {
-    return { code: 0, ...(await run('npm', ['run', '-s', 'admin', '--', ...args], { env })) };
+    return { code: 0, ...(await run(process.execPath, ['src/admin.ts', ...args], { env })) };
   } catch (error) {
     const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
     return { code, stdout, stderr };
@@ -40,7 +40,16 @@ const other = `0x${'1'.repeat(40)}`;
 
 test("a merchant's whole life", async () => {
   expect(await json('migrate')).toEqual({ applied: [] });
-  const created = await json('merchant', 'create', '--name', "Ada's Books", '--mode', 'mainnet', '--wallet', wallet.toLowerCase());
+  const created = await json(
+    'merchant',
+    'create',
+    '--name',
+    "Ada's Books",
+    '--mode',
+    'mainnet',
+    '--wallet',
+    wallet.toLowerCase(),
+  );
   expect(created).toEqual({
     merchant_id: expect.stringMatching(/^mer_/),
     name: "Ada's Books",
@@ -49,7 +58,16 @@ test("a merchant's whole life", async () => {
     wallet_polygon: wallet,
   });
   const { merchant_id } = created;
-  await json('merchant', 'set-wallet', '--merchant', merchant_id, '--mode', 'mainnet', '--wallet-polygon', other);
+  await json(
+    'merchant',
+    'set-wallet',
+    '--merchant',
+    merchant_id,
+    '--mode',
+    'mainnet',
+    '--wallet-polygon',
+    other,
+  );
   expect(await json('merchant', 'list')).toEqual([
     {
       merchant_id,
@@ -62,7 +80,16 @@ test("a merchant's whole life", async () => {
     },
   ]);
 
-  const key = await json('key', 'create', '--merchant', merchant_id, '--mode', 'mainnet', '--expires-in', '90d');
+  const key = await json(
+    'key',
+    'create',
+    '--merchant',
+    merchant_id,
+    '--mode',
+    'mainnet',
+    '--expires-in',
+    '90d',
+  );
   expect(isWellFormedApiKey(key.api_key)).toBe(true);
   expect(Date.parse(key.expires_at) - Date.now()).toBeGreaterThan(89.99 * 86_400_000);
   const successor = await json('key', 'rotate', '--key', key.key_id, '--overlap', '24h');
@@ -87,19 +114,72 @@ test("a merchant's whole life", async () => {
 describe('says what is wrong, in one line, and exits with 1', () => {
   const unknown = 'mer_01h2xcejqtf2nbrexx3vqjhp41';
   test.each<[string, string[], RegExp]>([
-    ['a merchant that is not there', ['key', 'list', '--merchant', unknown], /there is no merchant mer_.*"merchant list"/],
-    ['an id of something else', ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /not a merchant's id/],
-    ['a key that is not there', ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /there is no key/],
-    ['a key where its id belongs', ['key', 'revoke', '--key', 'sk_testnet_abc'], /that is not the id of a key/],
+    [
+      'a merchant that is not there',
+      ['key', 'list', '--merchant', unknown],
+      /there is no merchant mer_.*"merchant list"/,
+    ],
+    [
+      'an id of something else',
+      ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
+      /not a merchant's id/,
+    ],
+    [
+      'a key that is not there',
+      ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
+      /there is no key/,
+    ],
+    [
+      'a key where its id belongs',
+      ['key', 'revoke', '--key', 'sk_testnet_abc'],
+      /that is not the id of a key/,
+    ],
     ['no wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet'], /name a payout wallet/],
-    ['a wrong checksum', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet.replace('d8dA', 'd8da')], /EIP-55/],
-    ['a token contract', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913'], /tokens sent to it are lost/],
-    ['two ways to name a wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet, '--wallet-base', wallet], /cannot be used with/],
-    ['an empty name', ['merchant', 'create', '--name', '', '--mode', 'testnet', '--wallet', wallet], /1 to 200 characters/],
+    [
+      'a wrong checksum',
+      ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet.replace('d8dA', 'd8da')],
+      /EIP-55/,
+    ],
+    [
+      'a token contract',
+      [
+        'merchant',
+        'create',
+        '--name',
+        'x',
+        '--mode',
+        'testnet',
+        '--wallet',
+        '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+      ],
+      /tokens sent to it are lost/,
+    ],
+    [
+      'two ways to name a wallet',
+      ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet, '--wallet-base', wallet],
+      /cannot be used with/,
+    ],
+    [
+      'an empty name',
+      ['merchant', 'create', '--name', '', '--mode', 'testnet', '--wallet', wallet],
+      /1 to 200 characters/,
+    ],
     ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
-    ['an unknown mode', ['key', 'create', '--merchant', unknown, '--mode', 'sandbox'], /Allowed choices are testnet, mainnet/],
-    ['a duration in words', ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', 'soon'], /such as 24h or 90d/],
-    ['a duration of a century', ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '36500d'], /at most 3650d/],
+    [
+      'an unknown mode',
+      ['key', 'create', '--merchant', unknown, '--mode', 'sandbox'],
+      /Allowed choices are testnet, mainnet/,
+    ],
+    [
+      'a duration in words',
+      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', 'soon'],
+      /such as 24h or 90d/,
+    ],
+    [
+      'a duration of a century',
+      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '36500d'],
+      /at most 3650d/,
+    ],
     ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
   ])('%s', async (_, args, says) => {
     const { code, stderr, stdout } = await admin(...args);

@@ -106,7 +106,18 @@ test('two Authorization headers are refused, on both doors', async () => {
   const { apiKey } = service.merchant.keys.testnet;
   const answer = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
-    { headers: ['Authorization', `Bearer ${apiKey}`, 'Authorization', `Bearer ${apiKey}`, 'Content-Type', 'application/json', 'Host', 'x'] as never },
+    {
+      headers: [
+        'Authorization',
+        `Bearer ${apiKey}`,
+        'Authorization',
+        `Bearer ${apiKey}`,
+        'Content-Type',
+        'application/json',
+        'Host',
+        'x',
+      ] as never,
+    },
     JSON.stringify(body),
   );
   expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([401, 'api_key_invalid']);
@@ -124,7 +135,12 @@ test('two Authorization headers are refused, on both doors', async () => {
     ['authorization', `Bearer ${apiKey}`],
     ['authorization', `Bearer ${apiKey}`],
   ].map(([name = '', value = '']) =>
-    Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)]),
+    Buffer.concat([
+      Buffer.from([0, name.length]),
+      Buffer.from(name),
+      Buffer.from([value.length]),
+      Buffer.from(value),
+    ]),
   );
   const line = service.nextLogLine();
   socket.write(http2Frame(1, 4, 1, Buffer.concat(headers)));
@@ -147,7 +163,11 @@ test('malformed, unknown, revoked and expired keys are answered alike, byte for 
   const expired = await newKey(new Date(Date.now() - 1));
   const answers = await Promise.all(
     ['x', generateApiKey('testnet'), revoked.apiKey, expired.apiKey].map(async (key) => {
-      const { status, headers, body: text } = await httpRequest(
+      const {
+        status,
+        headers,
+        body: text,
+      } = await httpRequest(
         `${service.publicUrl}/v1/payment_intents`,
         { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
         JSON.stringify(body),
@@ -232,7 +252,14 @@ describe('the form of a key', () => {
         expect(isWellFormedApiKey(key.slice(0, i) + other + key.slice(i + 1))).toBe(false);
       }
     }
-    for (const near of [key.slice(1), key.slice(0, -1), `${key}0`, ` ${key}`, `${key}\n`, key.toUpperCase()]) {
+    for (const near of [
+      key.slice(1),
+      key.slice(0, -1),
+      `${key}0`,
+      ` ${key}`,
+      `${key}\n`,
+      key.toUpperCase(),
+    ]) {
       expect(isWellFormedApiKey(near)).toBe(false);
     }
   });

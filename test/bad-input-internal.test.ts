@@ -112,8 +112,13 @@ test.each([
 test('an unknown method and an unknown service', async () => {
   for (const unknown of ['/payments.v1.PaymentIntentService/Nothing', '/nothing/Nothing', '/']) {
     const error = await new Promise<grpc.ServiceError>((resolve) => {
-      client.makeUnaryRequest(unknown, (b: Buffer) => b, (b: Buffer) => b, Buffer.from(valid), metadata(), (e) =>
-        resolve(e as grpc.ServiceError),
+      client.makeUnaryRequest(
+        unknown,
+        (b: Buffer) => b,
+        (b: Buffer) => b,
+        Buffer.from(valid),
+        metadata(),
+        (e) => resolve(e as grpc.ServiceError),
       );
     });
     expect(error.code).toBe(grpc.status.UNIMPLEMENTED);
@@ -181,12 +186,19 @@ describe('gRPC frames', () => {
       'BODY_TOO_LARGE',
     ],
   ])('%s', async (_, body, headers, reason) => {
-    const answer = await http2Request({ 'content-type': 'application/grpc', te: 'trailers', ...headers }, body);
+    const answer = await http2Request(
+      { 'content-type': 'application/grpc', te: 'trailers', ...headers },
+      body,
+    );
     const all = { ...answer.headers, ...answer.trailers };
     const details = Buffer.from(String(all['grpc-status-details-bin']), 'base64');
     const error = { metadata: new grpc.Metadata() } as grpc.ServiceError;
     error.metadata.set('grpc-status-details-bin', details);
-    expect(errorDetailsOf(error)).toMatchObject({ reason, domain: 'payments', requestId: all['x-request-id'] });
+    expect(errorDetailsOf(error)).toMatchObject({
+      reason,
+      domain: 'payments',
+      requestId: all['x-request-id'],
+    });
   });
 
   test('gzip, announced, is understood', async () => {
@@ -203,7 +215,11 @@ describe('the same refusals over gRPC-Web and Connect', () => {
   test.each<[string, Uint8Array, string]>([
     ['garbage', Buffer.from([0xff]), 'INVALID_BODY'],
     ['a broken rule', toRequestBytes({ amount_units: 0 }), 'INVALID_BODY'],
-    ['a message over 64 KiB', toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } }), 'BODY_TOO_LARGE'],
+    [
+      'a message over 64 KiB',
+      toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } }),
+      'BODY_TOO_LARGE',
+    ],
   ])('%s', async (_, bytes, reason) => {
     const web = await http2Request({ 'content-type': 'application/grpc-web+proto' }, envelope(bytes));
     expect(web.body[0]).toBe(0x80);
@@ -218,16 +234,21 @@ describe('the same refusals over gRPC-Web and Connect', () => {
     expect(Buffer.from(error.details[0].value, 'base64').toString()).toContain(reason);
   });
 
-  test.each(['{', '{"amount_units":"x"}', '{"unknown":1}', '{"chain":"base"}', '[]', 'null', '{"metadata":{"a":"\\u0000"},"amount_units":1}'])(
-    'Connect with JSON: %s',
-    async (body) => {
-      const answer = await http2Request({ 'content-type': 'application/json' }, Buffer.from(body));
-      expect(answer.headers[':status']).toBe(400);
-      const error = JSON.parse(answer.body.toString());
-      expect(error.code).toBe('invalid_argument');
-      expect(Buffer.from(error.details[0].value, 'base64').toString()).toContain('INVALID_BODY');
-    },
-  );
+  test.each([
+    '{',
+    '{"amount_units":"x"}',
+    '{"unknown":1}',
+    '{"chain":"base"}',
+    '[]',
+    'null',
+    '{"metadata":{"a":"\\u0000"},"amount_units":1}',
+  ])('Connect with JSON: %s', async (body) => {
+    const answer = await http2Request({ 'content-type': 'application/json' }, Buffer.from(body));
+    expect(answer.headers[':status']).toBe(400);
+    const error = JSON.parse(answer.body.toString());
+    expect(error.code).toBe('invalid_argument');
+    expect(Buffer.from(error.details[0].value, 'base64').toString()).toContain('INVALID_BODY');
+  });
 });
 
 test.each([

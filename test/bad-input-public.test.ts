@@ -20,7 +20,10 @@ const path = '/v1/payment_intents';
 const json = { 'Content-Type': 'application/json' };
 const authorized = () => ({ ...json, Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
 
-function post(body?: string | Uint8Array, headers: Record<string, string | string[]> = {}): Promise<HttpAnswer> {
+function post(
+  body?: string | Uint8Array,
+  headers: Record<string, string | string[]> = {},
+): Promise<HttpAnswer> {
   return httpRequest(service.publicUrl + path, { headers: { ...authorized(), ...headers } }, body);
 }
 
@@ -30,7 +33,9 @@ function refusal({ status, headers, body }: HttpAnswer) {
   expect(headers['content-type']).toBe('application/json');
   expect(headers['cache-control']).toBe('no-store');
   expect(headers['x-request-id']).toBe(error.request_id);
-  expect(Object.keys(error).every((key) => ['code', 'message', 'request_id', 'details'].includes(key))).toBe(true);
+  expect(Object.keys(error).every((key) => ['code', 'message', 'request_id', 'details'].includes(key))).toBe(
+    true,
+  );
   expect(error.message).toMatch(/^[A-Z].*\.$/);
   return { status, code: error.code, message: error.message as string, details: error.details };
 }
@@ -42,7 +47,11 @@ describe('what is not one I-JSON value', () => {
   test.each<[string, string | Uint8Array, RegExp]>([
     ['an empty body', '', /Unexpected end at line 1 column 1\./],
     ['white space', ' \n ', /Unexpected end at line 2 column 2\./],
-    ['two values', '{"amount_units":1}{"amount_units":1}', /after the end of the value at line 1 column 19\./],
+    [
+      'two values',
+      '{"amount_units":1}{"amount_units":1}',
+      /after the end of the value at line 1 column 19\./,
+    ],
     ['a truncated object', '{"amount_units":1', /Unexpected end/],
     ['a truncated string', '{"amount_units', /Unexpected end/],
     ['a truncated escape', '{"a":"\\u12', /Unknown escape/],
@@ -60,7 +69,11 @@ describe('what is not one I-JSON value', () => {
     ['Infinity', '{"amount_units":-Infinity}', /Unexpected character/],
     ['a leading zero', '{"amount_units":01}', /Unexpected character/],
     ['a hexadecimal number', '{"amount_units":0x10}', /Unexpected character/],
-    ['a name that stands twice', '{"amount_units":1,"amount_units":2}', /twice in one object at line 1 column 19\./],
+    [
+      'a name that stands twice',
+      '{"amount_units":1,"amount_units":2}',
+      /twice in one object at line 1 column 19\./,
+    ],
     ['a name that stands twice, once escaped', '{"amount_units":1,"amount\\u005funits":2}', /twice/],
     ['10,000 nested arrays', `{"metadata":{"a":${'['.repeat(10_000)}`, /deeper than 16 levels/],
     ['10,000 nested objects', '{"a":'.repeat(10_000), /deeper than 16 levels/],
@@ -72,7 +85,8 @@ describe('what is not one I-JSON value', () => {
   });
 });
 
-const wrongType = (field: string, values: unknown[]) => values.map((value): [string, string] => [field, JSON.stringify(value)]);
+const wrongType = (field: string, values: unknown[]) =>
+  values.map((value): [string, string] => [field, JSON.stringify(value)]);
 
 describe('a field of the wrong type or shape', () => {
   test.each<[string, string]>([
@@ -107,25 +121,31 @@ describe('a field of the wrong type or shape', () => {
     expect(refused.details).toEqual([{ field, message: expect.any(String) }]);
   });
 
-  test.each(['[]', 'null', '1', '"x"', 'true', '[{"amount_units":1}]'])('the whole body: %s', async (body) => {
-    expect(refusal(await post(body))).toMatchObject({
-      status: 400,
-      code: 'invalid_body',
-      details: [{ field: 'body', message: 'must be an object' }],
-    });
-  });
+  test.each(['[]', 'null', '1', '"x"', 'true', '[{"amount_units":1}]'])(
+    'the whole body: %s',
+    async (body) => {
+      expect(refusal(await post(body))).toMatchObject({
+        status: 400,
+        code: 'invalid_body',
+        details: [{ field: 'body', message: 'must be an object' }],
+      });
+    },
+  );
 
   test.each(['__proto__', 'constructor', 'toString', 'amountUnits', 'Amount_units', 'order_id', 'body', ''])(
     'a field that does not exist: %j',
     async (field) => {
       const refused = refusal(await post(`{"amount_units":1,${JSON.stringify(field)}:{"a":1}}`));
       expect(refused).toMatchObject({ status: 400, code: 'invalid_body' });
-      expect(refused.details).toEqual([{ field: field || '""', message: expect.stringMatching(/the fields are amount_units, chain/) }]);
+      expect(refused.details).toEqual([
+        { field: field || '""', message: expect.stringMatching(/the fields are amount_units, chain/) },
+      ]);
     },
   );
 
   test('faults of shape and broken rules are named in one answer', async () => {
-    const body = '{"amount_units":"1","chain":"base","wallet_address":"0x1","metadata":{"a":"\\u0000"},"typo":1}';
+    const body =
+      '{"amount_units":"1","chain":"base","wallet_address":"0x1","metadata":{"a":"\\u0000"},"typo":1}';
     expect(refusal(await post(body)).details).toEqual([
       { field: 'amount_units', message: 'must be an integer' },
       { field: 'typo', message: expect.stringMatching(/^is not a field/) },
@@ -153,17 +173,21 @@ describe('what surrounds the body', () => {
     ['gzip', { 'Content-Encoding': 'gzip' }],
     ['an unknown encoding', { 'Content-Encoding': 'zstd' }],
   ])('%s', async (_, headers) => {
-    const body = headers['Content-Encoding'] === 'gzip' ? gzipSync('{"amount_units":1}') : '{"amount_units":1}';
+    const body =
+      headers['Content-Encoding'] === 'gzip' ? gzipSync('{"amount_units":1}') : '{"amount_units":1}';
     const answer = await post(body, headers);
     expect(refusal(answer)).toMatchObject({ status: 415, code: 'unsupported_media_type' });
     expect(answer.headers.accept).toBe('application/json');
   });
 
-  test.each(['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])('the method %s', async (method) => {
-    const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
-    expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
-    expect(answer.headers.allow).toBe('POST');
-  });
+  test.each(['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])(
+    'the method %s',
+    async (method) => {
+      const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
+      expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
+      expect(answer.headers.allow).toBe('POST');
+    },
+  );
 
   test.each([
     '/',
@@ -256,9 +280,21 @@ describe('what surrounds the body', () => {
   test.each([
     ['no HTTP at all', 'hello\r\n\r\n', /^HTTP\/1\.1 400 /],
     ['a header without a colon', `POST ${path} HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n`, /^HTTP\/1\.1 400 /],
-    ['two lengths', `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n`, /^HTTP\/1\.1 400 /],
-    ['a length and chunks', `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, /^HTTP\/1\.1 400 /],
-    ['headers of 20 KiB', `GET ${path} HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20 * 1024)}\r\n\r\n`, /^HTTP\/1\.1 431 /],
+    [
+      'two lengths',
+      `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n`,
+      /^HTTP\/1\.1 400 /,
+    ],
+    [
+      'a length and chunks',
+      `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`,
+      /^HTTP\/1\.1 400 /,
+    ],
+    [
+      'headers of 20 KiB',
+      `GET ${path} HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20 * 1024)}\r\n\r\n`,
+      /^HTTP\/1\.1 431 /,
+    ],
   ])('%s', async (_, text, status) => {
     const socket = net.connect(service.server.ports.http, '127.0.0.1');
     socket.end(text);

@@ -3,28 +3,41 @@ import { base, baseSepolia, polygon, polygonAmoy } from 'viem/chains';
 import * as tokens from 'viem/tokens';
 import { getAddress, isAddress } from 'viem/utils';
 import { describe, expect, test } from 'vitest';
-import { bridgedUsdcAddresses, chainFactsFor, chainNames, modeNames, tokenContractAddresses, usdcDecimals, usdcSymbol } from '../src/chains.ts';
+import {
+  bridgedUsdcAddresses,
+  chainFactsFor,
+  chainNames,
+  modeNames,
+  tokenContractAddresses,
+  usdcDecimals,
+  usdcSymbol,
+} from '../src/chains.ts';
 import { clampExpiryMinutes } from '../src/payment-intents/create-payment-intent-request.ts';
 import { parseWalletAddress } from '../src/wallet-address.ts';
 
 const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };
 
 describe('the table of chains agrees with viem', () => {
-  test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))('%s %s', (mode, chain) => {
-    const { chainId, usdcAddress, confirmationsRequired } = chainFactsFor(mode, chain);
-    expect(chainId).toBe(viemChains[mode][chain].id);
-    expect(viemChains[mode][chain].testnet ?? false).toBe(mode === 'testnet');
-    expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(usdcAddress);
-    expect(isAddress(usdcAddress)).toBe(true);
-    expect(confirmationsRequired).toBe(chain === 'base' ? 10 : 12);
-  });
+  test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))(
+    '%s %s',
+    (mode, chain) => {
+      const { chainId, usdcAddress, confirmationsRequired } = chainFactsFor(mode, chain);
+      expect(chainId).toBe(viemChains[mode][chain].id);
+      expect(viemChains[mode][chain].testnet ?? false).toBe(mode === 'testnet');
+      expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(usdcAddress);
+      expect(isAddress(usdcAddress)).toBe(true);
+      expect(confirmationsRequired).toBe(chain === 'base' ? 10 : 12);
+    },
+  );
 
   test('USDC is USDC', () => {
     expect([usdcSymbol, usdcDecimals]).toEqual([tokens.usdc.symbol, tokens.usdc.decimals]);
   });
 
   test('no bridged token is among the tokens to be paid in, all are among the refused wallets', () => {
-    const native = modeNames.flatMap((mode) => chainNames.map((chain) => chainFactsFor(mode, chain).usdcAddress));
+    const native = modeNames.flatMap((mode) =>
+      chainNames.map((chain) => chainFactsFor(mode, chain).usdcAddress),
+    );
     for (const address of Object.values(bridgedUsdcAddresses)) {
       expect(getAddress(address)).toBe(address);
       expect(native).not.toContain(address);
@@ -35,7 +48,10 @@ describe('the table of chains agrees with viem', () => {
   });
 });
 
-const address = fc.uint8Array({ minLength: 20, maxLength: 20 }).map((bytes) => Buffer.from(bytes).toString('hex')).filter((hex) => BigInt(`0x${hex}`) > 0xffffn);
+const address = fc
+  .uint8Array({ minLength: 20, maxLength: 20 })
+  .map((bytes) => Buffer.from(bytes).toString('hex'))
+  .filter((hex) => BigInt(`0x${hex}`) > 0xffffn);
 
 describe('wallet addresses', () => {
   test('lower case, upper case and checksummed are one address, answered with its checksum', () => {
@@ -61,16 +77,24 @@ describe('wallet addresses', () => {
 
   test('no text that is not an address is taken for one', () => {
     fc.assert(
-      fc.property(fc.oneof(fc.string(), fc.stringMatching(/^0x[0-9a-fA-F]{38,42}$/), fc.string({ unit: 'binary' })), (text) => {
-        const parsed = parseWalletAddress(text);
-        if ('address' in parsed) expect(isAddress(parsed.address) && parsed.address.toLowerCase() === text.toLowerCase()).toBe(true);
-        else expect(parsed.problem).toMatch(/^(must|has)/);
-      }),
+      fc.property(
+        fc.oneof(fc.string(), fc.stringMatching(/^0x[0-9a-fA-F]{38,42}$/), fc.string({ unit: 'binary' })),
+        (text) => {
+          const parsed = parseWalletAddress(text);
+          if ('address' in parsed)
+            expect(isAddress(parsed.address) && parsed.address.toLowerCase() === text.toLowerCase()).toBe(
+              true,
+            );
+          else expect(parsed.problem).toMatch(/^(must|has)/);
+        },
+      ),
     );
   });
 
   test('no address that holds no wallet is accepted, however it is written', () => {
-    for (const hex of [0n, 1n, 0x11n, 0x100n, 0x1010n, 0xffffn].map((n) => n.toString(16).padStart(40, '0'))) {
+    for (const hex of [0n, 1n, 0x11n, 0x100n, 0x1010n, 0xffffn].map((n) =>
+      n.toString(16).padStart(40, '0'),
+    )) {
       expect(parseWalletAddress(`0x${hex}`)).toHaveProperty('problem');
       expect(parseWalletAddress(`0x${hex.toUpperCase()}`)).toHaveProperty('problem');
     }

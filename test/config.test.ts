@@ -41,14 +41,26 @@ describe('the configuration', () => {
     };
     expect(() => loadConfig(env)).toThrow(
       new RegExp(
-        ['DATABASE_URL must', 'CLIENT_SECRET_KEYS must', 'API_KEY_PEPPERS is missing', 'TLS_CERT_FILE and TLS_KEY_FILE', 'LOG_LEVEL must', 'DATABASE_POOL must', 'HTTP_PORT must', 'GRPC_PORT must', 'DRAIN_TIMEOUT must'].join('.*'),
+        [
+          'DATABASE_URL must',
+          'CLIENT_SECRET_KEYS must',
+          'API_KEY_PEPPERS is missing',
+          'TLS_CERT_FILE and TLS_KEY_FILE',
+          'LOG_LEVEL must',
+          'DATABASE_POOL must',
+          'HTTP_PORT must',
+          'GRPC_PORT must',
+          'DRAIN_TIMEOUT must',
+        ].join('.*'),
       ),
     );
     expect(() => loadConfig(env)).not.toThrow(/hunter2|c2hvcnQ/);
   });
 
   test('with a DATABASE_URL there is no default secret', () => {
-    expect(() => loadConfig({ DATABASE_URL: url })).toThrow(/CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/);
+    expect(() => loadConfig({ DATABASE_URL: url })).toThrow(
+      /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,
+    );
     const config = loadConfig({ DATABASE_URL: url, CLIENT_SECRET_KEYS: ring, API_KEY_PEPPERS: ring });
     expect(config.secrets.CLIENT_SECRET_KEYS?.newestVersion).toBe(1);
   });
@@ -98,33 +110,55 @@ describe('an idempotency key', () => {
     expect(parseIdempotencyKey(header)).toBe(key);
   });
 
-  test.each(['', ' ', 'a b', '"', '""', '"a', '"a\\x"', '"a"b', '"a b"', 'é', '\x7f', 'k'.repeat(256), `"${'k'.repeat(256)}"`])(
-    '%j is refused',
-    (header) => {
-      expect(() => parseIdempotencyKey(header)).toThrow(/1 to 255 visible ASCII/);
-    },
-  );
+  test.each([
+    '',
+    ' ',
+    'a b',
+    '"',
+    '""',
+    '"a',
+    '"a\\x"',
+    '"a"b',
+    '"a b"',
+    'é',
+    '\x7f',
+    'k'.repeat(256),
+    `"${'k'.repeat(256)}"`,
+  ])('%j is refused', (header) => {
+    expect(() => parseIdempotencyKey(header)).toThrow(/1 to 255 visible ASCII/);
+  });
 });
 
 describe('an identifier', () => {
   test('is the TypeID of its UUID, and back', () => {
     // From the TypeID specification's list of valid identifiers.
-    expect(formatIdentifier('pi', '0188bac7-4afa-78aa-bc3b-bd1eef28d881')).toBe('pi_01h2xcejqtf2nbrexx3vqjhp41');
-    expect(parseIdentifier('pi', 'pi_01h2xcejqtf2nbrexx3vqjhp41')).toBe('0188bac7-4afa-78aa-bc3b-bd1eef28d881');
+    expect(formatIdentifier('pi', '0188bac7-4afa-78aa-bc3b-bd1eef28d881')).toBe(
+      'pi_01h2xcejqtf2nbrexx3vqjhp41',
+    );
+    expect(parseIdentifier('pi', 'pi_01h2xcejqtf2nbrexx3vqjhp41')).toBe(
+      '0188bac7-4afa-78aa-bc3b-bd1eef28d881',
+    );
     const uuid = newUuid();
     expect(parseIdentifier('mer', formatIdentifier('mer', uuid))).toBe(uuid);
   });
 
   test('made later sorts later', () => {
-    const ids = Array.from({ length: 1000 }, (_, i) => formatIdentifier('pi', newUuid(1_700_000_000_000 + i)));
+    const ids = Array.from({ length: 1000 }, (_, i) =>
+      formatIdentifier('pi', newUuid(1_700_000_000_000 + i)),
+    );
     expect([...ids].sort()).toEqual(ids);
     expect(new Set(Array.from({ length: 1000 }, () => newUuid(1)))).toHaveProperty('size', 1000);
   });
 
-  test.each(['', 'pi_', 'pi_01h2xcejqtf2nbrexx3vqjhp4', 'mer_01h2xcejqtf2nbrexx3vqjhp41', 'pi_81h2xcejqtf2nbrexx3vqjhp41', 'pi_01H2XCEJQTF2NBREXX3VQJHP41', "pi_'; drop table"])(
-    '%j is none',
-    (text) => {
-      expect(parseIdentifier('pi', text)).toBeUndefined();
-    },
-  );
+  test.each([
+    '',
+    'pi_',
+    'pi_01h2xcejqtf2nbrexx3vqjhp4',
+    'mer_01h2xcejqtf2nbrexx3vqjhp41',
+    'pi_81h2xcejqtf2nbrexx3vqjhp41',
+    'pi_01H2XCEJQTF2NBREXX3VQJHP41',
+    "pi_'; drop table",
+  ])('%j is none', (text) => {
+    expect(parseIdentifier('pi', text)).toBeUndefined();
+  });
 });

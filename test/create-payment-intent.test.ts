@@ -16,7 +16,11 @@ afterAll(async () => {
   await service.close();
 });
 
-async function create(doorName: string, body: Record<string, unknown>, mode: 'testnet' | 'mainnet' = 'testnet') {
+async function create(
+  doorName: string,
+  body: Record<string, unknown>,
+  mode: 'testnet' | 'mainnet' = 'testnet',
+) {
   const door = doors.find(({ name }) => name === doorName) as Door;
   const answer = await door.create(body, { authorization: `Bearer ${service.merchant.keys[mode].apiKey}` });
   expect(answer, answer.message).toMatchObject({ code: 'ok' });
@@ -77,7 +81,11 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
       wallet_address: '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045',
       expires_in_minutes: 7,
       lane: 'manual',
-      metadata: { order_id: 'order-1', nested: { list: [1, 'two', null, true, { deep: 0.1 }] }, 'ключ': '✓ 😀' },
+      metadata: {
+        order_id: 'order-1',
+        nested: { list: [1, 'two', null, true, { deep: 0.1 }] },
+        ключ: '✓ 😀',
+      },
       token: 'USDC',
     };
     const { token, wallet_address, ...echoed } = body;
@@ -111,7 +119,11 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
   });
 
   test('stores what it answers', async () => {
-    const intent = await create(door, { amount_units: 42, chain: 'polygon', metadata: { order_id: 'stored' } });
+    const intent = await create(door, {
+      amount_units: 42,
+      chain: 'polygon',
+      metadata: { order_id: 'stored' },
+    });
     const [row] = await service.query(
       `select merchant_id, mode, status, chain, chain_id, confirmations_required, amount_units, decimals, token_symbol,
               token_address, expected_wallet, lane, metadata::text, expires_in_minutes, expires_at, idempotency_key

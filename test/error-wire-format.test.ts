@@ -1,9 +1,16 @@
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
 import { pgConfigOf } from '../src/database/location.ts';
-import { catalogue, type ErrorCode, ServiceError, toConnectError, toErrorJson, toServiceError } from '../src/errors.ts';
+import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
+import {
+  catalogue,
+  type ErrorCode,
+  ServiceError,
+  toConnectError,
+  toErrorJson,
+  toServiceError,
+} from '../src/errors.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -90,19 +97,26 @@ describe('when the service itself is at fault', () => {
       { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` },
     );
 
-  test.each(['public', 'internal'])('the %s door answers internal, and the log has the cause by the request id', async (name) => {
-    await service.query('alter table payment_intents rename to elsewhere');
-    const answer = await create(name);
-    await service.query('alter table elsewhere rename to payment_intents');
-    expect(answer).toMatchObject({
-      code: 'internal',
-      status: name === 'public' ? 500 : grpc.status.INTERNAL,
-      message: catalogue.internal.message,
-      details: [],
-    });
-    const line = service.log.find(({ request_id }) => request_id === answer.requestId);
-    expect(line).toMatchObject({ level: 'error', code: 'internal', err: { message: expect.stringMatching(/payment_intents/) } });
-  });
+  test.each(['public', 'internal'])(
+    'the %s door answers internal, and the log has the cause by the request id',
+    async (name) => {
+      await service.query('alter table payment_intents rename to elsewhere');
+      const answer = await create(name);
+      await service.query('alter table elsewhere rename to payment_intents');
+      expect(answer).toMatchObject({
+        code: 'internal',
+        status: name === 'public' ? 500 : grpc.status.INTERNAL,
+        message: catalogue.internal.message,
+        details: [],
+      });
+      const line = service.log.find(({ request_id }) => request_id === answer.requestId);
+      expect(line).toMatchObject({
+        level: 'error',
+        code: 'internal',
+        err: { message: expect.stringMatching(/payment_intents/) },
+      });
+    },
+  );
 
   test('a database that went away is unavailable, with when to retry, and comes back by itself', async () => {
     // What the service sees when PostgreSQL ends: its sessions are cut, and new ones are refused.
@@ -111,7 +125,10 @@ describe('when the service itself is at fault', () => {
     const { database } = service.location;
     const cut = async (allow: boolean) => {
       await admin.query(`alter database ${database} with allow_connections ${allow}`);
-      if (!allow) await admin.query(`select pg_terminate_backend(pid) from pg_stat_activity where datname = $1`, [database]);
+      if (!allow)
+        await admin.query(`select pg_terminate_backend(pid) from pg_stat_activity where datname = $1`, [
+          database,
+        ]);
     };
     for (const name of ['public', 'internal']) expect((await create(name)).code).toBe('ok');
     await cut(false);
@@ -119,7 +136,12 @@ describe('when the service itself is at fault', () => {
     const answers = [await create('public'), await create('internal')];
     const { headers } = await httpRequest(
       `${service.publicUrl}/v1/payment_intents`,
-      { headers: { Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`, 'Content-Type': 'application/json' } },
+      {
+        headers: {
+          Authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+          'Content-Type': 'application/json',
+        },
+      },
       '{"amount_units":1}',
     );
     await cut(true);

@@ -55,8 +55,18 @@ const refused: [string, CreateBody, string[], RegExp][] = [
     says,
   ]),
   ['51 keys of metadata', { amount_units: 1, metadata: keys(51) }, ['metadata'], /at most 50 keys/],
-  ['a key of 65 characters', { amount_units: 1, metadata: { ['k'.repeat(65)]: 1 } }, ['metadata'], /64 characters/],
-  ['more than 16 KiB', { amount_units: 1, metadata: { k: 'x'.repeat(16 * 1024) } }, ['metadata'], /16384 bytes/],
+  [
+    'a key of 65 characters',
+    { amount_units: 1, metadata: { ['k'.repeat(65)]: 1 } },
+    ['metadata'],
+    /64 characters/,
+  ],
+  [
+    'more than 16 KiB',
+    { amount_units: 1, metadata: { k: 'x'.repeat(16 * 1024) } },
+    ['metadata'],
+    /16384 bytes/,
+  ],
   ['NUL in metadata', { amount_units: 1, metadata: { a: [{ b: 'x\0' }] } }, ['metadata'], /NUL/],
   ['NUL in a key', { amount_units: 1, metadata: { a: { 'x\0': 1 } } }, ['metadata'], /NUL/],
   ['2^53 in metadata', { amount_units: 1, metadata: { n: 9007199254740992 } }, ['metadata'], /strings?/],
@@ -72,7 +82,9 @@ const refused: [string, CreateBody, string[], RegExp][] = [
 describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
   test.each(refused)('%s', async (name, body, fields, says) => {
     const door = doors.find((candidate) => candidate.name === doorName) as Door;
-    const answer = await door.create(body, { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
+    const answer = await door.create(body, {
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+    });
     expect(answer.code).toBe('invalid_body');
     if (doorName === 'public' && name === '16 levels under metadata') {
       // JSON of that depth is refused before it is anybody's metadata.
@@ -85,9 +97,10 @@ describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
 
   test('a wallet that neither the request nor the merchant has', async () => {
     const door = doors.find((candidate) => candidate.name === doorName) as Door;
-    await service.query(`delete from payout_wallets where merchant_id = $1 and mode = 'mainnet' and chain = 'polygon'`, [
-      service.merchant.id,
-    ]);
+    await service.query(
+      `delete from payout_wallets where merchant_id = $1 and mode = 'mainnet' and chain = 'polygon'`,
+      [service.merchant.id],
+    );
     const authorization = `Bearer ${service.merchant.keys.mainnet.apiKey}`;
     const answer = await door.create({ amount_units: 1, chain: 'polygon' }, { authorization });
     expect(answer).toMatchObject({ code: 'invalid_body' });
@@ -104,11 +117,24 @@ describe.each(['public', 'internal'])('the %s door accepts', (doorName) => {
     ['a key of 64 characters beyond the BMP', { metadata: { ['😀'.repeat(64)]: 1 } }],
     ['exactly 16 KiB', { metadata: { k: 'x'.repeat(16 * 1024 - 8) } }],
     ['14 levels under metadata', { metadata: deep(14) }],
-    ['__proto__ and constructor', { metadata: JSON.parse('{"__proto__":{"a":1},"constructor":{"prototype":2}}') }],
+    [
+      '__proto__ and constructor',
+      { metadata: JSON.parse('{"__proto__":{"a":1},"constructor":{"prototype":2}}') },
+    ],
     ['an empty key', { metadata: { '': '' } }],
     ['2^53-1 and -(2^53-1)', { metadata: { a: 9007199254740991, b: -9007199254740991 } }],
     ['fractions and tiny numbers', { metadata: { a: 0.1, b: 1e-300, c: 5e-324 } }],
-    ['null for every optional field', { chain: null, wallet_address: null, expires_in_minutes: null, lane: null, token: null, metadata: null }],
+    [
+      'null for every optional field',
+      {
+        chain: null,
+        wallet_address: null,
+        expires_in_minutes: null,
+        lane: null,
+        token: null,
+        metadata: null,
+      },
+    ],
   ])('%s', async (_, body) => {
     const door = doors.find((candidate) => candidate.name === doorName) as Door;
     const answer = await door.create(

@@ -101,7 +101,11 @@ describe('readiness', () => {
       probes++;
       if (fails) throw new Error('down');
     });
-    expect(await Promise.all([readiness.check(), readiness.check(), readiness.check()])).toEqual(['ready', 'ready', 'ready']);
+    expect(await Promise.all([readiness.check(), readiness.check(), readiness.check()])).toEqual([
+      'ready',
+      'ready',
+      'ready',
+    ]);
     expect(probes).toBe(1);
     const stop = new AbortController();
     const watch = readiness.watch(stop.signal)[Symbol.asyncIterator]();
@@ -123,7 +127,11 @@ describe('readiness', () => {
 
 describe('server reflection, with no local files', () => {
   const buf = async (...args: string[]) =>
-    (await run('buf', ['curl', '--protocol', 'grpc', '--http2-prior-knowledge', ...args], { timeout: 20_000 })).stdout;
+    (
+      await run('buf', ['curl', '--protocol', 'grpc', '--http2-prior-knowledge', ...args], {
+        timeout: 20_000,
+      })
+    ).stdout;
 
   test.each(['v1', 'v1alpha'])('buf curl lists the methods by %s', async (version) => {
     const methods = await buf('--reflect-protocol', `grpc-${version}`, '--list-methods', service.internalUrl);

@@ -24,7 +24,14 @@ const create = (doorName: string, body: CreateBody, idempotencyKey: string, apiK
   });
 
 const rowsWith = async (key: string) =>
-  Number((await service.query<{ n: string }>('select count(*) as n from payment_intents where idempotency_key = $1', [key]))[0]?.n);
+  Number(
+    (
+      await service.query<{ n: string }>(
+        'select count(*) as n from payment_intents where idempotency_key = $1',
+        [key],
+      )
+    )[0]?.n,
+  );
 
 describe.each([
   ['public', 'public'],
@@ -54,18 +61,29 @@ describe.each([
 
   test.each<[string, CreateBody]>([
     ['in other words', { ...body, wallet_address: body.wallet_address.toLowerCase(), token: 'USDC' }],
-    ['with its metadata in another order', { ...body, metadata: { ключ: '😀', a: { '1': 'x', '2': [0.1, null] }, b: 1 } }],
+    [
+      'with its metadata in another order',
+      { ...body, metadata: { ключ: '😀', a: { '1': 'x', '2': [0.1, null] }, b: 1 } },
+    ],
   ])('the same request %s is the same request', async (_, same) => {
     const key = randomUUID();
     const original = await create(first, body, key);
-    expect(await create(second, same, key)).toMatchObject({ code: 'ok', replayed: true, intent: original.intent as never });
+    expect(await create(second, same, key)).toMatchObject({
+      code: 'ok',
+      replayed: true,
+      intent: original.intent as never,
+    });
   });
 
   test('what the defaults say and what is clamped is the same too', async () => {
     const key = randomUUID();
     const original = await create(first, { amount_units: 1, expires_in_minutes: 61 }, key);
     const same = { amount_units: 1, chain: 'base', lane: 'sdk', expires_in_minutes: 100_000, metadata: {} };
-    expect(await create(second, same, key)).toMatchObject({ code: 'ok', replayed: true, intent: original.intent as never });
+    expect(await create(second, same, key)).toMatchObject({
+      code: 'ok',
+      replayed: true,
+      intent: original.intent as never,
+    });
   });
 
   test.each<[string, CreateBody]>([
@@ -76,7 +94,10 @@ describe.each([
     ['wallet', { ...body, wallet_address: undefined }],
     ['metadata', { ...body, metadata: { ...body.metadata, b: '1' } }],
     ['metadata, by one more key', { ...body, metadata: { ...body.metadata, c: null } }],
-    ['order of a list in its metadata', { ...body, metadata: { ...body.metadata, a: { '2': [null, 0.1], '1': 'x' } } }],
+    [
+      'order of a list in its metadata',
+      { ...body, metadata: { ...body.metadata, a: { '2': [null, 0.1], '1': 'x' } } },
+    ],
   ])('the same key with another %s is refused, and changes nothing', async (_, other) => {
     const key = randomUUID();
     const original = await create(first, body, key);
@@ -96,13 +117,19 @@ test('bare and quoted, the key is one key', async () => {
   const key = `a"b\\c-${randomUUID()}`;
   const original = await create('public', { amount_units: 1 }, key);
   const quoted = `"${key.replace(/[\\"]/g, '\\$&')}"`;
-  expect(await create('internal', { amount_units: 1 }, quoted)).toMatchObject({ replayed: true, intent: original.intent as never });
+  expect(await create('internal', { amount_units: 1 }, quoted)).toMatchObject({
+    replayed: true,
+    intent: original.intent as never,
+  });
 });
 
 test('255 characters are a key', async () => {
   const key = 'k'.repeat(255);
   const original = await create('public', { amount_units: 1 }, key);
-  expect(await create('internal', { amount_units: 1 }, key)).toMatchObject({ replayed: true, intent: original.intent as never });
+  expect(await create('internal', { amount_units: 1 }, key)).toMatchObject({
+    replayed: true,
+    intent: original.intent as never,
+  });
 });
 
 test('the key of one merchant and mode means nothing to another', async () => {
@@ -110,7 +137,9 @@ test('the key of one merchant and mode means nothing to another', async () => {
   const key = randomUUID();
   const apiKeys = [service.merchant, other].flatMap(({ keys }) => [keys.testnet.apiKey, keys.mainnet.apiKey]);
   const answers = await Promise.all(
-    apiKeys.flatMap((apiKey, i) => doors.map(({ name }) => create(name, { amount_units: i + 1 }, key, apiKey))),
+    apiKeys.flatMap((apiKey, i) =>
+      doors.map(({ name }) => create(name, { amount_units: i + 1 }, key, apiKey)),
+    ),
   );
   expect(answers.map(({ code }) => code)).toEqual(Array(8).fill('ok'));
   expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
@@ -121,7 +150,10 @@ test('a retry stays a retry after the merchant has changed its wallet', async ()
   const merchant = await createTestMerchant(service.database);
   const key = randomUUID();
   const original = await create('public', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
-  await service.query(`update payout_wallets set address = $1 where merchant_id = $2`, [`0x${'6'.repeat(40)}`, merchant.id]);
+  await service.query(`update payout_wallets set address = $1 where merchant_id = $2`, [
+    `0x${'6'.repeat(40)}`,
+    merchant.id,
+  ]);
   expect(await create('internal', { amount_units: 1 }, key, merchant.keys.testnet.apiKey)).toMatchObject({
     replayed: true,
     intent: original.intent as never,
@@ -130,7 +162,12 @@ test('a retry stays a retry after the merchant has changed its wallet', async ()
 
 test('without a key every call makes an intent', async () => {
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
-  const answers = await Promise.all(doors.flatMap((d) => [d.create({ amount_units: 1 }, { authorization }), d.create({ amount_units: 1 }, { authorization })]));
+  const answers = await Promise.all(
+    doors.flatMap((d) => [
+      d.create({ amount_units: 1 }, { authorization }),
+      d.create({ amount_units: 1 }, { authorization }),
+    ]),
+  );
   expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
 });
 
@@ -144,7 +181,11 @@ test('400 keys, each sent by 16 calls at once over both doors: one row a key, 6,
   let next = 0;
   const caller = async () => {
     for (let call = calls[next++]; call !== undefined; call = calls[next++]) {
-      const answer = await create(call.doorName, { amount_units: call.n + 1, metadata: { n: call.n } }, call.key);
+      const answer = await create(
+        call.doorName,
+        { amount_units: call.n + 1, metadata: { n: call.n } },
+        call.key,
+      );
       answersByKey.set(call.key, [...(answersByKey.get(call.key) ?? []), answer]);
     }
   };

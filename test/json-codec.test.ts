@@ -1,4 +1,11 @@
-import { create, createFileRegistry, fromJson, type JsonObject, type JsonValue, toJson } from '@bufbuild/protobuf';
+import {
+  create,
+  createFileRegistry,
+  fromJson,
+  type JsonObject,
+  type JsonValue,
+  toJson,
+} from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -32,10 +39,14 @@ const json = fc.letrec<{ value: JsonValue; object: JsonObject }>((tie) => ({
     fc.array(tie('value'), { maxLength: 4 }),
     tie('object'),
   ),
-  object: fc.dictionary(fc.oneof(jsonText, fc.constantFrom('__proto__', 'constructor', 'toString', '')), tie('value'), {
-    maxKeys: 6,
-    noNullPrototype: true,
-  }),
+  object: fc.dictionary(
+    fc.oneof(jsonText, fc.constantFrom('__proto__', 'constructor', 'toString', '')),
+    tie('value'),
+    {
+      maxKeys: 6,
+      noNullPrototype: true,
+    },
+  ),
 }));
 
 describe('the reader of I-JSON, held against JSON.parse', () => {
@@ -53,7 +64,10 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
     const mutation = fc.record({
       at: fc.nat(),
       remove: fc.nat({ max: 3 }),
-      insert: fc.oneof(fc.constantFrom(...'{}[]:,"\\ntfe+-.0123456789 \t\n\0\ufeff'), fc.string({ maxLength: 2 })),
+      insert: fc.oneof(
+        fc.constantFrom(...'{}[]:,"\\ntfe+-.0123456789 \t\n\0\ufeff'),
+        fc.string({ maxLength: 2 }),
+      ),
     });
     fc.assert(
       fc.property(json.value, mutation, (value, { at, remove, insert }) => {
@@ -114,7 +128,12 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
   });
 
   test('a number comes back exactly or as its text', () => {
-    const digits = fc.tuple(fc.boolean(), fc.nat(), fc.option(fc.nat()), fc.option(fc.integer({ min: -400, max: 400 })));
+    const digits = fc.tuple(
+      fc.boolean(),
+      fc.nat(),
+      fc.option(fc.nat()),
+      fc.option(fc.integer({ min: -400, max: 400 })),
+    );
     fc.assert(
       fc.property(digits, ([negative, whole, fraction, exponent]) => {
         const text = `${negative ? '-' : ''}${whole}${fraction === null ? '' : `.${fraction}`}${exponent === null ? '' : `e${exponent}`}`;
@@ -128,14 +147,17 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
 
   test(`nests ${maxNesting} levels and no more`, () => {
     expect(() => parseIJson('['.repeat(maxNesting) + ']'.repeat(maxNesting))).not.toThrow();
-    expect(() => parseIJson('['.repeat(maxNesting + 1) + ']'.repeat(maxNesting + 1))).toThrow(/deeper than 16/);
+    expect(() => parseIJson('['.repeat(maxNesting + 1) + ']'.repeat(maxNesting + 1))).toThrow(
+      /deeper than 16/,
+    );
   });
 });
 
 /** The same value with every number that no double holds replaced by the double it rounds to. */
 function withoutInexact(value: unknown): unknown {
   return JSON.parse(
-    JSON.stringify(value, (_, inner) => (inner instanceof InexactNumber ? Number(inner.text) : inner)) ?? 'null',
+    JSON.stringify(value, (_, inner) => (inner instanceof InexactNumber ? Number(inner.text) : inner)) ??
+      'null',
   );
 }
 
@@ -203,12 +225,17 @@ describe('the JSON codec, held against protobuf-es where the two agree', () => {
       fc.property(intents, (fields) => {
         const message = create(PaymentIntentSchema, fields);
         const ours = JSON.parse(intent.encode(message));
-        const protobuf = toJson(PaymentIntentSchema, message, { useProtoFieldName: true, alwaysEmitImplicit: true }) as JsonObject;
+        const protobuf = toJson(PaymentIntentSchema, message, {
+          useProtoFieldName: true,
+          alwaysEmitImplicit: true,
+        }) as JsonObject;
         expect(Object.keys(ours)).toEqual(PaymentIntentSchema.fields.map(({ name }) => name));
         for (const [name, value] of Object.entries(protobuf)) {
           if (name === 'amount_units' || name === 'chain_id') expect(String(ours[name])).toBe(value);
           else if (['status', 'mode', 'chain', 'lane'].includes(name)) {
-            expect(`${name === 'status' ? 'payment_intent_status' : name}_${ours[name]}`.toUpperCase()).toBe(value);
+            expect(`${name === 'status' ? 'payment_intent_status' : name}_${ours[name]}`.toUpperCase()).toBe(
+              value,
+            );
           } else if (name === 'expires_at') {
             expect(ours[name]).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
             expect(Date.parse(ours[name])).toBe(Date.parse(value as string));
@@ -234,11 +261,18 @@ describe('the JSON codec, held against protobuf-es where the two agree', () => {
   test('no JSON whatever makes it throw, and a fault always has a field', () => {
     fc.assert(
       fc.property(
-        fc.oneof(json.value, fc.dictionary(fc.constantFrom(...CreatePaymentIntentRequestSchema.fields.map(({ name }) => name)), json.value)),
+        fc.oneof(
+          json.value,
+          fc.dictionary(
+            fc.constantFrom(...CreatePaymentIntentRequestSchema.fields.map(({ name }) => name)),
+            json.value,
+          ),
+        ),
         (value) => {
           const { message, violations } = request.decode(parseIJson(JSON.stringify(value)));
           expect(message === undefined ? violations.length === 1 : true).toBe(true);
-          for (const { field, message: says } of violations) expect([field, says].every((text) => text.length > 0)).toBe(true);
+          for (const { field, message: says } of violations)
+            expect([field, says].every((text) => text.length > 0)).toBe(true);
         },
       ),
       { numRuns: 1000 },
@@ -252,7 +286,9 @@ describe('details of the codec', () => {
       expect(request.decode({ token: word }).message?.token).toBe(token);
     }
     for (const word of ['usdc', 'TOKEN_USDC', 'UNSPECIFIED', 'unspecified', '', 1, 0]) {
-      expect(request.decode({ token: word }).violations).toEqual([{ field: 'token', message: 'must be "USDC"' }]);
+      expect(request.decode({ token: word }).violations).toEqual([
+        { field: 'token', message: 'must be "USDC"' },
+      ]);
     }
   });
 
@@ -262,7 +298,9 @@ describe('details of the codec', () => {
     ['1e400', 2147483647],
     ['-123456789012345678901234567890', -2147483648],
   ])('an int32 of %s becomes the nearest that fits', (text, nearest) => {
-    expect(request.decode(parseIJson(`{"expires_in_minutes":${text}}`)).message?.expiresInMinutes).toBe(nearest);
+    expect(request.decode(parseIJson(`{"expires_in_minutes":${text}}`)).message?.expiresInMinutes).toBe(
+      nearest,
+    );
   });
 
   test.each([
@@ -276,13 +314,25 @@ describe('details of the codec', () => {
   });
 
   test('an integer that a JSON client would misread is not sent at all', () => {
-    expect(() => intent.encode(create(PaymentIntentSchema, { amountUnits: 2n ** 53n }))).toThrow(/does not fit/);
+    expect(() => intent.encode(create(PaymentIntentSchema, { amountUnits: 2n ** 53n }))).toThrow(
+      /does not fit/,
+    );
   });
 
   test('what is not set is null, and null is not set', () => {
-    expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toMatchObject({ chain: null, expires_at: null, metadata: null, id: '' });
-    const nothing = Object.fromEntries(CreatePaymentIntentRequestSchema.fields.map(({ name }) => [name, null]));
-    expect(request.decode(nothing)).toEqual({ message: create(CreatePaymentIntentRequestSchema), violations: [] });
+    expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toMatchObject({
+      chain: null,
+      expires_at: null,
+      metadata: null,
+      id: '',
+    });
+    const nothing = Object.fromEntries(
+      CreatePaymentIntentRequestSchema.fields.map(({ name }) => [name, null]),
+    );
+    expect(request.decode(nothing)).toEqual({
+      message: create(CreatePaymentIntentRequestSchema),
+      violations: [],
+    });
   });
 
   test.each([

@@ -21,7 +21,10 @@ test('one line a request, with who asked, how it ended and how long it took', as
   const { merchant } = service;
   for (const door of doors) {
     const line = service.nextLogLine();
-    const answer = await door.create({ amount_units: 1 }, { authorization: `Bearer ${merchant.keys.mainnet.apiKey}` });
+    const answer = await door.create(
+      { amount_units: 1 },
+      { authorization: `Bearer ${merchant.keys.mainnet.apiKey}` },
+    );
     expect(await line).toEqual({
       level: 'info',
       time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
@@ -65,7 +68,12 @@ test('a hundred requests of every kind write a hundred lines', async () => {
 });
 
 test('never a key, a client secret, an Authorization header or metadata', async () => {
-  const secretsSeen: string[] = ['order-4711-of-mrs-smith', 'idem-key-of-mrs-smith', 'my-query-secret', 'pi_x_secret_y'];
+  const secretsSeen: string[] = [
+    'order-4711-of-mrs-smith',
+    'idem-key-of-mrs-smith',
+    'my-query-secret',
+    'pi_x_secret_y',
+  ];
   for (const door of doors) {
     for (const { apiKey } of Object.values(service.merchant.keys)) {
       secretsSeen.push(apiKey, apiKey.slice('sk_testnet_'.length));
@@ -73,21 +81,35 @@ test('never a key, a client secret, an Authorization header or metadata', async 
         { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
         { authorization: `Bearer ${apiKey}`, idempotencyKey: 'idem-key-of-mrs-smith' },
       );
-      secretsSeen.push(answer.intent?.client_secret as string, answer.intent?.client_secret.split('_secret_')[1] as string);
+      secretsSeen.push(
+        answer.intent?.client_secret as string,
+        answer.intent?.client_secret.split('_secret_')[1] as string,
+      );
     }
     // Faulty requests tempt a log to show what was wrong with them.
-    await door.create({ amount_units: 0, metadata: { order_id: 'order-4711-of-mrs-smith', bad: '\0' } }, {
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-    });
-    await door.create({ amount_units: 1 }, { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}x` });
+    await door.create(
+      { amount_units: 0, metadata: { order_id: 'order-4711-of-mrs-smith', bad: '\0' } },
+      {
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      },
+    );
+    await door.create(
+      { amount_units: 1 },
+      { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}x` },
+    );
   }
-  await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x_secret_y?api_key=my-query-secret`, { method: 'GET' });
+  await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x_secret_y?api_key=my-query-secret`, {
+    method: 'GET',
+  });
   await service.query('alter table payment_intents rename to elsewhere');
   for (const door of doors) {
-    const answer = await door.create({ amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } }, {
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      idempotencyKey: 'idem-key-of-mrs-smith',
-    });
+    const answer = await door.create(
+      { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
+      {
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        idempotencyKey: 'idem-key-of-mrs-smith',
+      },
+    );
     expect(answer.code).toBe('internal');
   }
   await service.query('alter table elsewhere rename to payment_intents');
@@ -109,6 +131,9 @@ test('JSON lines elsewhere, readable lines in a terminal', async () => {
   createLogger('info', destination).info({ code: 'ok' }, 'hello');
   expect(JSON.parse(written.join(''))).toMatchObject({ level: 'info', code: 'ok', message: 'hello' });
   written.length = 0;
-  createLogger('info', pretty({ messageKey: 'message', destination, sync: true, colorize: false, singleLine: true })).info({ code: 'ok' }, 'hello');
+  createLogger(
+    'info',
+    pretty({ messageKey: 'message', destination, sync: true, colorize: false, singleLine: true }),
+  ).info({ code: 'ok' }, 'hello');
   expect(written.join('')).toMatch(/INFO: hello \{"code":"ok"\}\n$/);
 });

@@ -7,7 +7,11 @@ import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_serv
 import { httpRoutesOf } from '../src/transcoding/routes.ts';
 
 /** A service with one method that has the rule. */
-function serviceWith(rule: Partial<HttpRule> | undefined, name = 'DoIt', serverStreaming = false): DescService {
+function serviceWith(
+  rule: Partial<HttpRule> | undefined,
+  name = 'DoIt',
+  serverStreaming = false,
+): DescService {
   const options = create(MethodOptionsSchema);
   if (rule !== undefined) setExtension(options, http, create(HttpRuleSchema, rule as never));
   const registry = createFileRegistry(
@@ -18,7 +22,12 @@ function serviceWith(rule: Partial<HttpRule> | undefined, name = 'DoIt', serverS
           package: 't',
           syntax: 'proto3',
           messageType: [{ name: 'M' }],
-          service: [{ name: 'S', method: [{ name, inputType: '.t.M', outputType: '.t.M', options, serverStreaming }] }],
+          service: [
+            {
+              name: 'S',
+              method: [{ name, inputType: '.t.M', outputType: '.t.M', options, serverStreaming }],
+            },
+          ],
         },
       ],
     }),
@@ -40,10 +49,12 @@ test('the contract has the one route of the specification', () => {
 });
 
 test('any annotated method gets its route; only a Create answers 201', () => {
-  expect(httpRoutesOf(serviceWith(post('/v1/things'), 'CreateThing'))).toMatchObject([{ path: '/v1/things', successStatus: 201 }]);
-  expect(httpRoutesOf(serviceWith({ pattern: { case: 'put', value: '/v1/a.b/c-d' }, body: '*' }))).toMatchObject([
-    { httpMethod: 'PUT', path: '/v1/a.b/c-d', successStatus: 200 },
+  expect(httpRoutesOf(serviceWith(post('/v1/things'), 'CreateThing'))).toMatchObject([
+    { path: '/v1/things', successStatus: 201 },
   ]);
+  expect(
+    httpRoutesOf(serviceWith({ pattern: { case: 'put', value: '/v1/a.b/c-d' }, body: '*' })),
+  ).toMatchObject([{ httpMethod: 'PUT', path: '/v1/a.b/c-d', successStatus: 200 }]);
   expect(httpRoutesOf(serviceWith(undefined))).toEqual([]);
 });
 
@@ -51,12 +62,28 @@ describe('an unsupported rule refuses to start', () => {
   test.each<[string, Partial<HttpRule>, string]>([
     ['no pattern', { body: '*' }, 'it names no HTTP method'],
     ['get', { pattern: { case: 'get', value: '/v1/a' } }, '"get" takes its fields from the path and query'],
-    ['delete', { pattern: { case: 'delete', value: '/v1/a' } }, '"delete" takes its fields from the path and query'],
-    ['a custom method', { pattern: { case: 'custom', value: { kind: 'HEAD', path: '/v1/a' } as never }, body: '*' }, 'custom HTTP methods'],
+    [
+      'delete',
+      { pattern: { case: 'delete', value: '/v1/a' } },
+      '"delete" takes its fields from the path and query',
+    ],
+    [
+      'a custom method',
+      { pattern: { case: 'custom', value: { kind: 'HEAD', path: '/v1/a' } as never }, body: '*' },
+      'custom HTTP methods',
+    ],
     ['no body', { pattern: { case: 'post', value: '/v1/a' } }, 'body is "", not "*"'],
-    ['one field as the body', { pattern: { case: 'post', value: '/v1/a' }, body: 'thing' }, 'body is "thing", not "*"'],
+    [
+      'one field as the body',
+      { pattern: { case: 'post', value: '/v1/a' }, body: 'thing' },
+      'body is "thing", not "*"',
+    ],
     ['a response body', { ...post('/v1/a'), responseBody: 'thing' }, 'response_body'],
-    ['additional bindings', { ...post('/v1/a'), additionalBindings: [create(HttpRuleSchema, post('/v1/b') as never)] }, 'additional_bindings'],
+    [
+      'additional bindings',
+      { ...post('/v1/a'), additionalBindings: [create(HttpRuleSchema, post('/v1/b') as never)] },
+      'additional_bindings',
+    ],
     ['a variable', post('/v1/things/{id}'), 'the path "/v1/things/{id}" is not literal'],
     ['a wildcard', post('/v1/*'), 'the path "/v1/*" is not literal'],
     ['a verb', post('/v1/things:cancel'), 'the path "/v1/things:cancel" is not literal'],
@@ -64,7 +91,9 @@ describe('an unsupported rule refuses to start', () => {
     ['a path without a slash', post('v1'), 'the path "v1" is not literal'],
     ['a trailing slash', post('/v1/'), 'the path "/v1/" is not literal'],
   ])('%s', (_, rule, why) => {
-    expect(() => httpRoutesOf(serviceWith(rule))).toThrow(`t.S.DoIt has an unsupported google.api.http rule: ${why}`);
+    expect(() => httpRoutesOf(serviceWith(rule))).toThrow(
+      `t.S.DoIt has an unsupported google.api.http rule: ${why}`,
+    );
   });
 
   test('a stream', () => {

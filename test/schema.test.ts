@@ -20,7 +20,10 @@ const schemaQuery = `
   select 'function', proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace
   order by 1, 2`;
 
-async function withOrm<T>(location: SocketLocation, use: (orm: ReturnType<typeof createOrm>) => Promise<T>): Promise<T> {
+async function withOrm<T>(
+  location: SocketLocation,
+  use: (orm: ReturnType<typeof createOrm>) => Promise<T>,
+): Promise<T> {
   const orm = createOrm(location, 2);
   try {
     return await use(orm);
@@ -120,7 +123,11 @@ describe('the database itself refuses', () => {
     ['an unknown chain', { chain: 'ethereum' }, 'chain'],
     ['an unknown lane', { lane: 'api' }, 'lane'],
     ['the chain id of another chain', { chain_id: 8453 }, 'chain_facts'],
-    ['the token of another chain', { token_address: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' }, 'chain_facts'],
+    [
+      'the token of another chain',
+      { token_address: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
+      'chain_facts',
+    ],
     ['main money on a test chain', { mode: 'mainnet' }, 'chain_facts'],
     ['no confirmations', { confirmations_required: 0 }, 'confirmations_required'],
     ['another token', { token_symbol: 'DAI' }, 'token'],
@@ -133,9 +140,21 @@ describe('the database itself refuses', () => {
     ['a client secret of no key', { client_secret_version: 0 }, 'client_secret_version'],
     ['an idempotency key without a fingerprint', { idempotency_key: 'x' }, 'idempotency'],
     ['a fingerprint without a key', { request_fingerprint: fingerprint }, 'idempotency'],
-    ['an empty idempotency key', { idempotency_key: '', request_fingerprint: fingerprint }, 'idempotency_key'],
-    ['a long idempotency key', { idempotency_key: 'k'.repeat(256), request_fingerprint: fingerprint }, 'idempotency_key'],
-    ['a short fingerprint', { idempotency_key: 'x', request_fingerprint: Buffer.alloc(31) }, 'request_fingerprint'],
+    [
+      'an empty idempotency key',
+      { idempotency_key: '', request_fingerprint: fingerprint },
+      'idempotency_key',
+    ],
+    [
+      'a long idempotency key',
+      { idempotency_key: 'k'.repeat(256), request_fingerprint: fingerprint },
+      'idempotency_key',
+    ],
+    [
+      'a short fingerprint',
+      { idempotency_key: 'x', request_fingerprint: Buffer.alloc(31) },
+      'request_fingerprint',
+    ],
   ])('%s', async (_, fault, constraint) => {
     await expect(insert('payment_intents', { ...valid(), ...fault })).rejects.toMatchObject({
       code: '23514',
@@ -153,18 +172,28 @@ describe('the database itself refuses', () => {
     const row = valid();
     await insert('payment_intents', row);
     await expect(insert('payment_intents', row)).rejects.toMatchObject({ code: '23505' });
-    await expect(insert('payment_intents', { ...valid(), merchant_id: randomUUID() })).rejects.toMatchObject({ code: '23503' });
+    await expect(insert('payment_intents', { ...valid(), merchant_id: randomUUID() })).rejects.toMatchObject({
+      code: '23503',
+    });
   });
 
-  test.each(Object.keys({ merchant_id: 0, mode: 0, amount_units: 0, expected_wallet: 0, metadata: 0, created_at: 0 }))(
-    'no %s',
-    async (column) => {
-      await expect(insert('payment_intents', { ...valid(), [column]: null })).rejects.toMatchObject({ code: '23502' });
-    },
-  );
+  test.each(
+    Object.keys({ merchant_id: 0, mode: 0, amount_units: 0, expected_wallet: 0, metadata: 0, created_at: 0 }),
+  )('no %s', async (column) => {
+    await expect(insert('payment_intents', { ...valid(), [column]: null })).rejects.toMatchObject({
+      code: '23502',
+    });
+  });
 
   test('a key hash twice, of another length, or of an unknown merchant; a wallet that is none; a merchant without a name', async () => {
-    const key = { merchant_id: service.merchant.id, mode: 'testnet', pepper_version: 1, key_hash: Buffer.alloc(32, 7), hint: 'x', created_at: new Date() };
+    const key = {
+      merchant_id: service.merchant.id,
+      mode: 'testnet',
+      pepper_version: 1,
+      key_hash: Buffer.alloc(32, 7),
+      hint: 'x',
+      created_at: new Date(),
+    };
     await insert('api_keys', { id: randomUUID(), ...key });
     const attempts = [
       [{ ...key }, 'api_keys_key_hash_unique'],
@@ -176,9 +205,17 @@ describe('the database itself refuses', () => {
       await expect(insert('api_keys', { id: randomUUID(), ...row })).rejects.toMatchObject({ constraint });
     }
     await expect(
-      insert('payout_wallets', { merchant_id: service.merchant.id, mode: 'testnet', chain: 'base', address: 'vitalik.eth', updated_at: new Date() }),
+      insert('payout_wallets', {
+        merchant_id: service.merchant.id,
+        mode: 'testnet',
+        chain: 'base',
+        address: 'vitalik.eth',
+        updated_at: new Date(),
+      }),
     ).rejects.toMatchObject({ constraint: 'payout_wallets_address_check' });
-    await expect(insert('merchants', { id: randomUUID(), name: '', created_at: new Date() })).rejects.toMatchObject({
+    await expect(
+      insert('merchants', { id: randomUUID(), name: '', created_at: new Date() }),
+    ).rejects.toMatchObject({
       constraint: 'merchants_name_check',
     });
   });

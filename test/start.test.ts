@@ -43,7 +43,10 @@ interface Started {
 }
 
 /** `npm start`, in a process group of its own as a terminal would make it. */
-async function start(env: Record<string, string>, account: { uid?: number; gid?: number } = {}): Promise<Started> {
+async function start(
+  env: Record<string, string>,
+  account: { uid?: number; gid?: number } = {},
+): Promise<Started> {
   const startedAt = performance.now();
   const child = spawn('npm', ['start'], {
     env: { PATH: process.env.PATH, HOME: folder, ...ephemeralPorts, ...env },
@@ -60,7 +63,8 @@ async function start(env: Record<string, string>, account: { uid?: number; gid?:
   const ready = new Promise<void>((resolve, reject) => {
     child.stdout?.on('data', (chunk) => {
       output += chunk;
-      if (Number.isNaN(readyMs) && output.includes('"message":"ready"')) readyMs = performance.now() - startedAt;
+      if (Number.isNaN(readyMs) && output.includes('"message":"ready"'))
+        readyMs = performance.now() - startedAt;
       if (/^curl .*\n/m.test(output) || (env.DATABASE_URL && !Number.isNaN(readyMs))) resolve();
     });
     child.once('exit', () => reject(new Error(`ended before it was ready: ${output}${errors}`)));
@@ -85,7 +89,7 @@ async function start(env: Record<string, string>, account: { uid?: number; gid?:
 
 /** A start that is expected to fail. */
 async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
-  const child = spawn('npm', ['start'], {
+  const child = spawn(process.execPath, ['src/main.ts'], {
     env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     ...account,
@@ -109,9 +113,14 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     if ('uid' in account) await chown(folder, account.uid, account.gid);
     const first = await start({ DATA_DIR: dataDir }, account);
     const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
-    expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment', mode: 'testnet', amount_units: 12_500_000 });
+    expect(JSON.parse(stdout)).toMatchObject({
+      status: 'requires_payment',
+      mode: 'testnet',
+      amount_units: 12_500_000,
+    });
 
-    for (const file of ['demo.json', 'secrets.json']) expect((await stat(join(dataDir, file))).mode & 0o777).toBe(0o600);
+    for (const file of ['demo.json', 'secrets.json'])
+      expect((await stat(join(dataDir, file))).mode & 0o777).toBe(0o600);
     const demo = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
     expect(Object.keys(demo)).toEqual(['merchant_id', 'testnet_key', 'wallet_address', 'wallet_private_key']);
     expect(privateKeyToAccount(demo.wallet_private_key).address).toBe(demo.wallet_address);
@@ -120,12 +129,21 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     const create = (url: string) =>
       httpRequest(
         url,
-        { headers: { Authorization: `Bearer ${demo.testnet_key}`, 'Content-Type': 'application/json', 'Idempotency-Key': 'once' } },
+        {
+          headers: {
+            Authorization: `Bearer ${demo.testnet_key}`,
+            'Content-Type': 'application/json',
+            'Idempotency-Key': 'once',
+          },
+        },
         '{"amount_units":7}',
       );
     const original = await create(first.url);
     expect(original.status).toBe(201);
-    expect(await first.exit('SIGINT')).toMatchObject({ code: 0, output: expect.stringContaining('"message":"stopped"') });
+    expect(await first.exit('SIGINT')).toMatchObject({
+      code: 0,
+      output: expect.stringContaining('"message":"stopped"'),
+    });
     await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
 
     const second = await start({ DATA_DIR: dataDir }, account);
@@ -142,7 +160,17 @@ test('two services share one embedded database; the last one to stop stops it', 
   const dataDir = join(folder, 'data');
   const [one, two] = await Promise.all([start({ DATA_DIR: dataDir }), start({ DATA_DIR: dataDir })]);
   const create = ({ url }: Started, key: string) =>
-    httpRequest(url, { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json', 'Idempotency-Key': 'k' } }, '{"amount_units":7}');
+    httpRequest(
+      url,
+      {
+        headers: {
+          Authorization: `Bearer ${key}`,
+          'Content-Type': 'application/json',
+          'Idempotency-Key': 'k',
+        },
+      },
+      '{"amount_units":7}',
+    );
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
   const original = await create(one, testnet_key);
   expect(await one.exit('SIGINT')).toMatchObject({ code: 0 });
@@ -185,9 +213,16 @@ describe('with a DATABASE_URL', () => {
     await admin.query(`create database ${name}`);
     const older = { ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, name) as string };
     const { code, errors } = await fail(older);
-    expect([code, errors]).toEqual([1, expect.stringMatching(/^payment-intent-service: the database lacks 1 migration.*"npm run -s admin -- migrate".*\n$/)]);
+    expect([code, errors]).toEqual([
+      1,
+      expect.stringMatching(
+        /^payment-intent-service: the database lacks 1 migration.*"npm run -s admin -- migrate".*\n$/,
+      ),
+    ]);
 
-    await run('npm', ['run', '-s', 'admin', '--', 'migrate'], { env: { ...process.env, DATABASE_URL: older.DATABASE_URL } });
+    await run('npm', ['run', '-s', 'admin', '--', 'migrate'], {
+      env: { ...process.env, DATABASE_URL: older.DATABASE_URL },
+    });
     expect(await migrate({ ...database, database: name })).toEqual([]);
     const started = await start(older);
     expect(started.output()).not.toMatch(/curl|sk_testnet_/);
@@ -197,9 +232,21 @@ describe('with a DATABASE_URL', () => {
   });
 
   test.each<[string, () => Record<string, string>, RegExp]>([
-    ['a server that is not there', () => ({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }), /the database "payments" at 127\.0\.0\.1:1 cannot be used \(connect ECONNREFUSED 127\.0\.0\.1:1\): check DATABASE_URL/],
-    ['a database that is not there', () => ({ ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') as string }), /database "nowhere" does not exist/],
-    ['no secrets', () => ({ DATABASE_URL: env.DATABASE_URL as string }), /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/],
+    [
+      'a server that is not there',
+      () => ({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }),
+      /the database "payments" at 127\.0\.0\.1:1 cannot be used \(connect ECONNREFUSED 127\.0\.0\.1:1\): check DATABASE_URL/,
+    ],
+    [
+      'a database that is not there',
+      () => ({ ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') as string }),
+      /database "nowhere" does not exist/,
+    ],
+    [
+      'no secrets',
+      () => ({ DATABASE_URL: env.DATABASE_URL as string }),
+      /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,
+    ],
   ])('%s: one line, exit 1, no stack trace', async (_, faulty, says) => {
     const { code, errors } = await fail(faulty());
     expect(code).toBe(1);
@@ -217,14 +264,20 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     expect(errors).not.toMatch(/\bat .*\.ts|node:internal/);
   };
 
-  test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])('%s is taken, and the database is stopped again', async (variable) => {
-    const holder = net.createServer().listen(0, '127.0.0.1');
-    await once(holder, 'listening');
-    const { port } = holder.address() as net.AddressInfo;
-    expectOneLine(await fail({ [variable]: String(port) }), new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`));
-    holder.close();
-    await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
-  });
+  test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])(
+    '%s is taken, and the database is stopped again',
+    async (variable) => {
+      const holder = net.createServer().listen(0, '127.0.0.1');
+      await once(holder, 'listening');
+      const { port } = holder.address() as net.AddressInfo;
+      expectOneLine(
+        await fail({ [variable]: String(port) }),
+        new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`),
+      );
+      holder.close();
+      await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+    },
+  );
 
   test('HOST is not of this machine', async () => {
     expectOneLine(await fail({ HOST: '192.0.2.1' }), /HOST 192\.0\.2\.1 is not an address of this machine/);
@@ -247,11 +300,17 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
   });
 
   test('the path is too long for a socket', async () => {
-    expectOneLine(await fail({ DATA_DIR: join(folder, 'x'.repeat(100)) }), /too long a path for a Unix socket.*DATA_DIR/);
+    expectOneLine(
+      await fail({ DATA_DIR: join(folder, 'x'.repeat(100)) }),
+      /too long a path for a Unix socket.*DATA_DIR/,
+    );
   });
 
   test('a TLS file is not there', async () => {
-    expectOneLine(await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }), /TLS_CERT_FILE cannot be read \(ENOENT/);
+    expectOneLine(
+      await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }),
+      /TLS_CERT_FILE cannot be read \(ENOENT/,
+    );
   });
 
   test('the secrets are damaged', async () => {

@@ -7,6 +7,7 @@ import { chmod, chown, mkdir, readFile, rename, rm, stat } from 'node:fs/promise
 import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -15,14 +16,13 @@ import { pgConfigOf, type SocketLocation } from './location.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;
-  /** True where the cluster was made just now. */
-  isNew: boolean;
   /** Stops the server, unless another process still uses it. Close your own connections first. */
   stop(): Promise<void>;
 }
 
 const user = 'payments';
-const database = 'payments';
+/** The database that every new cluster has: what is made in one step cannot be left half made. */
+const database = 'postgres';
 /** A socket's path, `/.s.PGSQL.5432` included, has to fit `sockaddr_un`: 103 bytes on macOS, 107 on Linux. */
 const maxSocketFolderBytes = 103 - '/.s.PGSQL.5432'.length;
 /** The account that runs PostgreSQL where we are root, which PostgreSQL refuses to run as. */
@@ -53,11 +53,9 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
   if (account !== undefined) await assertReachable(account, [dirname(binaries.postgres), resolve(dataDir)]);
 
   const location: SocketLocation = { socketFolder: folder, user, database };
-  const isNew = !(await exists(join(folder, 'PG_VERSION')));
-  if (isNew) await createCluster(binaries.initdb, folder, account);
+  if (!(await exists(join(folder, 'PG_VERSION')))) await createCluster(binaries.initdb, folder, account);
   if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
-  if (isNew) await withClient({ ...location, database: 'postgres' }, (client) => ensureDatabase(client));
-  return { location, isNew, stop: () => stopServer(location) };
+  return { location, stop: () => stopServer(location) };
 }
 
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
@@ -170,7 +168,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
       if (line.includes('database system is ready to accept connections')) ready();
     });
   });
-  // The server outlives neither our stop() nor, if we are killed, does it end with us: the next start joins it.
+  // If we are killed the server stays, and the next start joins it.
   server.unref();
   (server.stderr as unknown as { unref(): void }).unref();
 }
@@ -178,36 +176,29 @@ async function startServer(postgres: string, folder: string, account: Account | 
 /** Fast shutdown: PostgreSQL ends the sessions, writes a checkpoint and removes its pid file. */
 async function stopServer(location: SocketLocation): Promise<void> {
   const pid = await serverPid(location.socketFolder);
-  if (pid === undefined) return;
-  const others = await withClient(location, async (client) => {
-    const { rows } = await client.query<{ others: number }>(
-      `select count(*)::int as others from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()`,
-    );
-    return rows[0]?.others ?? 0;
-  });
-  if (others > 0) return;
+  if (pid === undefined || (await isUsedByOthers(location))) return;
   process.kill(pid, 'SIGINT');
-  while (isAlive(pid)) await new Promise((wait) => setTimeout(wait, 10));
+  while (isAlive(pid)) await sleep(10);
 }
 
-async function ensureDatabase(client: pg.Client): Promise<void> {
+async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
+  // Two processes that stop at the same moment must not each take the other for somebody who stays.
+  const asking = 'payment-intent-service, stopping';
+  const client = new pg.Client({ ...pgConfigOf(location), application_name: asking });
   try {
-    await client.query(`create database ${database}`);
-  } catch (error) {
-    if ((error as { code?: string }).code !== '42P04') throw error; // duplicate_database: another process was first
-  }
-}
-
-async function withClient<T>(
-  location: SocketLocation,
-  use: (client: pg.Client) => Promise<T>,
-): Promise<T> {
-  const client = new pg.Client(pgConfigOf(location));
-  await client.connect();
-  try {
-    return await use(client);
+    await client.connect();
+    const { rows } = await client.query<{ used: boolean }>(
+      `select exists (
+         select from pg_stat_activity where backend_type = 'client backend' and application_name <> $1
+       ) as used`,
+      [asking],
+    );
+    return rows[0]?.used ?? false;
+  } catch {
+    // It is stopping already.
+    return true;
   } finally {
-    await client.end();
+    await client.end().catch(() => {});
   }
 }
 
@@ -220,9 +211,9 @@ async function isRunning(folder: string): Promise<boolean> {
     const state = (await readPidFile(folder))?.[7]?.trim();
     if (state === 'ready') return true;
     if (state === 'stopping') {
-      while (isAlive(pid)) await new Promise((wait) => setTimeout(wait, 10));
+      while (isAlive(pid)) await sleep(10);
     }
-    await new Promise((wait) => setTimeout(wait, 10));
+    await sleep(10);
   }
 }
 

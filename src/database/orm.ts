@@ -1,5 +1,5 @@
 import { Migrator } from '@mikro-orm/migrations';
-import { MikroORM, type EntityManager, type Options } from '@mikro-orm/postgresql';
+import { type EntityManager, MikroORM, type Options } from '@mikro-orm/postgresql';
 import { ApiKeyEntity } from '../merchants/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from '../merchants/merchant.ts';
 import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';

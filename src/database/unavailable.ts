@@ -8,7 +8,15 @@ import { ServiceError } from '../errors.ts';
  */
 const transientSqlState = /^(?:08...|53...|57P..|57014|40001|40P01|25006)$/;
 /** Errors of the socket. */
-const transientErrno = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'ENOTFOUND', 'EPIPE', 'ETIMEDOUT', 'EAI_AGAIN']);
+const transientErrno = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ENOENT',
+  'ENOTFOUND',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EAI_AGAIN',
+]);
 /** `pg` and its pool say these without a code. */
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;

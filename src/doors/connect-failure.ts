@@ -3,7 +3,11 @@
 // catalogue's details, in the way each of its three protocols carries an error.
 
 import { ConnectError } from '@connectrpc/connect';
-import { createAsyncIterable, encodeEnvelope, type UniversalServerResponse } from '@connectrpc/connect/protocol';
+import {
+  createAsyncIterable,
+  encodeEnvelope,
+  type UniversalServerResponse,
+} from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, errorFromJsonBytes, errorToJsonBytes } from '@connectrpc/connect/protocol-connect';
 import { findTrailerError, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { trailerFlag, trailerParse, trailerSerialize } from '@connectrpc/connect/protocol-grpc-web';

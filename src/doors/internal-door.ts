@@ -25,7 +25,12 @@ import type { Logger } from 'pino';
 import type { GateContext } from '../authentication.ts';
 import { catalogue, ServiceError, toConnectError, toErrorJson, toServiceError } from '../errors.ts';
 import { logRequest, type RequestOutcome } from '../logging.ts';
-import { newRequestContext, type RequestContext, requestContextKey, requestContextOf } from '../request-context.ts';
+import {
+  newRequestContext,
+  type RequestContext,
+  requestContextKey,
+  requestContextOf,
+} from '../request-context.ts';
 import { failureOf, withFailure } from './connect-failure.ts';
 import { headersOf } from './node-headers.ts';
 import { discardBody, maxBodyBytes } from './request-body.ts';
@@ -129,9 +134,12 @@ async function inWordsOfCatalogue(
   context: RequestContext,
 ): Promise<[UniversalServerResponse, RequestOutcome]> {
   if (answer.status === 405 || answer.status === 415) {
-    context.error = new ServiceError(answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
-      message: 'This path answers POST with a content type of gRPC, gRPC-Web or Connect.',
-    });
+    context.error = new ServiceError(
+      answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type',
+      {
+        message: 'This path answers POST with a content type of gRPC, gRPC-Web or Connect.',
+      },
+    );
     const refused = withFailure(answer, toConnectError(context.error, context.requestId));
     return [{ ...refused, status: answer.status }, context.error.code];
   }
@@ -172,7 +180,8 @@ function refusalFor(error: ConnectError): ServiceError | undefined {
   }
 }
 
-const messageIsUnreadable = 'The message is not a valid CreatePaymentIntentRequest. Check it against the contract.';
+const messageIsUnreadable =
+  'The message is not a valid CreatePaymentIntentRequest. Check it against the contract.';
 
 function pathOf(request: Http2ServerRequest): string {
   return request.url.split('?', 1)[0] ?? '';

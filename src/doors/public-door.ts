@@ -136,7 +136,8 @@ function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<st
     for (const route of httpRoutesOf(service)) {
       const { localName } = route.method;
       const implementation = methods[localName];
-      if (implementation === undefined) throw new Error(`${service.typeName}.${route.method.name} is not implemented`);
+      if (implementation === undefined)
+        throw new Error(`${service.typeName}.${route.method.name} is not implemented`);
       const byMethod = endpoints.get(route.path) ?? new Map<string, Endpoint>();
       if (byMethod.has(route.httpMethod)) {
         throw new Error(`${route.httpMethod} ${route.path} is annotated on two methods`);

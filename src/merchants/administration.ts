@@ -134,7 +134,8 @@ export async function merchantExists(em: EntityManager, merchantId: string): Pro
 
 async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
   const id = parseIdentifier('mer', merchantId);
-  if (id === undefined) throw new AdministrationError(`"${merchantId}" is not a merchant's id: those begin with mer_`);
+  if (id === undefined)
+    throw new AdministrationError(`"${merchantId}" is not a merchant's id: those begin with mer_`);
   if (!(await merchantExists(em, merchantId))) {
     throw new AdministrationError(`there is no merchant ${merchantId}: "merchant list" shows them`);
   }
@@ -144,10 +145,13 @@ async function findMerchant(em: EntityManager, merchantId: string): Promise<stri
 async function lockKey(tx: EntityManager, keyId: string): Promise<ApiKey> {
   const id = parseIdentifier('key', keyId);
   if (id === undefined) {
-    throw new AdministrationError('that is not the id of a key: those begin with key_, and "key list" shows them');
+    throw new AdministrationError(
+      'that is not the id of a key: those begin with key_, and "key list" shows them',
+    );
   }
   const key = await tx.findOne(ApiKeyEntity, { id }, { lockMode: LockMode.PESSIMISTIC_WRITE });
-  if (key === null) throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);
+  if (key === null)
+    throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);
   return key;
 }
 

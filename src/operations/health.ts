@@ -5,7 +5,11 @@ import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from '../g
 import type { Readiness, ReadinessStatus } from './readiness.ts';
 
 /** Registers the health of the server (service "") and of each service by its full name. */
-export function registerHealth(router: ConnectRouter, readiness: Readiness, services: readonly string[]): void {
+export function registerHealth(
+  router: ConnectRouter,
+  readiness: Readiness,
+  services: readonly string[],
+): void {
   const known = new Set(['', ...services]);
   router.service(Health, {
     async check({ service }) {

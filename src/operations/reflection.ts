@@ -47,7 +47,10 @@ function createAnswers(services: readonly DescService[]): (request: ServerReflec
       messageResponse: messageResponse as never,
     });
     const notFound = (what: string) =>
-      respond({ case: 'errorResponse', value: { errorCode: Code.NotFound, errorMessage: `${what} not found` } });
+      respond({
+        case: 'errorResponse',
+        value: { errorCode: Code.NotFound, errorMessage: `${what} not found` },
+      });
     const withFile = (file: DescFile | undefined, what: string) =>
       file === undefined
         ? notFound(what)
@@ -73,7 +76,9 @@ function createAnswers(services: readonly DescService[]): (request: ServerReflec
       case 'allExtensionNumbersOfType': {
         const typeName = messageRequest.value;
         if (registry.getMessage(typeName) === undefined) return notFound('type');
-        const numbers = extensions.filter((desc) => desc.extendee.typeName === typeName).map((desc) => desc.number);
+        const numbers = extensions
+          .filter((desc) => desc.extendee.typeName === typeName)
+          .map((desc) => desc.number);
         return respond({
           case: 'allExtensionNumbersResponse',
           value: { baseTypeName: typeName, extensionNumber: numbers },
@@ -95,7 +100,11 @@ function collect(file: DescFile, files: Map<string, DescFile>): void {
 }
 
 /** The file that declares a message, enum, service or extension, or a method, field or value of one. */
-function fileOfSymbol(registry: Registry, symbol: string, files: Map<string, DescFile>): DescFile | undefined {
+function fileOfSymbol(
+  registry: Registry,
+  symbol: string,
+  files: Map<string, DescFile>,
+): DescFile | undefined {
   const parent = symbol.slice(0, Math.max(0, symbol.lastIndexOf('.')));
   const desc = registry.get(symbol) ?? registry.get(parent);
   return desc && files.get(desc.file.name);

@@ -51,7 +51,10 @@ export function parseCreatePaymentIntentRequest(
   const violate = (field: string, message: string) => void violations.push({ field, message });
 
   for (const { no } of request.$unknown ?? []) {
-    violate(`field ${no}`, 'is not a field of this request: your contract is newer than this server, or damaged');
+    violate(
+      `field ${no}`,
+      'is not a field of this request: your contract is newer than this server, or damaged',
+    );
   }
 
   const { amountUnits } = request;

@@ -1,5 +1,5 @@
-import { defineEntity, type InferEntity, p, Type } from '@mikro-orm/core';
 import type { JsonObject } from '@bufbuild/protobuf';
+import { defineEntity, type InferEntity, p, Type } from '@mikro-orm/core';
 import { chainFactsFor, chainNames, modeNames } from '../chains.ts';
 import { MerchantEntity } from '../merchants/merchant.ts';
 

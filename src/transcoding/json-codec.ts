@@ -1,19 +1,12 @@
 // The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case
 // words. protobuf-es speaks the standard mapping only (camelCase, 64-bit integers as strings, CHAIN_BASE).
 
-import type {
-  DescEnum,
-  DescField,
-  DescMessage,
-  JsonObject,
-  Message,
-  MessageShape,
-} from '@bufbuild/protobuf';
+import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
 import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../errors.ts';
 import { json_word } from '../gen/payments/v1/json_pb.ts';
-import { InexactNumber, type IJsonValue } from './i-json.ts';
+import { type IJsonValue, InexactNumber } from './i-json.ts';
 
 /** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
 export interface Decoded<Desc extends DescMessage> {
@@ -160,7 +153,9 @@ const boolCodec: ValueCodec = {
 
 const doubleCodec: ValueCodec = {
   decode: (json, path, violations) =>
-    typeof json === 'number' ? json : violate(violations, path, 'must be a number that a double holds exactly'),
+    typeof json === 'number'
+      ? json
+      : violate(violations, path, 'must be a number that a double holds exactly'),
   encode: (value) => value,
 };
 
@@ -281,7 +276,9 @@ function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
 }
 
 function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
-  return json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber);
+  return (
+    json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber)
+  );
 }
 
 function violate(violations: FieldViolation[], path: string, message: string): undefined {

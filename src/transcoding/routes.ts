@@ -29,7 +29,8 @@ export function httpRoutesOf(service: DescService): HttpRoute[] {
     if (!isUnary(method)) return refuse('the method streams');
     const { case: verb, value: path } = rule.pattern;
     if (verb === undefined) return refuse('it names no HTTP method');
-    if (verb === 'get' || verb === 'delete') return refuse(`"${verb}" takes its fields from the path and query`);
+    if (verb === 'get' || verb === 'delete')
+      return refuse(`"${verb}" takes its fields from the path and query`);
     if (verb === 'custom') return refuse('custom HTTP methods');
     if (rule.body !== '*') return refuse(`body is "${rule.body}", not "*"`);
     if (rule.responseBody !== '') return refuse('response_body');

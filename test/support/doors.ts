@@ -4,9 +4,13 @@
 import http from 'node:http';
 import { create, fromBinary, type JsonObject, toBinary } from '@bufbuild/protobuf';
 import grpc from '@grpc/grpc-js';
+import {
+  BadRequestSchema,
+  ErrorInfoSchema,
+  RequestInfoSchema,
+} from '../../src/gen/google/rpc/error_details_pb.ts';
 import { Chain, Lane, PaymentIntentSchema, Token } from '../../src/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { BadRequestSchema, ErrorInfoSchema, RequestInfoSchema } from '../../src/gen/google/rpc/error_details_pb.ts';
 import type { TestService } from './service.ts';
 
 /** The fields of the specification, as JSON. */
@@ -93,7 +97,11 @@ function openPublicDoor(service: TestService): Door {
   return {
     name: 'public',
     async create(body, { authorization, idempotencyKey }) {
-      const { status, headers, body: text } = await httpRequest(
+      const {
+        status,
+        headers,
+        body: text,
+      } = await httpRequest(
         `${service.publicUrl}/v1/payment_intents`,
         {
           agent,
@@ -244,10 +252,12 @@ export function errorDetailsOf(error: grpc.ServiceError): {
     } else if (type === 'google.rpc.RequestInfo') {
       result.requestId = fromBinary(RequestInfoSchema, value).requestId;
     } else if (type === 'google.rpc.BadRequest') {
-      result.violations = fromBinary(BadRequestSchema, value).fieldViolations.map(({ field, description }) => ({
-        field,
-        message: description,
-      }));
+      result.violations = fromBinary(BadRequestSchema, value).fieldViolations.map(
+        ({ field, description }) => ({
+          field,
+          message: description,
+        }),
+      );
     }
   }
   return result;

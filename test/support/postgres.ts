@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { startEmbeddedPostgres } from '../../src/database/embedded-postgres.ts';
-import { type SocketLocation, pgConfigOf } from '../../src/database/location.ts';
+import { pgConfigOf, type SocketLocation } from '../../src/database/location.ts';
 import { migrate } from '../../src/database/orm.ts';
 
 declare module 'vitest' {

@@ -55,7 +55,13 @@ export interface TestService {
 
 export async function startService(env: Record<string, string> = {}): Promise<TestService> {
   const location = await createTestDatabase();
-  const config = loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', DATABASE_POOL: '8', ...env });
+  const config = loadConfig({
+    HTTP_PORT: '0',
+    GRPC_PORT: '0',
+    METRICS_PORT: '0',
+    DATABASE_POOL: '8',
+    ...env,
+  });
   const orm = createOrm(location, config.databasePool);
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
     CLIENT_SECRET_KEYS: testKeyRing(),

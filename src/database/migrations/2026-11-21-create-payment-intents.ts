@@ -108,7 +108,8 @@ export class CreatePaymentIntents extends Migration {
     for (const table of ['payment_intents', 'api_keys', 'payout_wallets', 'merchants']) {
       this.addSql(`drop table ${table}`);
     }
-    for (const table of Object.keys(announcedChanges)) this.addSql(`drop function ${table}_${table}_changed_fn()`);
+    for (const table of Object.keys(announcedChanges))
+      this.addSql(`drop function ${table}_${table}_changed_fn()`);
   }
 }
 
