@@ -1,10 +1,8 @@
 // The only place that reads process.env, handles signals and exits.
 
 import { loadConfig } from './config.ts';
-import { openDatabase } from './database/open-database.ts';
-import { ensureDemo } from './demo.ts';
+import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { createLogger, standardOutput } from './logging.ts';
-import { startServer } from './server.ts';
 import { StartupError } from './startup-error.ts';
 
 async function main(): Promise<void> {
@@ -12,7 +10,14 @@ async function main(): Promise<void> {
   const logger = createLogger(config.logLevel, await standardOutput(process.stdout.isTTY === true));
   const stop = waitForSignal();
 
-  const database = await openDatabase(config);
+  // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
+  const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
+    config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
+    import('./database/open-database.ts'),
+    import('./demo.ts'),
+    import('./server.ts'),
+  ]);
+  const database = await openDatabase(config, postgres);
   try {
     if (database.pending.length > 0) {
       throw new StartupError(

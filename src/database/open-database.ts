@@ -3,7 +3,7 @@ import type { Config, SecretName } from '../config.ts';
 import { loadOrGenerateSecrets } from '../generated-secrets.ts';
 import type { KeyRing } from '../key-ring.ts';
 import { StartupError } from '../startup-error.ts';
-import { startEmbeddedPostgres } from './embedded-postgres.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres.ts';
 import type { DatabaseLocation } from './location.ts';
 import { createOrm, migrate, pendingMigrations } from './orm.ts';
 
@@ -21,14 +21,15 @@ export interface Database {
 
 /**
  * Opens the database that the configuration names, or the embedded one, together with the secrets that belong to
- * it. Throws StartupError, with what to do, where it cannot be reached.
+ * it. `postgres` is the embedded one where the caller has started it already. Throws StartupError, with what to
+ * do, where it cannot be reached.
  */
-export async function openDatabase(config: Config): Promise<Database> {
-  return config.databaseUrl === undefined ? openEmbedded(config) : openExternal(config, config.databaseUrl);
+export async function openDatabase(config: Config, postgres?: EmbeddedPostgres): Promise<Database> {
+  if (config.databaseUrl !== undefined) return openExternal(config, config.databaseUrl);
+  return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
 }
 
-async function openEmbedded(config: Config): Promise<Database> {
-  const postgres = await startEmbeddedPostgres(config.dataDir);
+async function openEmbedded(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
   const orm = createOrm(postgres.location, config.databasePool);
   const close = async () => {
     await orm.close();
