@@ -59,9 +59,9 @@ walletOptions(
     .command('create')
     .description('create a merchant')
     .requiredOption('--name <name>', 'name of the merchant'),
-).action((options) =>
-  withDatabase({}, async ({ orm }) => {
-    const wallets = walletsOf(options);
+).action((options) => {
+  const wallets = walletsOf(options);
+  return withDatabase({}, async ({ orm }) => {
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
     const created = {
       merchant_id: merchantId,
@@ -70,8 +70,8 @@ walletOptions(
       ...walletFields(wallets),
     };
     print(created, [created]);
-  }),
-);
+  });
+});
 
 merchant
   .command('list')
@@ -102,14 +102,14 @@ walletOptions(
     .command('set-wallet')
     .description('change where a merchant is paid from now on')
     .requiredOption('--merchant <id>', 'id of the merchant, mer_…'),
-).action((options) =>
-  withDatabase({}, async ({ orm }) => {
-    const wallets = walletsOf(options);
+).action((options) => {
+  const wallets = walletsOf(options);
+  return withDatabase({}, async ({ orm }) => {
     await setWallets(orm.em, options.merchant, options.mode, wallets);
     const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
     print(changed, [changed]);
-  }),
-);
+  });
+});
 
 const key = program.command('key').description('API keys');
 
@@ -118,11 +118,10 @@ key
   .description('issue a key; it is shown this once')
   .requiredOption('--merchant <id>', 'id of the merchant, mer_…')
   .addOption(modeOption())
-  .option('--expires-in <duration>', 'such as 90d; a key without it does not expire', parseDuration)
+  .addOption(expiresInOption())
   .action((options) =>
     withDatabase({}, async ({ orm, keyRing }) => {
-      const expiresAt =
-        options.expiresIn === undefined ? undefined : new Date(Date.now() + options.expiresIn);
+      const expiresAt = momentAfter(options.expiresIn);
       printNewKey(
         await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt),
       );
@@ -156,9 +155,13 @@ key
   .description('issue a successor; the old key works on for the overlap')
   .requiredOption('--key <id>', 'id of the key, key_…')
   .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
+  .addOption(expiresInOption())
   .action((options) =>
     withDatabase({}, async ({ orm, keyRing }) => {
-      printNewKey(await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap));
+      const expiresAt = momentAfter(options.expiresIn);
+      printNewKey(
+        await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap, expiresAt),
+      );
     }),
   );
 
@@ -178,6 +181,18 @@ async function withDatabase(
   } finally {
     await database.close();
   }
+}
+
+function expiresInOption(): Option {
+  return new Option(
+    '--expires-in <duration>',
+    'such as 90d; without it the new key does not expire',
+  ).argParser(parseDuration);
+}
+
+/** The moment that is so many milliseconds away. */
+function momentAfter(durationMs: number | undefined): Date | undefined {
+  return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
 }
 
 function modeOption(): Option {

@@ -12,7 +12,7 @@ export interface GateContext {
 export interface Authentication {
   /** Connect's request gate: authenticates from the headers alone, before the body is read. */
   gate(context: GateContext): Promise<void>;
-  /** Lets no request through to a method that came past no gate. */
+  /** Authenticates what came past no gate, so that no door can forget to. */
   interceptor: Interceptor;
 }
 

@@ -1,12 +1,12 @@
 import { Chain, Mode } from './gen/payments/v1/payment_intent_pb.ts';
 
+export const modeNames = ['testnet', 'mainnet'] as const;
 /** A mode as the database, the JSON and the command line write it. */
-export type ModeName = 'testnet' | 'mainnet';
-/** A chain as the database, the JSON and the command line write it. */
-export type ChainName = 'base' | 'polygon';
+export type ModeName = (typeof modeNames)[number];
 
-export const modeNames = ['testnet', 'mainnet'] as const satisfies readonly ModeName[];
-export const chainNames = ['base', 'polygon'] as const satisfies readonly ChainName[];
+export const chainNames = ['base', 'polygon'] as const;
+/** A chain as the database, the JSON and the command line write it. */
+export type ChainName = (typeof chainNames)[number];
 
 export const modeOf = { testnet: Mode.TESTNET, mainnet: Mode.MAINNET } as const satisfies Record<
   ModeName,

@@ -5,8 +5,8 @@ export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 's
 export type LogLevel = (typeof logLevels)[number];
 
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
-export type SecretName = 'CLIENT_SECRET_KEYS' | 'API_KEY_PEPPERS';
-export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const satisfies readonly SecretName[];
+const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
+export type SecretName = (typeof secretNames)[number];
 
 /** Everything that can be configured, checked. README.md has the table of variables. */
 export interface Config {

@@ -1,7 +1,8 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Database } from './database/open-database.ts';
 import { createApiKey, createMerchant, merchantExists } from './merchants/administration.ts';
+import { readIfThere, writeOnce } from './write-once.ts';
 
 /** The demo merchant of an embedded database, as `demo.json` keeps it. Test money only. */
 export interface Demo {
@@ -15,9 +16,13 @@ export interface Demo {
 /** The demo merchant of this database; makes it, with a new testnet wallet and key, where there is none. */
 export async function ensureDemo(database: Database, dataDir: string): Promise<Demo> {
   const file = join(dataDir, 'demo.json');
-  const existing = await readDemo(file);
-  if (existing !== undefined && (await merchantExists(database.orm.em, existing.merchant_id)))
-    return existing;
+  const existing = await readIfThere(file);
+  if (existing !== undefined) {
+    const demo: Demo = JSON.parse(existing);
+    if (await merchantExists(database.orm.em, demo.merchant_id)) return demo;
+    // It belongs to a database that is gone.
+    await rm(file);
+  }
 
   // Loaded here, where a first start needs it: it costs every other start a tenth of a second.
   const { generatePrivateKey, privateKeyToAccount } = await import('viem/accounts');
@@ -36,15 +41,6 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
     undefined,
   );
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
-  await writeFile(`${file}.new`, `${JSON.stringify(demo, null, 2)}\n`, { mode: 0o600 });
-  await rename(`${file}.new`, file);
-  return demo;
-}
-
-async function readDemo(file: string): Promise<Demo | undefined> {
-  try {
-    return JSON.parse(await readFile(file, 'utf8'));
-  } catch {
-    return undefined;
-  }
+  // What another process wrote at the same moment stands, and the merchant just made is never used.
+  return JSON.parse(await writeOnce(file, `${JSON.stringify(demo, null, 2)}\n`));
 }

@@ -173,7 +173,8 @@ const maxViolations = 20;
 export function invalidBody(violations: readonly FieldViolation[]): ServiceError {
   const listed = violations.slice(0, maxViolations);
   const unlisted = violations.length - listed.length;
-  if (unlisted > 0) listed.push({ field: 'body', message: `has ${unlisted} more faults` });
+  if (unlisted > 0)
+    listed.push({ field: 'body', message: `has ${unlisted} more ${unlisted === 1 ? 'fault' : 'faults'}` });
   return new ServiceError('invalid_body', { violations: listed });
 }
 

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SecretName } from './config.ts';
 import { type KeyRing, minKeyBytes, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
+import { readIfThere, writeOnce } from './write-once.ts';
 
 /**
  * The secrets of an embedded database, kept beside it in `secrets.json` (0600) and generated on first use. They
@@ -12,15 +12,7 @@ import { StartupError } from './startup-error.ts';
 export async function loadOrGenerateSecrets(dataDir: string): Promise<Record<SecretName, KeyRing>> {
   const file = join(dataDir, 'secrets.json');
   try {
-    await mkdir(dataDir, { recursive: true });
-    const fresh = { CLIENT_SECRET_KEYS: generateKeyRing(), API_KEY_PEPPERS: generateKeyRing() };
-    // wx: only the first of two processes that start together writes; both read what it wrote.
-    await writeFile(file, `${JSON.stringify(fresh, null, 2)}\n`, { flag: 'wx', mode: 0o600 }).catch(
-      (error) => {
-        if (error.code !== 'EEXIST') throw error;
-      },
-    );
-    const stored = JSON.parse(await readFile(file, 'utf8'));
+    const stored = JSON.parse((await readIfThere(file)) ?? (await writeOnce(file, freshSecrets())));
     return {
       CLIENT_SECRET_KEYS: parseKeyRing(String(stored.CLIENT_SECRET_KEYS)),
       API_KEY_PEPPERS: parseKeyRing(String(stored.API_KEY_PEPPERS)),
@@ -33,6 +25,11 @@ export async function loadOrGenerateSecrets(dataDir: string): Promise<Record<Sec
   }
 }
 
-function generateKeyRing(): string {
+function freshSecrets(): string {
+  const secrets = { CLIENT_SECRET_KEYS: freshKeyRing(), API_KEY_PEPPERS: freshKeyRing() };
+  return `${JSON.stringify(secrets, null, 2)}\n`;
+}
+
+function freshKeyRing(): string {
   return `1:${randomBytes(minKeyBytes).toString('base64')}`;
 }

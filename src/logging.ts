@@ -13,6 +13,7 @@ export function createLogger(level: LogLevel, destination: DestinationStream): L
       messageKey: 'message',
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
+      serializers: { err: serializeError },
     },
     destination,
   );
@@ -54,6 +55,29 @@ export function logRequest(
   if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
   else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
   else logger.info(line, message);
+}
+
+/**
+ * What an error says of itself. Its other properties stay out: PostgreSQL's `detail` quotes whole rows, metadata
+ * and idempotency keys included.
+ */
+function serializeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return { message: String(error) };
+  const { name, message, stack, cause } = error;
+  const { code, constraint, previous } = error as {
+    code?: unknown;
+    constraint?: unknown;
+    previous?: unknown;
+  };
+  const inner = cause ?? previous;
+  return {
+    type: name,
+    message,
+    code,
+    constraint,
+    stack,
+    ...(inner === undefined || inner === error ? {} : { cause: serializeError(inner) }),
+  };
 }
 
 function reasonOf(cause: unknown): string | undefined {

@@ -1,8 +1,9 @@
-// The only place that reads process.env, handles signals and exits.
+// The service's own process: the one place that reads its environment, handles signals and exits.
 
-import { loadConfig } from './config.ts';
+import { type Config, loadConfig } from './config.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { createLogger, standardOutput } from './logging.ts';
+import type { RunningServer } from './server.ts';
 import { StartupError } from './startup-error.ts';
 
 async function main(): Promise<void> {
@@ -27,7 +28,7 @@ async function main(): Promise<void> {
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
     const server = await startServer(config, database, logger);
     logger.info({ host: config.host, ...server.ports }, 'ready');
-    if (demo !== undefined) console.log(welcome(config.host, server.ports, config.dataDir, demo.testnet_key));
+    if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
 
     const signal = await stop;
     logger.info({ signal }, 'stopping');
@@ -55,21 +56,17 @@ function waitForSignal(): Promise<NodeJS.Signals> {
   });
 }
 
-function welcome(
-  host: string,
-  ports: { http: number; grpc: number; metrics: number },
-  dataDir: string,
-  testnetKey: string,
-): string {
+function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], testnetKey: string): string {
+  const url = `${tls ? 'https' : 'http'}://${host}:${ports.http}/v1/payment_intents`;
   return `
-  Payment intents   http://${host}:${ports.http}/v1/payment_intents
+  Payment intents   ${url}
   gRPC              ${host}:${ports.grpc}
   Health            http://${host}:${ports.metrics}/readyz
   Demo merchant     ${dataDir}/demo.json (test money only)
 
   Create a payment intent of 12.50 USDC:
 
-curl -i http://${host}:${ports.http}/v1/payment_intents -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+curl -i ${url} -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 `;
 }
 

@@ -7,14 +7,15 @@ import { createAuthentication } from './authentication.ts';
 import type { Config } from './config.ts';
 import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
+import { createOperationsDoor } from './doors/operations-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
 import { ServiceError, toErrorJson } from './errors.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
+import { logRequest } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
-import { createOperationsDoor } from './operations/operations-door.ts';
 import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
@@ -86,9 +87,11 @@ export async function startServer(
 
   const tls = config.tls && (await readTls(config.tls));
   const publicServer = tls
-    ? http2.createSecureServer({ ...tls, allowHTTP1: true, ...http2Options }, publicDoor)
+    ? http2.createSecureServer({ ...tls, ...http2Options, allowHTTP1: true, http1Options }, publicDoor)
     : http.createServer(http1Options, publicDoor);
-  publicServer.on('checkContinue', publicDoor).on('clientError', answerMalformedHttp);
+  publicServer
+    .on('checkContinue', publicDoor)
+    .on('clientError', (error, socket) => answerMalformedHttp(error, socket as Socket, logger));
   const internalServer = tls
     ? http2.createSecureServer({ ...tls, ...http2Options }, internalDoor)
     : http2.createServer(http2Options, internalDoor);
@@ -217,8 +220,9 @@ class Listener {
 }
 
 /** What is not HTTP, or too slow, or too much of it, gets an answer too where the client can still read one. */
-function answerMalformedHttp(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+function answerMalformedHttp(error: NodeJS.ErrnoException, socket: Socket, logger: Logger): void {
+  // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
+  if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
     socket.destroy();
     return;
   }
@@ -226,12 +230,14 @@ function answerMalformedHttp(error: NodeJS.ErrnoException, socket: Socket): void
     status: '400 Bad Request',
     message: 'The request is not valid HTTP.',
   };
-  const { requestId } = newRequestContext('public');
+  const context = newRequestContext('public');
+  const { requestId } = context;
   const body = JSON.stringify(toErrorJson(new ServiceError('invalid_body', { message }), requestId));
   socket.end(
     `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
       `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );
+  logRequest(logger, context, undefined, 'invalid_body');
 }
 
 const malformedHttp: Record<string, { status: string; message: string }> = {

@@ -2,7 +2,7 @@ import http2 from 'node:http2';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { errorDetailsOf, GrpcClient, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { errorDetailsOf, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let service: TestService;
@@ -10,7 +10,7 @@ let client: grpc.Client;
 
 beforeAll(async () => {
   service = await startService();
-  client = new GrpcClient(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
+  client = new grpc.Client(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
 });
 
 afterAll(async () => {

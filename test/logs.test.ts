@@ -1,6 +1,6 @@
-import { Writable } from 'node:stream';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createLogger } from '../src/logging.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -101,39 +101,40 @@ test('never a key, a client secret, an Authorization header or metadata', async 
   await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x_secret_y?api_key=my-query-secret`, {
     method: 'GET',
   });
-  await service.query('alter table payment_intents rename to elsewhere');
-  for (const door of doors) {
-    const answer = await door.create(
-      { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
-      {
-        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-        idempotencyKey: 'idem-key-of-mrs-smith',
-      },
-    );
-    expect(answer.code).toBe('internal');
+  for (const [sabotage, repair] of [
+    ['alter table payment_intents rename to elsewhere', 'alter table elsewhere rename to payment_intents'],
+    // PostgreSQL then quotes the whole row in its error's detail.
+    [
+      'alter table payment_intents add constraint t check (amount_units <> 1) not valid',
+      'alter table payment_intents drop constraint t',
+    ],
+  ] as const) {
+    await service.query(sabotage);
+    for (const door of doors) {
+      const answer = await door.create(
+        { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
+        {
+          authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+          idempotencyKey: 'idem-key-of-mrs-smith',
+        },
+      );
+      expect(answer.code).toBe('internal');
+    }
+    await service.query(repair);
   }
-  await service.query('alter table elsewhere rename to payment_intents');
 
   const written = JSON.stringify(service.log);
   expect(secretsSeen.filter((secret) => written.includes(secret))).toEqual([]);
   expect(written).not.toMatch(/bearer/i);
 });
 
-test('JSON lines elsewhere, readable lines in a terminal', async () => {
-  const written: string[] = [];
-  const { default: pretty } = await import('pino-pretty');
-  const destination = new Writable({
-    write(chunk, _, done) {
-      written.push(String(chunk));
-      done();
-    },
-  });
-  createLogger('info', destination).info({ code: 'ok' }, 'hello');
-  expect(JSON.parse(written.join(''))).toMatchObject({ level: 'info', code: 'ok', message: 'hello' });
-  written.length = 0;
-  createLogger(
-    'info',
-    pretty({ messageKey: 'message', destination, sync: true, colorize: false, singleLine: true }),
-  ).info({ code: 'ok' }, 'hello');
-  expect(written.join('')).toMatch(/INFO: hello \{"code":"ok"\}\n$/);
+test.each([
+  [false, /^\{"level":"info","time":"[^"]+","code":"ok","message":"hello"\}\n$/],
+  [true, /INFO.*hello.*\{"code":"ok"\}.*\n$/],
+])('standard output, a terminal: %j', async (isTerminal, line) => {
+  const program = `
+    const { createLogger, standardOutput } = await import('./src/logging.ts');
+    createLogger('info', await standardOutput(${isTerminal})).info({ code: 'ok' }, 'hello');`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
+  expect(stdout).toMatch(line);
 });

@@ -61,7 +61,7 @@ describe('the migrations', () => {
     expect(await withOrm(database, (orm) => pendingMigrations(orm.em.fork()))).toEqual([]);
   });
 
-  test('run by three processes at once, run once', async () => {
+  test('asked for three times at once, run once', async () => {
     await withOrm(database, (orm) => orm.migrator.down({ to: 0 }));
     const applied = await Promise.all([migrate(database), migrate(database), migrate(database)]);
     expect(applied.map((names) => names.length).sort()).toEqual([0, 0, 1]);
@@ -163,8 +163,13 @@ describe('the database itself refuses', () => {
   });
 
   test('an idempotency key twice, for one merchant and mode', async () => {
+    await insert('payment_intents', {
+      ...valid(),
+      idempotency_key: 'twice',
+      request_fingerprint: fingerprint,
+    });
     await expect(
-      insert('payment_intents', { ...valid(), idempotency_key: 'k', request_fingerprint: fingerprint }),
+      insert('payment_intents', { ...valid(), idempotency_key: 'twice', request_fingerprint: fingerprint }),
     ).rejects.toMatchObject({ code: '23505', constraint: 'payment_intents_idempotency_key_unique' });
   });
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { GrpcClient, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let folder: string;
@@ -69,7 +69,7 @@ test.each([
 });
 
 test('the internal door speaks gRPC under TLS', async () => {
-  const client = new GrpcClient(`localhost:${service.server.ports.grpc}`, grpc.credentials.createSsl(ca));
+  const client = new grpc.Client(`localhost:${service.server.ports.grpc}`, grpc.credentials.createSsl(ca));
   const metadata = new grpc.Metadata();
   metadata.set('authorization', headers().authorization);
   expect(readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata)).code).toBe(

@@ -5,6 +5,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { chmod, chown, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { connect } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -155,16 +156,16 @@ async function startServer(postgres: string, folder: string, account: Account | 
     // A process group of its own: Ctrl-C in the terminal reaches us, who stop the database last.
     { ...account, cwd: folder, detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
   );
-  const lines: string[] = [];
+  let lastLine = 'PostgreSQL ended';
   await new Promise<void>((ready, failed) => {
     server.once('error', (cause) => failed(folderError(folder, cause)));
     server.once('exit', async () => {
       // Lost a race against another process that starts the same server: theirs is as good.
       if (await isRunning(folder)) ready();
-      else failed(folderError(folder, new Error(lines.at(-1) ?? 'PostgreSQL ended')));
+      else failed(folderError(folder, new Error(lastLine)));
     });
     createInterface({ input: server.stderr }).on('line', (line) => {
-      if (lines.length < 50) lines.push(line);
+      lastLine = line;
       if (line.includes('database system is ready to accept connections')) ready();
     });
   });
@@ -185,6 +186,8 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
   // Two processes that stop at the same moment must not each take the other for somebody who stays.
   const asking = 'payment-intent-service, stopping';
   const client = new pg.Client({ ...pgConfigOf(location), application_name: asking });
+  // Another process may stop the server at this very moment.
+  client.on('error', () => {});
   try {
     await client.connect();
     const { rows } = await client.query<{ used: boolean }>(
@@ -202,19 +205,26 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
   }
 }
 
-/** True where a server that accepts connections runs on the folder; waits for one that is just starting. */
+/** Longest time that a server which is starting or stopping is waited for, in milliseconds. */
+const transitionTimeoutMs = 60_000;
+
+/** True where a server that accepts connections runs on the folder; waits for one that is starting or stopping. */
 async function isRunning(folder: string): Promise<boolean> {
-  for (;;) {
-    const pid = await serverPid(folder);
-    if (pid === undefined) return false;
-    // The eighth line of the pid file is the server's state.
-    const state = (await readPidFile(folder))?.[7]?.trim();
-    if (state === 'ready') return true;
-    if (state === 'stopping') {
-      while (isAlive(pid)) await sleep(10);
-    }
-    await sleep(10);
+  for (const deadlineMs = Date.now() + transitionTimeoutMs; Date.now() < deadlineMs; await sleep(10)) {
+    if ((await serverPid(folder)) === undefined) return false;
+    // The eighth line of the pid file is the server's state. A file that a crash left behind says "ready" too, and
+    // its number may be some other process by now: only a socket that answers proves the server.
+    if ((await readPidFile(folder))?.[7]?.trim() === 'ready') return acceptsConnections(folder);
   }
+  return false;
+}
+
+function acceptsConnections(folder: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(join(folder, '.s.PGSQL.5432'));
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+    socket.once('connect', () => socket.destroy());
+  });
 }
 
 async function serverPid(folder: string): Promise<number | undefined> {

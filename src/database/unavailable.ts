@@ -13,6 +13,8 @@ const transientErrno = new Set([
   'ECONNRESET',
   'ENOENT',
   'ENOTFOUND',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
   'EPIPE',
   'ETIMEDOUT',
   'EAI_AGAIN',
@@ -35,7 +37,7 @@ export function isDatabaseUnavailable(reason: unknown): boolean {
 }
 
 /** Runs a piece of work with the database; where the database is at fault, it throws `unavailable`. */
-export async function withDatabase<T>(work: () => Promise<T>): Promise<T> {
+export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (reason) {

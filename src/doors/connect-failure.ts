@@ -12,18 +12,20 @@ import { codeToHttpStatus, errorFromJsonBytes, errorToJsonBytes } from '@connect
 import { findTrailerError, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { trailerFlag, trailerParse, trailerSerialize } from '@connectrpc/connect/protocol-grpc-web';
 
-const grpc = /^application\/grpc(?:$|[+;])/;
-const grpcWeb = /^application\/grpc-web(?:$|[+;])/;
+/** True for the content type of gRPC proper, whose errors are HTTP trailers. */
+export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.test(contentType);
+/** True for gRPC-Web, whose trailers are the last frame of the body. */
+const isGrpcWeb = (contentType: string) => /^application\/grpc-web(?:$|[+;])/.test(contentType);
 
 /** The error that the answer of a unary call carries, if any, and the answer with its body still to be sent. */
 export async function failureOf(
   response: UniversalServerResponse,
 ): Promise<{ response: UniversalServerResponse; error: ConnectError | undefined }> {
   const contentType = response.header?.get('content-type') ?? '';
-  if (grpc.test(contentType)) {
+  if (isGrpc(contentType)) {
     return { response, error: findTrailerError(response.trailer ?? new Headers()) };
   }
-  if (grpcWeb.test(contentType)) {
+  if (isGrpcWeb(contentType)) {
     const body = await readAll(response.body);
     return { response: { ...response, body: createAsyncIterable([body]) }, error: errorInGrpcWebBody(body) };
   }
@@ -41,9 +43,9 @@ export function withFailure(response: UniversalServerResponse, error: ConnectErr
   const header = new Headers(response.header);
   const contentType = header.get('content-type') ?? '';
   const trailer = setTrailerStatus(new Headers(), error);
-  if (grpc.test(contentType)) return { ...response, body: createAsyncIterable([]), trailer };
+  if (isGrpc(contentType)) return { ...response, body: createAsyncIterable([]), trailer };
   header.delete('content-encoding');
-  if (grpcWeb.test(contentType)) {
+  if (isGrpcWeb(contentType)) {
     const frame = encodeEnvelope(trailerFlag, trailerSerialize(trailer));
     return { ...response, header, body: createAsyncIterable([frame]) };
   }

@@ -1,5 +1,6 @@
 // Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2, served by ConnectRPC. Around its handlers
-// this file puts what they do not do: a request context and a log line for every call, and the catalogue's
+// this file puts what they do not do: a request context for every call, a log line for every call of a merchant's
+// key, and the catalogue's
 // details on refusals that Connect makes before any gate or interceptor runs.
 
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
@@ -31,8 +32,8 @@ import {
   requestContextKey,
   requestContextOf,
 } from '../request-context.ts';
-import { failureOf, withFailure } from './connect-failure.ts';
-import { headersOf } from './node-headers.ts';
+import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { headersOf, pathOf } from './node-headers.ts';
 import { discardBody, maxBodyBytes } from './request-body.ts';
 
 export interface InternalDoorOptions {
@@ -137,7 +138,7 @@ async function inWordsOfCatalogue(
     context.error = new ServiceError(
       answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type',
       {
-        message: 'This path answers POST with a content type of gRPC, gRPC-Web or Connect.',
+        message: 'This path answers POST with a content type of gRPC or gRPC-Web or Connect.',
       },
     );
     const refused = withFailure(answer, toConnectError(context.error, context.requestId));
@@ -170,22 +171,17 @@ function refusalFor(error: ConnectError): ServiceError | undefined {
         : new ServiceError('invalid_body', { message: 'The call has to carry exactly one message.', cause });
     case Code.InvalidArgument:
     case Code.DataLoss:
-      return new ServiceError('invalid_body', { message: messageIsUnreadable, cause });
+      return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
     case Code.Internal:
       return /^(?:parse binary|received compressed envelope)/.test(error.rawMessage)
-        ? new ServiceError('invalid_body', { message: messageIsUnreadable, cause })
+        ? new ServiceError('invalid_body', { message: callIsUnreadable, cause })
         : new ServiceError('internal', { cause: error.cause ?? error });
     default:
       return new ServiceError('internal', { cause });
   }
 }
 
-const messageIsUnreadable =
-  'The message is not a valid CreatePaymentIntentRequest. Check it against the contract.';
-
-function pathOf(request: Http2ServerRequest): string {
-  return request.url.split('?', 1)[0] ?? '';
-}
+const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 
 /** An unknown path, or a transport that an RPC client does not speak. */
 function answerNotFound(
@@ -195,7 +191,7 @@ function answerNotFound(
 ): void {
   context.error = new ServiceError('not_found');
   const contentType = request.headers['content-type'] ?? '';
-  if (/^application\/grpc(?:$|[+;])/.test(contentType)) {
+  if (isGrpc(contentType)) {
     const answer = withFailure(
       { status: 200, header: new Headers({ 'content-type': contentType }), trailer: new Headers() },
       toConnectError(context.error, context.requestId),

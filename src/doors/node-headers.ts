@@ -3,6 +3,12 @@ import type { Http2ServerRequest } from 'node:http2';
 
 export type NodeRequest = IncomingMessage | Http2ServerRequest;
 
+/** The path that is asked for, without its query. */
+export function pathOf({ url = '' }: NodeRequest): string {
+  const query = url.indexOf('?');
+  return query === -1 ? url : url.slice(0, query);
+}
+
 /**
  * All headers of a request. A header that came more than once is joined, `Authorization` too: Node's own
  * `headers` would keep the first and hide that there were two.

@@ -2,8 +2,8 @@
 // bytes -> message -> interceptors -> method -> bytes by itself; Connect's own HTTP handling is several times
 // slower and speaks another JSON.
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import type { ServerResponse } from 'node:http';
+import type { Http2ServerResponse } from 'node:http2';
 import type { DescService, Message } from '@bufbuild/protobuf';
 import { type ContextValues, createContextValues, type Interceptor } from '@connectrpc/connect';
 import type { Logger } from 'pino';
@@ -22,10 +22,9 @@ import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
-import { headersOf } from './node-headers.ts';
+import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
 import { ClientGone, discardBody, readBody } from './request-body.ts';
 
-type Request = IncomingMessage | Http2ServerRequest;
 type Response = ServerResponse | Http2ServerResponse;
 
 export interface TranscodedService {
@@ -58,7 +57,9 @@ interface Endpoint extends HttpRoute {
  * The request listener of the public door. Everything is prepared here, once: throws where an annotation or a
  * message of the contract has a form that it cannot serve.
  */
-export function createPublicDoor(options: PublicDoorOptions): (request: Request, response: Response) => void {
+export function createPublicDoor(
+  options: PublicDoorOptions,
+): (request: NodeRequest, response: Response) => void {
   const endpoints = compileEndpoints(options);
 
   return (request, response) => {
@@ -73,9 +74,10 @@ export function createPublicDoor(options: PublicDoorOptions): (request: Request,
           return 'ok';
         },
         (reason) => {
-          if (reason instanceof ClientGone || response.destroyed) return 'canceled';
+          if (reason instanceof ClientGone) return 'canceled';
           const error = toServiceError(reason);
           context.error = error;
+          if (response.destroyed) return error.code;
           const body = JSON.stringify(toErrorJson(error, context.requestId));
           const { httpStatus } = catalogue[error.code];
           send(response, httpStatus, body, context, Object.entries(error.httpHeaders), options.isDraining());
@@ -98,7 +100,7 @@ interface Answer {
 }
 
 async function answer(
-  request: Request,
+  request: NodeRequest,
   response: Response,
   byMethod: ReadonlyMap<string, Endpoint> | undefined,
   endpoint: Endpoint | undefined,
@@ -192,17 +194,14 @@ function assertJson(header: Headers): void {
   const contentType = header.get('content-type') ?? '';
   const encoding = header.get('content-encoding') ?? 'identity';
   if (!jsonContentType.test(contentType) || encoding.toLowerCase() !== 'identity') {
-    throw new ServiceError('unsupported_media_type', { httpHeaders: { Accept: 'application/json' } });
+    throw new ServiceError('unsupported_media_type', {
+      message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
+      httpHeaders: { Accept: 'application/json' },
+    });
   }
 }
 
 const jsonContentType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?\s*$/i;
-
-function pathOf(request: Request): string {
-  const url = request.url ?? '';
-  const query = url.indexOf('?');
-  return query === -1 ? url : url.slice(0, query);
-}
 
 function send(
   response: Response,

@@ -12,6 +12,7 @@ export class ClientGone extends Error {}
 
 /** Reads a whole body, counting while it streams. Throws `body_too_large` at the first byte over the limit. */
 export function readBody(request: NodeRequest): Promise<Buffer> {
+  if (request.destroyed) return Promise.reject(new ClientGone());
   if (Number(request.headers['content-length']) > maxBodyBytes) {
     return Promise.reject(new ServiceError('body_too_large'));
   }

@@ -106,12 +106,13 @@ export async function revokeApiKey(em: EntityManager, keyId: string): Promise<Ap
   });
 }
 
-/** Issues a successor for the key and lets the old one work for `overlapMs` more. */
+/** Issues a successor for the key, which expires at `expiresAt` or never, and lets the old one work for `overlapMs` more. */
 export async function rotateApiKey(
   em: EntityManager,
   peppers: KeyRing,
   keyId: string,
   overlapMs: number,
+  expiresAt: Date | undefined,
 ): Promise<NewApiKey> {
   return em.fork().transactional(async (tx) => {
     const old = await lockKey(tx, keyId);
@@ -122,7 +123,7 @@ export async function rotateApiKey(
     }
     // A key that ends sooner anyway is not given more time.
     if (!old.expiresAt || old.expiresAt > end) old.expiresAt = end;
-    return insertKey(tx, peppers, old.merchantId, old.mode, undefined);
+    return insertKey(tx, peppers, old.merchantId, old.mode, expiresAt);
   });
 }
 

@@ -1,14 +1,14 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
 import type { ChainName, ModeName } from '../chains.ts';
-import { withDatabase } from '../database/unavailable.ts';
+import { orUnavailable } from '../database/unavailable.ts';
 import type { KeyRing } from '../key-ring.ts';
 import type { Identity } from '../request-context.ts';
 import type { WalletAddress } from '../wallet-address.ts';
 import { isWellFormedApiKey } from './api-key-format.ts';
 
 /** Longest time an answer of the database about a key is used, where the news of its change was lost. */
-export const apiKeyCacheMs = 10_000;
+const apiKeyCacheMs = 10_000;
 /** Keys remembered at most, known and unknown; the least recently used make room. */
 const apiKeyCacheSize = 10_000;
 
@@ -39,7 +39,7 @@ export function createApiKeys(em: EntityManager, peppers: KeyRing): ApiKeys {
     const running = lookups.get(cacheKey);
     if (running !== undefined) return running;
     const startedIn = generation;
-    const lookup = withDatabase(() => findKey(em, peppers, apiKey)).then((found) => {
+    const lookup = orUnavailable(() => findKey(em, peppers, apiKey)).then((found) => {
       // Read before a change, stored after it, it would outlive the change.
       if (generation === startedIn) cache.set(cacheKey, found);
       return found;

@@ -45,6 +45,7 @@ export async function listenForKeyChanges(
     try {
       await connection.connect();
       await connection.query(`listen ${keysChangedChannel}`);
+      if (stopped) return void (await connection.end());
       client = connection;
       onChange();
     } catch (error) {

@@ -1,4 +1,4 @@
-import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { defineEntity, p } from '@mikro-orm/core';
 import { chainNames, modeNames } from '../chains.ts';
 
 /** The channel on which PostgreSQL tells every process that what it knows of keys and wallets is out of date. */
@@ -48,6 +48,3 @@ export const PayoutWalletEntity = defineEntity({
     },
   ],
 });
-
-export type Merchant = InferEntity<typeof MerchantEntity>;
-export type PayoutWallet = InferEntity<typeof PayoutWalletEntity>;

@@ -53,8 +53,13 @@ export function createReadiness(probeDatabase: () => Promise<unknown>): Readines
       // Listening starts before the first answer: a change between the two is not missed.
       const stream = on(changes, 'change', { signal });
       try {
-        yield await check();
-        for await (const [next] of stream) yield next as ReadinessStatus;
+        let last = await check();
+        yield last;
+        for await (const [next] of stream) {
+          if (next === last) continue;
+          last = next;
+          yield last;
+        }
       } catch (error) {
         if (!signal.aborted) throw error;
       } finally {

@@ -99,7 +99,7 @@ function collect(file: DescFile, files: Map<string, DescFile>): void {
   files.set(file.name, file);
 }
 
-/** The file that declares a message, enum, service or extension, or a method, field or value of one. */
+/** The file that declares a message, enum, service or extension, or a method or field of one. */
 function fileOfSymbol(
   registry: Registry,
   symbol: string,

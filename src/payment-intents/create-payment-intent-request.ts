@@ -5,14 +5,15 @@ import type { FieldViolation } from '../errors.ts';
 import { Chain, Lane, Token } from '../gen/payments/v1/payment_intent_pb.ts';
 import type { CreatePaymentIntentRequest } from '../gen/payments/v1/payment_intent_service_pb.ts';
 import type { Identity } from '../request-context.ts';
-import { maxNesting } from '../transcoding/i-json.ts';
 import { parseWalletAddress, type WalletAddress } from '../wallet-address.ts';
 import { type LaneName, maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from './payment-intent.ts';
 
-export const defaultExpiryMinutes = 30;
-export const maxMetadataKeys = 50;
-export const maxMetadataKeyLength = 64;
-export const maxMetadataBytes = 16 * 1024;
+const defaultExpiryMinutes = 30;
+const maxMetadataKeys = 50;
+const maxMetadataKeyLength = 64;
+const maxMetadataBytes = 16 * 1024;
+/** Levels of objects and arrays, the metadata itself being the first: one less than a JSON body may have. */
+const maxMetadataNesting = 15;
 
 /** A create request that holds every rule, with every default filled in. */
 export interface NewPaymentIntent {
@@ -135,8 +136,7 @@ function findMetadataProblem(metadata: JsonObject): string | undefined {
       return `must have keys of at most ${maxMetadataKeyLength} characters`;
     }
   }
-  // The request itself is the first level of nesting.
-  const problem = findValueProblem(metadata, 2);
+  const problem = findValueProblem(metadata, 1);
   if (problem !== undefined) return problem;
   const bytes = Buffer.byteLength(JSON.stringify(metadata));
   if (bytes > maxMetadataBytes) return `must be at most ${maxMetadataBytes} bytes as JSON, not ${bytes}`;
@@ -155,7 +155,7 @@ function findValueProblem(value: JsonValue, nesting: number): string | undefined
       return undefined;
     case 'object': {
       if (value === null) return undefined;
-      if (nesting > maxNesting) return `must not be nested deeper than ${maxNesting} levels`;
+      if (nesting > maxMetadataNesting) return `must not be nested deeper than ${maxMetadataNesting} levels`;
       const isArray = Array.isArray(value);
       for (const name of Object.keys(value)) {
         const problem =

@@ -38,7 +38,7 @@ export interface PaymentIntentServiceImpl {
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
 /** Says that the answer is the intent of an earlier call with the same idempotency key. */
-export const replayedHeader = 'Idempotent-Replayed';
+const replayedHeader = 'Idempotent-Replayed';
 
 export function createPaymentIntentService(
   store: PaymentIntentStore,

@@ -1,5 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { withDatabase } from '../database/unavailable.ts';
+import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../errors.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from './payment-intent.ts';
 
@@ -17,7 +17,7 @@ export interface PaymentIntentStore {
 export function createPaymentIntentStore(em: EntityManager): PaymentIntentStore {
   return {
     create: (intent) =>
-      withDatabase(async () => {
+      orUnavailable(async () => {
         const inserted = await em
           .fork()
           .createQueryBuilder(PaymentIntentEntity)

@@ -14,8 +14,9 @@ export type IJsonValue =
   | { [name: string]: IJsonValue };
 
 /**
- * A JSON number whose value no double holds: `9007199254740993`, `1.0000000000000001`, `1e400`. It keeps its
- * text, so that whoever expects a number decides, and nobody takes a rounded amount for the one that was sent.
+ * A JSON number that a double would give back as another decimal: `9007199254740993`, `1.0000000000000001`,
+ * `1e400`. It keeps its text, so that whoever expects a number decides, and nobody takes a rounded amount for the
+ * one that was sent.
  */
 export class InexactNumber {
   readonly text: string;

@@ -5,7 +5,7 @@ import { getOption, hasOption } from '@bufbuild/protobuf';
 import { http } from '../gen/google/api/annotations_pb.ts';
 
 export interface HttpRoute {
-  httpMethod: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  httpMethod: 'POST' | 'PUT' | 'PATCH';
   path: string;
   method: DescMethodUnary;
   /** 201 for a method that creates a resource (AIP-133: its name begins with Create), else 200. */

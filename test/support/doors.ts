@@ -127,21 +127,6 @@ function openPublicDoor(service: TestService): Door {
   };
 }
 
-export const GrpcClient = grpc.makeGenericClientConstructor(
-  {
-    createPaymentIntent: {
-      path: '/payments.v1.PaymentIntentService/CreatePaymentIntent',
-      requestStream: false,
-      responseStream: false,
-      requestSerialize: (bytes: Buffer) => bytes,
-      requestDeserialize: (bytes: Buffer) => bytes,
-      responseSerialize: (bytes: Buffer) => bytes,
-      responseDeserialize: (bytes: Buffer) => bytes,
-    },
-  },
-  'payments.v1.PaymentIntentService',
-);
-
 export interface RawGrpcAnswer {
   bytes?: Buffer;
   error?: grpc.ServiceError;
@@ -196,7 +181,7 @@ export function toRequestBytes(body: CreateBody): Uint8Array {
 }
 
 function openInternalDoor(service: TestService): Door {
-  const client = new GrpcClient(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
+  const client = new grpc.Client(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
   return {
     name: 'internal',
     async create(body, { authorization, idempotencyKey }) {

@@ -43,7 +43,7 @@ export interface TestService {
   server: RunningServer;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
-  /** The next line that the log gets from now on, or the next with that message. */
+  /** The next line of a request that the log gets from now on, or the next with that message. */
   nextLogLine(message?: string): Promise<Record<string, unknown>>;
   publicUrl: string;
   internalUrl: string;
@@ -94,7 +94,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     log,
     async nextLogLine(message) {
       for await (const [line] of on(lines, 'line')) {
-        if (message === undefined || line.message === message) return line;
+        if (message === undefined ? line.request_id !== undefined : line.message === message) return line;
       }
       throw new Error('the log has ended');
     },
@@ -136,6 +136,6 @@ export async function createTestMerchant(database: Database): Promise<TestMercha
   };
 }
 
-export function testKeyRing(version = 1) {
-  return parseKeyRing(`${version}:${randomBytes(32).toString('base64')}`);
+function testKeyRing() {
+  return parseKeyRing(`1:${randomBytes(32).toString('base64')}`);
 }

@@ -23,7 +23,8 @@ export const file_payments_v1_payment_intent: GenFile = /*@__PURE__*/
  */
 export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
   /**
-   * Identifier of the intent: `pi_` and 26 characters of Crockford base32, in the order of creation.
+   * Identifier of the intent: `pi_` and 26 characters of Crockford base32. It sorts by
+   * the millisecond of creation.
    *
    * @generated from field: string id = 1;
    */

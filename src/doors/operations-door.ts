@@ -1,13 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { catalogue } from '../errors.ts';
-import type { Readiness } from './readiness.ts';
+import type { Readiness } from '../operations/readiness.ts';
+import { pathOf } from './node-headers.ts';
 
 /** The door of probes: `GET /healthz` (the process is alive) and `GET /readyz` (it should be sent requests). */
 export function createOperationsDoor(
   readiness: Readiness,
 ): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
-    const path = request.url?.split('?', 1)[0];
+    const path = pathOf(request);
     if (path !== '/healthz' && path !== '/readyz') {
       return send(response, 404, { error: { code: 'not_found', message: catalogue.not_found.message } });
     }
