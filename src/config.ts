@@ -102,7 +102,9 @@ export function loadConfig(
 }
 
 function isPostgresUrl(text: string): boolean {
-  return URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol);
+  if (!URL.canParse(text)) return false;
+  const { protocol, pathname } = new URL(text);
+  return /^postgres(ql)?:$/.test(protocol) && /^\/(?:[^/%]|%[0-9A-Fa-f]{2})+$/.test(pathname);
 }
 
 function isLogLevel(text: string): text is LogLevel {

@@ -30,8 +30,13 @@ async function main(): Promise<void> {
     logger.info({ host: config.host, ...server.ports }, 'ready');
     if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
 
-    const signal = await stop;
-    logger.info({ signal }, 'stopping');
+    const signal = await Promise.race([stop, postgres?.ended ?? stop]);
+    if (signal === undefined) {
+      logger.fatal('the embedded PostgreSQL has ended by itself; stopping');
+      process.exitCode = 1;
+    } else {
+      logger.info({ signal }, 'stopping');
+    }
     await server.close();
   } finally {
     await database.close();
@@ -40,13 +45,13 @@ async function main(): Promise<void> {
 }
 
 /**
- * The first SIGINT or SIGTERM. One that comes a second later or more ends the process at once, for whoever cannot
+ * The first SIGINT, SIGTERM or SIGHUP. One that comes a second later or more ends the process at once, for whoever cannot
  * wait; sooner it is the same one, which the terminal sends to all its processes and npm then passes on.
  */
 function waitForSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     let firstAtMs: number | undefined;
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
         firstAtMs ??= performance.now();
         if (performance.now() - firstAtMs > 1_000) process.exit(1);
@@ -57,17 +62,25 @@ function waitForSignal(): Promise<NodeJS.Signals> {
 }
 
 function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], testnetKey: string): string {
-  const url = `${tls ? 'https' : 'http'}://${host}:${ports.http}/v1/payment_intents`;
+  const address = reachable(host);
+  const url = `${tls ? 'https' : 'http'}://${address}:${ports.http}/v1/payment_intents`;
   return `
   Payment intents   ${url}
-  gRPC              ${host}:${ports.grpc}
-  Health            http://${host}:${ports.metrics}/readyz
+  gRPC              ${address}:${ports.grpc}
+  Health            http://${address}:${ports.metrics}/readyz
   Demo merchant     ${dataDir}/demo.json (test money only)
 
   Create a payment intent of 12.50 USDC:
 
-curl -i ${url} -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+curl -i ${tls ? '-k ' : ''}${url} -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 `;
+}
+
+/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
+function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  if (host === '::') return '[::1]';
+  return host.includes(':') ? `[${host}]` : host;
 }
 
 main().catch((error: unknown) => {

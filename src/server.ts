@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import type { AddressInfo, Socket } from 'node:net';
+import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
 import { createAuthentication } from './authentication.ts';
 import type { Config } from './config.ts';
@@ -10,6 +11,7 @@ import { createInternalDoor } from './doors/internal-door.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
 import { ServiceError, toErrorJson } from './errors.ts';
+import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
 import { logRequest } from './logging.ts';
@@ -79,7 +81,7 @@ export async function startServer(
     gate,
     openRoutes: (router) => {
       registerHealth(router, readiness, [PaymentIntentService.typeName]);
-      registerReflection(router, [PaymentIntentService, Health]);
+      registerReflection(router, [PaymentIntentService, Health], [file_google_rpc_error_details]);
     },
     shutdownSignal: stopping.signal,
     logger,
@@ -146,7 +148,16 @@ async function readTls({ certFile, keyFile }: { certFile: string; keyFile: strin
         cause,
       });
     });
-  return { cert: await read('TLS_CERT_FILE', certFile), key: await read('TLS_KEY_FILE', keyFile) };
+  const pair = { cert: await read('TLS_CERT_FILE', certFile), key: await read('TLS_KEY_FILE', keyFile) };
+  try {
+    createSecureContext(pair);
+  } catch (cause) {
+    throw new StartupError(
+      `TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair (${(cause as Error).message}): set them to a certificate and its key in PEM`,
+      { cause },
+    );
+  }
+  return pair;
 }
 
 type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;

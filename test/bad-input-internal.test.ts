@@ -1,7 +1,9 @@
 import http2 from 'node:http2';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
+import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/database/location.ts';
 import { errorDetailsOf, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -107,6 +109,26 @@ test.each([
 ])('an idempotency key: %s', async (_, key) => {
   const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': key })));
   expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
+});
+
+test('the deadline of a call holds, whatever the database does', async () => {
+  const blocker = new pg.Client(pgConfigOf(service.location));
+  await blocker.connect();
+  await blocker.query('begin; lock table payment_intents');
+  const answer = readGrpcAnswer(await grpcCall(client, valid, metadata(), { deadline: Date.now() + 200 }));
+  const line = await service.nextLogLine();
+  await blocker.query('rollback');
+  await blocker.end();
+  expect(answer.status).toBe(grpc.status.DEADLINE_EXCEEDED);
+  expect(line.code).toMatch(/deadline_exceeded|canceled/);
+});
+
+test('a timeout that is no timeout', async () => {
+  const { headers, trailers } = await http2Request(
+    { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': 'soon' },
+    envelope(valid),
+  );
+  expect({ ...headers, ...trailers }['grpc-status']).toBe(String(grpc.status.INVALID_ARGUMENT));
 });
 
 test('an unknown method and an unknown service', async () => {

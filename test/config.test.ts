@@ -57,6 +57,13 @@ describe('the configuration', () => {
     expect(() => loadConfig(env)).not.toThrow(/hunter2|c2hvcnQ/);
   });
 
+  test.each(['postgresql://127.0.0.1', 'postgresql://127.0.0.1/', 'postgresql://h/%zz', 'db', 'http://h/db'])(
+    'a DATABASE_URL of %s is refused',
+    (DATABASE_URL) => {
+      expect(() => loadConfig({ DATABASE_URL }, [])).toThrow(/DATABASE_URL must be an address like/);
+    },
+  );
+
   test('with a DATABASE_URL there is no default secret', () => {
     expect(() => loadConfig({ DATABASE_URL: url })).toThrow(
       /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,

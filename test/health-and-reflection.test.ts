@@ -1,8 +1,17 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { promisify } from 'node:util';
+import { create, fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { createClient } from '@connectrpc/connect';
+import { createAsyncIterable } from '@connectrpc/connect/protocol';
+import { createGrpcTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  ServerReflection,
+  ServerReflectionRequestSchema,
+} from '../src/gen/grpc/reflection/v1/reflection_pb.ts';
 import { createReadiness } from '../src/operations/readiness.ts';
 import { httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -122,6 +131,64 @@ describe('readiness', () => {
     expect(await last).toMatchObject({ value: 'draining' });
     stop.abort();
     expect(await watch.next()).toMatchObject({ done: true });
+  });
+});
+
+describe('server reflection by its own client', () => {
+  const ask = async (
+    messageRequest: MessageInitShape<typeof ServerReflectionRequestSchema>['messageRequest'],
+  ) => {
+    const client = createClient(ServerReflection, createGrpcTransport({ baseUrl: service.internalUrl }));
+    for await (const { messageResponse } of client.serverReflectionInfo(
+      createAsyncIterable([
+        create(ServerReflectionRequestSchema, { messageRequest: messageRequest as never }),
+      ]),
+    )) {
+      if (messageResponse.case === 'fileDescriptorResponse') {
+        const files = messageResponse.value.fileDescriptorProto.map((file) =>
+          fromBinary(FileDescriptorProtoSchema, file),
+        );
+        return files.at(-1)?.name;
+      }
+      return messageResponse.case === 'errorResponse'
+        ? messageResponse.value.errorCode
+        : messageResponse.value;
+    }
+    return undefined;
+  };
+
+  test.each([
+    ['payments.v1.PaymentIntent', 'payments/v1/payment_intent.proto'],
+    ['payments.v1.PaymentIntent.metadata', 'payments/v1/payment_intent.proto'],
+    ['payments.v1.Chain', 'payments/v1/payment_intent.proto'],
+    ['payments.v1.PaymentIntentService', 'payments/v1/payment_intent_service.proto'],
+    ['payments.v1.PaymentIntentService.CreatePaymentIntent', 'payments/v1/payment_intent_service.proto'],
+    ['payments.v1.json_word', 'payments/v1/json.proto'],
+    ['google.rpc.BadRequest', 'google/rpc/error_details.proto'],
+    ['payments.v1.PaymentIntent.nonsense', 5],
+    ['nonsense', 5],
+    ['', 5],
+  ])('symbol %j is in %j', async (value, file) => {
+    expect(await ask({ case: 'fileContainingSymbol', value })).toBe(file);
+  });
+
+  test('files by name, extensions by number, and what is not there', async () => {
+    expect(await ask({ case: 'fileByFilename', value: 'payments/v1/payment_intent.proto' })).toBe(
+      'payments/v1/payment_intent.proto',
+    );
+    expect(await ask({ case: 'fileByFilename', value: 'nothing.proto' })).toBe(5);
+    const containingType = 'google.protobuf.EnumValueOptions';
+    expect(
+      await ask({ case: 'fileContainingExtension', value: { containingType, extensionNumber: 50001 } }),
+    ).toBe('payments/v1/json.proto');
+    expect(
+      await ask({ case: 'fileContainingExtension', value: { containingType, extensionNumber: 1 } }),
+    ).toBe(5);
+    expect(await ask({ case: 'allExtensionNumbersOfType', value: containingType })).toMatchObject({
+      extensionNumber: [50001],
+    });
+    expect(await ask({ case: 'allExtensionNumbersOfType', value: 'nothing' })).toBe(5);
+    expect(await ask({ case: undefined })).toBe(3);
   });
 });
 

@@ -6,7 +6,7 @@ import {
   type JsonValue,
   toJson,
 } from '@bufbuild/protobuf';
-import { FileDescriptorSetSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
+import { FileDescriptorSetSchema, TimestampSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
@@ -333,6 +333,66 @@ describe('details of the codec', () => {
       message: create(CreatePaymentIntentRequestSchema),
       violations: [],
     });
+  });
+
+  test('kinds of fields that the contract does not use yet', () => {
+    const field = (name: string, number: number, type: number, label = 1, typeName?: string) => ({
+      name,
+      number,
+      type,
+      label,
+      ...(typeName ? { typeName } : {}),
+    });
+    const registry = createFileRegistry(
+      create(FileDescriptorSetSchema, {
+        file: [
+          TimestampSchema.file.proto,
+          {
+            name: 'k.proto',
+            package: 'k',
+            syntax: 'proto3',
+            dependency: ['google/protobuf/timestamp.proto'],
+            messageType: [
+              {
+                name: 'M',
+                field: [
+                  field('flag', 1, 8),
+                  field('ratio', 2, 1),
+                  field('small', 3, 13),
+                  field('large', 4, 4),
+                  field('words', 5, 9, 3),
+                  field('at', 6, 11, 1, '.google.protobuf.Timestamp'),
+                  field('inner', 7, 11, 3, '.k.M'),
+                ],
+              },
+            ],
+          },
+        ],
+      }),
+    );
+    const desc = registry.getMessage('k.M');
+    if (desc === undefined) throw new Error('no such message');
+    const codec = createJsonCodec(desc);
+    const text =
+      '{"flag":true,"ratio":0.5,"small":4294967295,"large":9007199254740991,"words":["a",""],"at":"2026-01-01T00:00:00.120Z","inner":[]}';
+    const { message, violations } = codec.decode(parseIJson(text));
+    expect(violations).toEqual([]);
+    expect(message && codec.encode(message)).toBe(text);
+    const faulty =
+      '{"flag":1,"ratio":"1","small":-1,"words":["a",null,2],"at":"2026-01-01","inner":[{"flag":0}]}';
+    const refused = codec.decode(parseIJson(faulty));
+    expect(refused.violations.map((violation) => violation.field)).toEqual([
+      'flag',
+      'ratio',
+      'words[1]',
+      'words[2]',
+      'at',
+      'inner[0].flag',
+    ]);
+    expect(refused.message).toMatchObject({ small: 0, words: [], inner: [] });
+    for (const at of ['2026-01-01T00:00:00Z', '2026-01-01t00:00:00.1+01:00', '1969-12-31T23:59:59.999Z']) {
+      expect(codec.decode({ at }).message).toEqual(create(desc, fromJson(desc, { at: at.toUpperCase() })));
+    }
   });
 
   test.each([

@@ -149,6 +149,20 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   });
 });
 
+test("a pid file that a crash left behind, its number somebody else's by now, is in nobody's way", async () => {
+  const dataDir = join(folder, 'data');
+  const first = await start({ DATA_DIR: dataDir });
+  const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
+  const left = await readFile(pidFile, 'utf8');
+  await first.exit('SIGINT');
+  await writeFile(pidFile, left.replace(/^\d+/, String(process.pid)));
+  if (isRoot) await chown(pidFile, (await stat(join(dataDir, 'postgres'))).uid, 0);
+  // PostgreSQL itself refuses where the process belongs to its own account, and takes no notice elsewhere.
+  if (!isRoot) return;
+  const second = await start({ DATA_DIR: dataDir });
+  expect(await second.exit('SIGINT')).toMatchObject({ code: 0 });
+});
+
 test('two services share one embedded database; the last one to stop stops it', async () => {
   const dataDir = join(folder, 'data');
   const [one, two] = await Promise.all([start({ DATA_DIR: dataDir }), start({ DATA_DIR: dataDir })]);
@@ -303,6 +317,15 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     expectOneLine(
       await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }),
       /TLS_CERT_FILE cannot be read \(ENOENT/,
+    );
+  });
+
+  test('a TLS file is no certificate', async () => {
+    const file = join(folder, 'no.pem');
+    await writeFile(file, 'nonsense');
+    expectOneLine(
+      await fail({ TLS_CERT_FILE: file, TLS_KEY_FILE: file }),
+      /TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair/,
     );
   });
 

@@ -17,6 +17,8 @@ import { pgConfigOf, type SocketLocation } from './location.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;
+  /** Settles when the server ends, where this process started it; never where it joined one. */
+  ended: Promise<void>;
   /** Stops the server, unless another process still uses it. Close your own connections first. */
   stop(): Promise<void>;
 }
@@ -30,6 +32,7 @@ const maxSocketFolderBytes = 103 - '/.s.PGSQL.5432'.length;
 const systemAccount = 'postgres';
 
 const run = promisify(execFile);
+const never = new Promise<void>(() => {});
 
 interface Account {
   uid: number;
@@ -55,8 +58,10 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 
   const location: SocketLocation = { socketFolder: folder, user, database };
   if (!(await exists(join(folder, 'PG_VERSION')))) await createCluster(binaries.initdb, folder, account);
-  if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
-  return { location, stop: () => stopServer(location) };
+  const { ended } = (await isRunning(folder))
+    ? { ended: never }
+    : await startServer(binaries.postgres, folder, account);
+  return { location, ended, stop: () => stopServer(location) };
 }
 
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
@@ -148,7 +153,12 @@ async function createCluster(initdb: string, folder: string, account: Account | 
   }
 }
 
-async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
+/** Answers, once the server is ready, a promise of its end, wrapped so that it is not waited for here. */
+async function startServer(
+  postgres: string,
+  folder: string,
+  account: Account | undefined,
+): Promise<Pick<EmbeddedPostgres, 'ended'>> {
   await makeExecutable(postgres);
   const server = spawn(
     postgres,
@@ -172,6 +182,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
   // If we are killed the server stays, and the next start joins it.
   server.unref();
   (server.stderr as unknown as { unref(): void }).unref();
+  return { ended: new Promise((resolve) => server.once('exit', () => resolve())) };
 }
 
 /** Fast shutdown: PostgreSQL ends the sessions, writes a checkpoint and removes its pid file. */
@@ -206,7 +217,7 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
 }
 
 /** Longest time that a server which is starting or stopping is waited for, in milliseconds. */
-const transitionTimeoutMs = 60_000;
+const transitionTimeoutMs = 15_000;
 
 /** True where a server that accepts connections runs on the folder; waits for one that is starting or stopping. */
 async function isRunning(folder: string): Promise<boolean> {

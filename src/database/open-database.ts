@@ -6,6 +6,7 @@ import { StartupError } from '../startup-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres.ts';
 import type { DatabaseLocation } from './location.ts';
 import { createOrm, migrate, pendingMigrations } from './orm.ts';
+import { isDatabaseUnavailable } from './unavailable.ts';
 
 export interface Database {
   orm: MikroORM;
@@ -46,9 +47,13 @@ async function openEmbedded(config: Config, postgres: EmbeddedPostgres): Promise
       pending: [],
       close,
     };
-  } catch (error) {
+  } catch (cause) {
     await close();
-    throw error;
+    if (!isDatabaseUnavailable(cause)) throw cause;
+    throw new StartupError(
+      `the embedded PostgreSQL in ${config.dataDir} does not answer (${reasonOf(cause)}): end what is left of it, or set DATA_DIR to another folder`,
+      { cause },
+    );
   }
 }
 

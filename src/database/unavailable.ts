@@ -4,17 +4,22 @@ import { ServiceError } from '../errors.ts';
 /**
  * SQLSTATE classes and codes that say nothing about the statement, only that the server could not take it now:
  * connection exception, insufficient resources (too many connections, disk full), operator intervention
- * (shutting down, starting up), serialization failure and deadlock, a standby that is read-only.
+ * (shutting down, starting up), system error, serialization failure and deadlock, a lock not to be had, a standby that
+ * is read-only.
  */
-const transientSqlState = /^(?:08...|53...|57P..|57014|40001|40P01|25006)$/;
+const transientSqlState = /^(?:08...|53...|57P..|57014|58...|40001|40P01|55P03|25006)$/;
 /** Errors of the socket. */
 const transientErrno = new Set([
+  'EADDRNOTAVAIL',
+  'ECONNABORTED',
   'ECONNREFUSED',
   'ECONNRESET',
   'ENOENT',
   'ENOTFOUND',
   'EHOSTUNREACH',
+  'EMFILE',
   'ENETUNREACH',
+  'ENFILE',
   'EPIPE',
   'ETIMEDOUT',
   'EAI_AGAIN',

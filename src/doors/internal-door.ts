@@ -7,7 +7,7 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import type { DescService } from '@bufbuild/protobuf';
 import {
   Code,
-  type ConnectError,
+  ConnectError,
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
@@ -91,11 +91,35 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
 
-/** Outermost: whatever goes wrong inside leaves as a refusal of the catalogue. */
+/**
+ * Outermost: whatever goes wrong inside leaves as a refusal of the catalogue, and whatever takes longer than the
+ * client's deadline is answered as such. What was begun by then is finished all the same.
+ */
 const answerFromCatalogue: Interceptor = (next) => (request) =>
-  next(request).catch((reason) => refuse(reason, requestContextOf(request.contextValues)));
+  beforeAbort(request.signal, () => next(request)).catch((reason) =>
+    refuse(reason, requestContextOf(request.contextValues)),
+  );
+
+/** Starts nothing once the signal has aborted, and waits no longer than until it does; throws its reason then. */
+function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
+  if (signal.aborted) return Promise.reject(signal.reason);
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    start()
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener('abort', abort));
+  });
+}
 
 function refuse(reason: unknown, context: RequestContext): never {
+  // The deadline and the cancellation are the client's own and no refusal of ours.
+  if (
+    reason instanceof ConnectError &&
+    (reason.code === Code.DeadlineExceeded || reason.code === Code.Canceled)
+  ) {
+    throw reason;
+  }
   const error = toServiceError(reason);
   context.error = error;
   throw toConnectError(error, context.requestId);

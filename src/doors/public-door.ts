@@ -191,17 +191,16 @@ function parseBody(body: Buffer): IJsonValue {
 }
 
 function assertJson(header: Headers): void {
-  const contentType = header.get('content-type') ?? '';
+  const [mediaType, ...parameters] = (header.get('content-type') ?? '').toLowerCase().split(';');
+  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
   const encoding = header.get('content-encoding') ?? 'identity';
-  if (!jsonContentType.test(contentType) || encoding.toLowerCase() !== 'identity') {
+  if (mediaType?.trim() !== 'application/json' || !isUtf8 || encoding.toLowerCase() !== 'identity') {
     throw new ServiceError('unsupported_media_type', {
       message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
       httpHeaders: { Accept: 'application/json' },
     });
   }
 }
-
-const jsonContentType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?\s*$/i;
 
 function send(
   response: Response,

@@ -18,10 +18,14 @@ import {
 } from '../gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionV1Alpha } from '../gen/grpc/reflection/v1alpha/reflection_pb.ts';
 
-/** Registers reflection of the given services, and of itself. */
-export function registerReflection(router: ConnectRouter, services: readonly DescService[]): void {
+/** Registers reflection of the given services and of itself, and of files that no service names, such as error details. */
+export function registerReflection(
+  router: ConnectRouter,
+  services: readonly DescService[],
+  otherFiles: readonly DescFile[],
+): void {
   const all = [...services, ServerReflectionV1, ServerReflectionV1Alpha];
-  const answer = createAnswers(all);
+  const answer = createAnswers(all, otherFiles);
   for (const service of [ServerReflectionV1, ServerReflectionV1Alpha]) {
     router.service(service, {
       async *serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
@@ -34,9 +38,12 @@ export function registerReflection(router: ConnectRouter, services: readonly Des
 type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>;
 
 /** The two versions of the protocol differ in their package's name only: the same fields answer both. */
-function createAnswers(services: readonly DescService[]): (request: ServerReflectionRequest) => Answer {
+function createAnswers(
+  services: readonly DescService[],
+  otherFiles: readonly DescFile[],
+): (request: ServerReflectionRequest) => Answer {
   const files = new Map<string, DescFile>();
-  for (const { file } of services) collect(file, files);
+  for (const file of [...services.map((service) => service.file), ...otherFiles]) collect(file, files);
   const registry = createRegistry(...files.values());
   const extensions = [...registry].filter((desc): desc is DescExtension => desc.kind === 'extension');
 
@@ -105,9 +112,15 @@ function fileOfSymbol(
   symbol: string,
   files: Map<string, DescFile>,
 ): DescFile | undefined {
-  const parent = symbol.slice(0, Math.max(0, symbol.lastIndexOf('.')));
-  const desc = registry.get(symbol) ?? registry.get(parent);
-  return desc && files.get(desc.file.name);
+  const type = registry.get(symbol);
+  if (type !== undefined) return files.get(type.file.name);
+  const dot = symbol.lastIndexOf('.');
+  const parent = dot === -1 ? undefined : registry.get(symbol.slice(0, dot));
+  const isMember =
+    (parent?.kind === 'message' &&
+      [...parent.fields, ...parent.oneofs].some(({ name }) => name === symbol.slice(dot + 1))) ||
+    (parent?.kind === 'service' && parent.methods.some(({ name }) => name === symbol.slice(dot + 1)));
+  return isMember && parent ? files.get(parent.file.name) : undefined;
 }
 
 /** The file and all it imports, imports first. */

@@ -31,7 +31,7 @@ export interface JsonCodec<Desc extends DescMessage> {
  * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start.
  */
 export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec<Desc> {
-  const codec = compileMessage(desc);
+  const codec = compileMessage(desc, new Map());
   return {
     decode(json) {
       const violations: FieldViolation[] = [];
@@ -47,21 +47,28 @@ interface ValueCodec {
   encode(value: unknown): unknown;
 }
 
-function compileMessage(desc: DescMessage): ValueCodec {
+/** Codecs of messages by their descriptors, so that a message may hold itself. */
+type CompiledMessages = Map<DescMessage, ValueCodec>;
+
+interface FieldCodec {
+  name: string;
+  localName: string;
+  codec: ValueCodec;
+}
+
+function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCodec {
   switch (desc.typeName) {
     case 'google.protobuf.Struct':
       return structCodec;
     case 'google.protobuf.Timestamp':
       return timestampCodec;
   }
-  const fields = desc.fields.map((field) => ({
-    name: field.name,
-    localName: field.localName,
-    codec: compileField(field),
-  }));
-  const fieldsByName = new Map(fields.map((field) => [field.name, field]));
-  const names = fields.map((field) => field.name).join(', ');
-  return {
+  const known = compiled.get(desc);
+  if (known !== undefined) return known;
+  const fields: FieldCodec[] = [];
+  const fieldsByName = new Map<string, FieldCodec>();
+  const names = desc.fields.map((field) => field.name).join(', ');
+  const codec: ValueCodec = {
     decode(json, path, violations) {
       if (!isObject(json)) {
         return violate(violations, path, 'must be an object');
@@ -89,9 +96,16 @@ function compileMessage(desc: DescMessage): ValueCodec {
       return json;
     },
   };
+  compiled.set(desc, codec);
+  for (const field of desc.fields) {
+    const { name, localName } = field;
+    fields.push({ name, localName, codec: compileField(field, compiled) });
+  }
+  for (const field of fields) fieldsByName.set(field.name, field);
+  return codec;
 }
 
-function compileField(field: DescField): ValueCodec {
+function compileField(field: DescField, compiled: CompiledMessages): ValueCodec {
   if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
   switch (field.fieldKind) {
     case 'scalar':
@@ -99,11 +113,11 @@ function compileField(field: DescField): ValueCodec {
     case 'enum':
       return compileEnum(field.enum);
     case 'message':
-      return compileMessage(field.message);
+      return compileMessage(field.message, compiled);
     case 'list':
       if (field.listKind === 'scalar') return listOf(compileScalar(field, field.scalar));
       if (field.listKind === 'enum') return listOf(compileEnum(field.enum));
-      return listOf(compileMessage(field.message));
+      return listOf(compileMessage(field.message, compiled));
     case 'map':
       throw unsupported(field, 'a map');
   }

@@ -1,0 +1,66 @@
+import { readFile } from 'node:fs/promises';
+import { Code } from '@connectrpc/connect';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
+import { expect, test } from 'vitest';
+import { loadConfig } from '../src/config.ts';
+import { catalogue, type ErrorCode } from '../src/errors.ts';
+
+const readme = await readFile('README.md', 'utf8');
+
+test('the table of errors is the catalogue', () => {
+  const rows = [
+    ...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| ([\d, ]+?) *\| (?:`([A-Z_]+)`)? *\| (.*) \|$/gm),
+  ];
+  const documented = rows.flatMap(([, codes = '', statuses = '', grpcCode, advice = '']) =>
+    [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code], i) => {
+      const { httpStatus, grpcCode: connectCode, retryable } = catalogue[code as ErrorCode];
+      expect([code, Number(statuses.split(',')[i])]).toEqual([code, httpStatus]);
+      if (code !== 'browser_forbidden')
+        expect([code, grpcCode]).toEqual([code, codeToString(connectCode).toUpperCase()]);
+      expect([code, advice.includes('**retry**')]).toEqual([code, retryable]);
+      return code;
+    }),
+  );
+  // Nothing answers rate_limited yet.
+  expect(documented.sort()).toEqual(
+    Object.keys(catalogue)
+      .filter((code) => code !== 'rate_limited')
+      .sort(),
+  );
+  expect(Object.keys(Code).length).toBeGreaterThan(16);
+});
+
+test('the table of variables has every variable, with its default', () => {
+  const section = readme.slice(readme.indexOf('## Configuration'), readme.indexOf('## Work on it'));
+  const defaults = Object.fromEntries(
+    [...section.matchAll(/^\| ((?:`[A-Z_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
+      ([, names = '', value]) => [...names.matchAll(/`([A-Z_]+)`/g)].map(([, name]) => [name, value]),
+    ),
+  );
+  expect(Object.keys(defaults).sort()).toEqual(
+    [
+      'DATABASE_URL',
+      'DATA_DIR',
+      'HOST',
+      'HTTP_PORT',
+      'GRPC_PORT',
+      'METRICS_PORT',
+      'CLIENT_SECRET_KEYS',
+      'API_KEY_PEPPERS',
+      'DATABASE_POOL',
+      'DRAIN_TIMEOUT',
+      'TLS_CERT_FILE',
+      'TLS_KEY_FILE',
+      'LOG_LEVEL',
+    ].sort(),
+  );
+  const given = Object.fromEntries(
+    Object.entries(defaults).filter(([, value]) => value !== undefined),
+  ) as Record<string, string>;
+  expect(loadConfig(given)).toEqual(loadConfig({}));
+});
+
+test('a newcomer has created an intent within 40 lines', () => {
+  const lines = readme.split('\n').slice(0, 40).join('\n');
+  expect(lines).toMatch(/npm ci && npm start[\s\S]*\ncurl [\s\S]*201 Created/);
+});
