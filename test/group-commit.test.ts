@@ -1,0 +1,244 @@
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/database/location.ts';
+import { newUuid } from '../src/identifiers.ts';
+import { createGroupCommit } from '../src/payment-intents/group-commit.ts';
+import type { PaymentIntentRow } from '../src/payment-intents/payment-intent.ts';
+import { createPaymentIntentStore, type PaymentIntentStore } from '../src/payment-intents/store.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let store: PaymentIntentStore;
+
+beforeAll(async () => {
+  service = await startService();
+  store = createPaymentIntentStore(service.database.orm.em);
+});
+
+afterAll(() => service.close());
+
+function row(change: Partial<PaymentIntentRow> = {}): PaymentIntentRow {
+  const createdAt = new Date();
+  return {
+    id: newUuid(),
+    merchantId: service.merchant.id,
+    mode: 'testnet',
+    status: 'requires_payment',
+    chain: 'base',
+    chainId: 84532,
+    confirmationsRequired: 10,
+    amountUnits: 1n,
+    decimals: 6,
+    tokenSymbol: 'USDC',
+    tokenAddress: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    expectedWallet: `0x${'1'.repeat(40)}`,
+    lane: 'sdk',
+    metadata: {},
+    expiresInMinutes: 30,
+    createdAt,
+    expiresAt: new Date(createdAt.getTime() + 1_800_000),
+    clientSecretVersion: 1,
+    idempotencyKey: null,
+    requestFingerprint: null,
+    ...change,
+  };
+}
+
+const keyed = (idempotencyKey: string, fingerprint = 1, change: Partial<PaymentIntentRow> = {}) =>
+  row({ idempotencyKey, requestFingerprint: Buffer.alloc(32, fingerprint), ...change });
+
+const idsIn = async (ids: string[]) =>
+  (await service.query<{ id: string }>('select id from payment_intents where id = any($1)', [ids])).map(
+    ({ id }) => id,
+  );
+
+describe('one batch', () => {
+  test('reads back what was written, every column and every kind of value', async () => {
+    const hostile = `quote " backslash \\ brace { } comma , null NULL single ' tab \t newline \n ключ 😀`;
+    const intents = [
+      keyed('"{},\\NULL', 7, { metadata: { [hostile]: hostile, n: null, list: [[], {}, 'NULL', ''] } }),
+      keyed('NULL', 8, { amountUnits: 9007199254740991n, lane: 'manual' }),
+      row({ metadata: { '': '' } }),
+    ];
+    expect(await Promise.all(intents.map((intent) => store.create(intent)))).toEqual(
+      intents.map((intent) => ({ intent, replayed: false })),
+    );
+    for (const intent of intents.slice(0, 2)) {
+      const again = await store.create({ ...intent, id: newUuid() });
+      expect(again.replayed).toBe(true);
+      expect({ ...again.intent }).toEqual(intent);
+    }
+    const [stored] = await service.query('select metadata::text from payment_intents where id = $1', [
+      intents[2]?.id,
+    ]);
+    expect(stored).toEqual({ metadata: '{"":""}' });
+  });
+
+  test('holds a key twice: one row, both answered with it', async () => {
+    const key = randomUUID();
+    const intents = Array.from({ length: 20 }, () => keyed(key));
+    const outcomes = await Promise.all(intents.map((intent) => store.create(intent)));
+    expect(new Set(outcomes.map(({ intent }) => intent.id)).size).toBe(1);
+    expect(outcomes.filter(({ replayed }) => !replayed)).toHaveLength(1);
+    expect(await idsIn(intents.map(({ id }) => id))).toHaveLength(1);
+  });
+
+  test('holds a replay, a reused key and new intents: each gets its own answer', async () => {
+    const key = randomUUID();
+    const first = keyed(key);
+    await store.create(first);
+    const fresh = [row(), keyed(randomUUID()), row()];
+    const outcomes = await Promise.allSettled(
+      [fresh[0], keyed(key, 1), fresh[1], keyed(key, 2), fresh[2]].map((intent) =>
+        store.create(intent as PaymentIntentRow),
+      ),
+    );
+    expect(outcomes).toMatchObject([
+      { value: { replayed: false, intent: { id: fresh[0]?.id } } },
+      { value: { replayed: true, intent: { id: first.id } } },
+      { value: { replayed: false, intent: { id: fresh[1]?.id } } },
+      { reason: { code: 'idempotency_key_reused' } },
+      { value: { replayed: false, intent: { id: fresh[2]?.id } } },
+    ]);
+  });
+
+  test('holds a row that the database refuses: its neighbours are stored, and it alone fails', async () => {
+    const neighbours = Array.from({ length: 10 }, () => row());
+    const faulty = row({ amountUnits: 0n });
+    const unknownMerchant = row({ merchantId: randomUUID() });
+    const outcomes = await Promise.allSettled(
+      [...neighbours.slice(0, 5), faulty, unknownMerchant, ...neighbours.slice(5)].map((intent) =>
+        store.create(intent),
+      ),
+    );
+    expect(outcomes.map(({ status }) => status)).toEqual([
+      ...Array(5).fill('fulfilled'),
+      'rejected',
+      'rejected',
+      ...Array(5).fill('fulfilled'),
+    ]);
+    expect(outcomes[5]).toMatchObject({ reason: { code: '23514' } });
+    expect(outcomes[6]).toMatchObject({ reason: { code: '23503' } });
+    expect(await idsIn(neighbours.map(({ id }) => id))).toHaveLength(10);
+  });
+
+  test('loses its connection: all of it is unavailable, a retry by key finds one row each', async () => {
+    const blocker = new pg.Client(pgConfigOf(service.location));
+    await blocker.connect();
+    await blocker.query('begin; lock table payment_intents in exclusive mode');
+    const intents = Array.from({ length: 30 }, () => keyed(randomUUID()));
+    const outcomes = Promise.allSettled(intents.map((intent) => store.create(intent)));
+    let cut = 0;
+    while (cut === 0) {
+      const { rows } = await blocker.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
+      );
+      cut = rows.length;
+    }
+    // What waited for the slot of the batch that was cut goes on to the lock, and through when it is gone.
+    await blocker.query('rollback');
+    await blocker.end();
+    const failed = (await outcomes).flatMap((outcome) =>
+      outcome.status === 'rejected' ? [outcome.reason] : [],
+    );
+    expect(failed.length).toBeGreaterThan(0);
+    expect(failed.every(({ code }) => code === 'unavailable')).toBe(true);
+    await Promise.all(intents.map((intent) => store.create({ ...intent, id: newUuid() })));
+    const [count] = await service.query(
+      'select count(*)::int as n from payment_intents where idempotency_key = any($1)',
+      [intents.map(({ idempotencyKey }) => idempotencyKey)],
+    );
+    expect(count).toEqual({ n: 30 });
+  });
+});
+
+describe('the group', () => {
+  /** A commit that waits to be released, and the batches it was given. */
+  function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number }) {
+    const batches: number[][] = [];
+    const releases: (() => void)[] = [];
+    const arrivals: (() => void)[] = [];
+    const group = createGroupCommit<number, string>({
+      ...options,
+      commit: async (batch) => {
+        batches.push([...batch]);
+        arrivals.shift()?.();
+        await new Promise<void>((release) => releases.push(release));
+        return batch.map((n) => (n < 0 ? new Error(`bad ${n}`) : `done ${n}`));
+      },
+    });
+    const nextBatch = () => new Promise<void>((arrived) => arrivals.push(arrived));
+    return { group, batches, nextBatch, release: () => releases.shift()?.() };
+  }
+
+  test('writes at once where a slot is free, and what comes meanwhile together', async () => {
+    const { group, batches, nextBatch, release } = gated({ slots: 1, maxBatchSize: 3, maxWaiting: 100 });
+    let arrived = nextBatch();
+    const first = group.add(1);
+    await arrived;
+    const others = [2, 3, 4, 5, -6].map((n) => group.add(n));
+    expect(batches).toEqual([[1]]);
+    arrived = nextBatch();
+    release();
+    expect(await first).toBe('done 1');
+    await arrived;
+    arrived = nextBatch();
+    release();
+    await arrived;
+    release();
+    expect(await Promise.allSettled(others)).toMatchObject([
+      { value: 'done 2' },
+      { value: 'done 3' },
+      { value: 'done 4' },
+      { value: 'done 5' },
+      { reason: new Error('bad -6') },
+    ]);
+    expect(batches).toEqual([[1], [2, 3, 4], [5, -6]]);
+  });
+
+  test('what comes in one turn of the event loop is one batch', async () => {
+    const { group, batches, nextBatch, release } = gated({ slots: 2, maxBatchSize: 100, maxWaiting: 100 });
+    const arrived = nextBatch();
+    const all = Promise.all([1, 2, 3].map((n) => group.add(n)));
+    await arrived;
+    expect(batches).toEqual([[1, 2, 3]]);
+    release();
+    expect(await all).toEqual(['done 1', 'done 2', 'done 3']);
+  });
+
+  test('lets no more wait than it may, and refuses the rest at once as unavailable', async () => {
+    const { group, nextBatch, release } = gated({ slots: 1, maxBatchSize: 10, maxWaiting: 2 });
+    let arrived = nextBatch();
+    const first = group.add(1);
+    await arrived;
+    const waiting = [group.add(2), group.add(3)];
+    await expect(group.add(4)).rejects.toMatchObject({ code: 'unavailable' });
+    arrived = nextBatch();
+    release();
+    await first;
+    await arrived;
+    release();
+    expect(await Promise.all(waiting)).toEqual(['done 2', 'done 3']);
+  });
+
+  test('a batch that fails fails for each of its items, and the next goes on', async () => {
+    let calls = 0;
+    const group = createGroupCommit<number, number>({
+      slots: 1,
+      maxBatchSize: 2,
+      maxWaiting: 10,
+      async commit(batch) {
+        calls++;
+        if (calls === 1) throw new Error('all of it');
+        return batch;
+      },
+    });
+    const outcomes = await Promise.allSettled([1, 2, 3].map((n) => group.add(n)));
+    expect(outcomes).toMatchObject([
+      { reason: new Error('all of it') },
+      { reason: new Error('all of it') },
+      { value: 3 },
+    ]);
+  });
+});
