@@ -1,4 +1,4 @@
-import { createHmac } from 'node:crypto';
+import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
 
 /** Secret keys by version, newest first: the newest signs, all of them verify, so that keys can be rotated. */
 export interface KeyRing {
@@ -17,7 +17,8 @@ export const minKeyBytes = 32;
  * Throws an Error that says what is wrong and never shows a key.
  */
 export function parseKeyRing(text: string): KeyRing {
-  const keys = new Map<number, Buffer>();
+  // A key object is prepared once; from a buffer, each HMAC takes several times as long.
+  const keys = new Map<number, KeyObject>();
   for (const [index, entry] of text.split(',').entries()) {
     const place = `entry ${index + 1}`;
     const match = /^\s*(\d{1,5}):([A-Za-z0-9+/]+={0,2})\s*$/.exec(entry);
@@ -27,7 +28,7 @@ export function parseKeyRing(text: string): KeyRing {
     if (keys.has(version)) throw new Error(`version ${version} stands there twice`);
     const key = Buffer.from(match[2], 'base64');
     if (key.length < minKeyBytes) throw new Error(`${place} is shorter than ${minKeyBytes} bytes`);
-    keys.set(version, key);
+    keys.set(version, createSecretKey(key));
   }
   const versions = [...keys.keys()];
   const newestVersion = versions[0];
