@@ -1,4 +1,5 @@
 import http2 from 'node:http2';
+import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
@@ -109,6 +110,18 @@ test.each([
 ])('an idempotency key: %s', async (_, key) => {
   const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': key })));
   expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
+});
+
+test('a call that was refused half sent does not hold the server when it stops', async () => {
+  const own = await startService({ DRAIN_TIMEOUT: '20' });
+  const ownClient = new grpc.Client(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure());
+  const oversized = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(200_000) } });
+  const withKey = new grpc.Metadata();
+  withKey.set('authorization', `Bearer ${own.merchant.keys.testnet.apiKey}`);
+  expect(readGrpcAnswer(await grpcCall(ownClient, oversized, withKey)).code).toBe('body_too_large');
+  ownClient.close();
+  const closed = own.close().then(() => 'closed');
+  expect(await Promise.race([closed, setTimeout(10_000, 'still draining')])).toBe('closed');
 });
 
 test('the deadline of a call holds, whatever the database does', async () => {

@@ -1,0 +1,89 @@
+// connect-node and MikroORM's unit of work: what one writes first.
+
+import { createHmac, createSecretKey, randomBytes } from 'node:crypto';
+import http2 from 'node:http2';
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { MikroORM } from '@mikro-orm/postgresql';
+import { chainFactsFor } from '../../src/chains.ts';
+import {
+  Chain,
+  Lane,
+  Mode,
+  PaymentIntentSchema,
+  PaymentIntentStatus,
+} from '../../src/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentService } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { formatIdentifier, newUuid } from '../../src/identifiers.ts';
+import { MerchantEntity } from '../../src/merchants/merchant.ts';
+import { PaymentIntentEntity } from '../../src/payment-intents/payment-intent.ts';
+import { authenticate, port } from './shared.ts';
+
+const orm = new MikroORM({
+  entities: [MerchantEntity, PaymentIntentEntity],
+  host: process.env.PGHOST ?? '',
+  user: process.env.PGUSER ?? '',
+  dbName: process.env.PGDATABASE ?? '',
+  pool: { min: 0, max: 16 },
+  ensureDatabase: false,
+  forceUtcTimezone: true,
+});
+const secretKey = createSecretKey(randomBytes(32));
+
+const handler = connectNodeAdapter({
+  routes: (router) =>
+    router.service(PaymentIntentService, {
+      async createPaymentIntent(request, context) {
+        const merchant = authenticate(context.requestHeader.get('authorization') ?? undefined);
+        if (merchant === undefined) throw new ConnectError('unauthenticated', Code.Unauthenticated);
+        if (request.amountUnits < 1n) throw new ConnectError('amount_units', Code.InvalidArgument);
+        const em = orm.em.fork();
+        const createdAt = new Date();
+        const chain = request.chain === Chain.POLYGON ? 'polygon' : 'base';
+        const { chainId, confirmationsRequired, usdcAddress } = chainFactsFor('testnet', chain);
+        const intent = em.create(PaymentIntentEntity, {
+          id: newUuid(),
+          merchantId: merchant.merchantId,
+          mode: 'testnet',
+          status: 'requires_payment',
+          chain,
+          chainId,
+          confirmationsRequired,
+          amountUnits: request.amountUnits,
+          decimals: 6,
+          tokenSymbol: 'USDC',
+          tokenAddress: usdcAddress,
+          expectedWallet: merchant.wallet,
+          lane: request.lane === Lane.MANUAL ? 'manual' : 'sdk',
+          metadata: request.metadata ?? {},
+          expiresInMinutes: 30,
+          createdAt,
+          expiresAt: new Date(createdAt.getTime() + 1_800_000),
+          clientSecretVersion: 1,
+        });
+        await em.flush();
+        const id = formatIdentifier('pi', intent.id);
+        return create(PaymentIntentSchema, {
+          id,
+          status: PaymentIntentStatus.REQUIRES_PAYMENT,
+          clientSecret: `${id}_secret_${createHmac('sha256', secretKey).update(id).digest('base64url')}`,
+          mode: Mode.TESTNET,
+          chain: request.chain,
+          chainId: BigInt(intent.chainId),
+          confirmationsRequired: intent.confirmationsRequired,
+          amountUnits: request.amountUnits,
+          decimals: intent.decimals,
+          tokenSymbol: intent.tokenSymbol,
+          tokenAddress: intent.tokenAddress,
+          expectedWallet: intent.expectedWallet,
+          expiresAt: timestampFromDate(intent.expiresAt),
+          expiresInMinutes: intent.expiresInMinutes,
+          lane: request.lane,
+          metadata: intent.metadata,
+        });
+      },
+    }),
+});
+http2.createServer(handler).listen(port, '127.0.0.1', () => console.log('ready'));
