@@ -76,7 +76,7 @@ export async function startServer(
   });
   const internalDoor = createInternalDoor({
     service: PaymentIntentService,
-    implementation,
+    methods: { ...implementation },
     interceptors,
     gate,
     openRoutes: (router) => {
@@ -95,8 +95,9 @@ export async function startServer(
     .on('checkContinue', publicDoor)
     .on('clientError', (error, socket) => answerMalformedHttp(error, socket as Socket, logger));
   const internalServer = tls
-    ? http2.createSecureServer({ ...tls, ...http2Options }, internalDoor)
-    : http2.createServer(http2Options, internalDoor);
+    ? http2.createSecureServer({ ...tls, ...http2Options })
+    : http2.createServer(http2Options);
+  internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness));
 
   const listeners = [

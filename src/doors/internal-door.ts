@@ -3,11 +3,14 @@
 // key, and the catalogue's
 // details on refusals that Connect makes before any gate or interceptor runs.
 
-import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+import {
+  Http2ServerRequest,
+  Http2ServerResponse,
+  type IncomingHttpHeaders,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { DescService } from '@bufbuild/protobuf';
 import {
-  Code,
-  ConnectError,
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
@@ -24,7 +27,7 @@ import {
 } from '@connectrpc/connect-node';
 import type { Logger } from 'pino';
 import type { GateContext } from '../authentication.ts';
-import { catalogue, ServiceError, toConnectError, toErrorJson, toServiceError } from '../errors.ts';
+import { catalogue, ServiceError, toConnectError, toErrorJson } from '../errors.ts';
 import { logRequest, type RequestOutcome } from '../logging.ts';
 import {
   newRequestContext,
@@ -32,14 +35,17 @@ import {
   requestContextKey,
   requestContextOf,
 } from '../request-context.ts';
+import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { createLeanGrpc } from './lean-grpc.ts';
+import type { UnaryMethod } from './method-call.ts';
 import { headersOf, pathOf } from './node-headers.ts';
 import { discardBody, maxBodyBytes } from './request-body.ts';
 
 export interface InternalDoorOptions {
   /** The service that merchants' keys open; everything else on this door, health and reflection, is open. */
   service: DescService;
-  implementation: object;
+  methods: Readonly<Record<string, UnaryMethod>>;
   interceptors: readonly Interceptor[];
   gate: (context: GateContext) => Promise<void>;
   /** Registers what is open: health and reflection. */
@@ -49,8 +55,19 @@ export interface InternalDoorOptions {
   logger: Logger;
 }
 
-/** The request listener of the internal door. */
+/** The stream listener of the internal door: for node:http2's `stream` event, and no `request` listener beside it. */
 export function createInternalDoor(
+  options: InternalDoorOptions,
+): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
+  const serveLean = createLeanGrpc(options);
+  const serveByConnect = createConnectDoor(options);
+  return (stream, headers, _flags, rawHeaders) => {
+    if (serveLean(stream, headers, rawHeaders)) return;
+    serveByConnect(new Http2ServerRequest(stream, headers, {}, rawHeaders), new Http2ServerResponse(stream));
+  };
+}
+
+function createConnectDoor(
   options: InternalDoorOptions,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const handlers = compileHandlers(options);
@@ -81,48 +98,16 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     acceptCompression: [compressionGzip, compressionBrotli],
     shutdownSignal: options.shutdownSignal,
   });
-  router.service(options.service, options.implementation as never, {
+  router.service(options.service, options.methods as never, {
     requestGate: async (context: HandlerContext) => {
-      await options.gate(context).catch((reason) => refuse(reason, requestContextOf(context.values)));
+      await options.gate(context).catch((reason) => {
+        throw refusalOf(reason, requestContextOf(context.values));
+      });
     },
     interceptors: [answerFromCatalogue, ...options.interceptors],
   });
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-}
-
-/**
- * Outermost: whatever goes wrong inside leaves as a refusal of the catalogue, and whatever takes longer than the
- * client's deadline is answered as such. What was begun by then is finished all the same.
- */
-const answerFromCatalogue: Interceptor = (next) => (request) =>
-  beforeAbort(request.signal, () => next(request)).catch((reason) =>
-    refuse(reason, requestContextOf(request.contextValues)),
-  );
-
-/** Starts nothing once the signal has aborted, and waits no longer than until it does; throws its reason then. */
-function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
-  if (signal.aborted) return Promise.reject(signal.reason);
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    signal.addEventListener('abort', abort, { once: true });
-    start()
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener('abort', abort));
-  });
-}
-
-function refuse(reason: unknown, context: RequestContext): never {
-  // The deadline and the cancellation are the client's own and no refusal of ours.
-  if (
-    reason instanceof ConnectError &&
-    (reason.code === Code.DeadlineExceeded || reason.code === Code.Canceled)
-  ) {
-    throw reason;
-  }
-  const error = toServiceError(reason);
-  context.error = error;
-  throw toConnectError(error, context.requestId);
 }
 
 async function serve(
@@ -170,42 +155,11 @@ async function inWordsOfCatalogue(
   }
   const { response, error } = await failureOf(answer);
   if (error === undefined) return [response, 'ok'];
-  const refusal = refusalFor(error);
+  const refusal = refusalOfConnect(error);
   if (refusal === undefined) return [response, codeToString(error.code)];
   context.error = refusal;
   return [withFailure(response, toConnectError(refusal, context.requestId)), refusal.code];
 }
-
-/** What Connect itself refused, in the words of the catalogue; undefined for a call that ended by its own terms. */
-function refusalFor(error: ConnectError): ServiceError | undefined {
-  const cause = error;
-  switch (error.code) {
-    case Code.DeadlineExceeded:
-    case Code.Canceled:
-      return undefined;
-    case Code.ResourceExhausted:
-      return new ServiceError('body_too_large', { cause });
-    case Code.Unimplemented:
-      // An unknown compression, which the client is told by its headers, or not exactly one message.
-      return /compression/.test(error.rawMessage)
-        ? new ServiceError('unsupported_media_type', {
-            message: 'The message has a compression that this server does not know. It knows gzip and br.',
-            cause,
-          })
-        : new ServiceError('invalid_body', { message: 'The call has to carry exactly one message.', cause });
-    case Code.InvalidArgument:
-    case Code.DataLoss:
-      return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
-    case Code.Internal:
-      return /^(?:parse binary|received compressed envelope)/.test(error.rawMessage)
-        ? new ServiceError('invalid_body', { message: callIsUnreadable, cause })
-        : new ServiceError('internal', { cause: error.cause ?? error });
-    default:
-      return new ServiceError('internal', { cause });
-  }
-}
-
-const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 
 /** An unknown path, or a transport that an RPC client does not speak. */
 function answerNotFound(

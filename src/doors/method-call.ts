@@ -10,9 +10,10 @@ export interface MethodCall {
   header: Headers;
   values: ContextValues;
   url: string;
+  /** Aborts when nobody waits for the answer any more. Without it the call runs to its end in any case. */
+  signal?: AbortSignal;
 }
 
-/** A call from these doors runs to its end: what a client has asked for is done, whether or not it waits. */
 const neverAborted = new AbortController().signal;
 
 /**
@@ -42,14 +43,14 @@ export function behindInterceptors(
   };
   type AnyFn = ReturnType<Interceptor>;
   const call = interceptors.reduceRight<AnyFn>((next, interceptor) => interceptor(next), innermost as AnyFn);
-  return async ({ message, header, values, url }) => {
+  return async ({ message, header, values, url, signal = neverAborted }) => {
     const response = await call({
       stream: false,
       service: method.parent,
       method,
       requestMethod: 'POST',
       url,
-      signal: neverAborted,
+      signal,
       header,
       contextValues: values,
       message,

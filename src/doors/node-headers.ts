@@ -14,8 +14,12 @@ export function pathOf({ url = '' }: NodeRequest): string {
  * `headers` would keep the first and hide that there were two.
  */
 export function headersOf(request: NodeRequest): Headers {
+  return headersFrom(request.rawHeaders);
+}
+
+/** The same from names and values in turn, as Node keeps them. */
+export function headersFrom(rawHeaders: readonly string[]): Headers {
   const headers = new Headers();
-  const { rawHeaders } = request;
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] as string;
     // HTTP/2 has its pseudo-headers among them.

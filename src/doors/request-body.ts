@@ -1,3 +1,4 @@
+import type { Readable } from 'node:stream';
 import { ServiceError } from '../errors.ts';
 import type { NodeRequest } from './node-headers.ts';
 
@@ -49,7 +50,11 @@ export function readBody(request: NodeRequest): Promise<Buffer> {
  */
 export function discardBody(request: NodeRequest): void {
   // Node's HTTP/2 request stops reading for good when it is destroyed half read; the stream under it does not.
-  const source = 'stream' in request ? request.stream : request;
+  discardStream('stream' in request ? request.stream : request);
+}
+
+/** The same for the stream itself. */
+export function discardStream(source: Readable): void {
   if (source.readableEnded || source.destroyed) return;
   let bytes = 0;
   const cut = () => source.destroy();

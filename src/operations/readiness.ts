@@ -19,17 +19,13 @@ export interface Readiness {
 
 /** Whether the service should be sent requests: its database answers, and it is not about to stop. */
 export function createReadiness(probeDatabase: () => Promise<unknown>): Readiness {
-  const changes = new EventEmitter().setMaxListeners(0);
+  const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
-  let status: ReadinessStatus = 'ready';
   let running: Promise<ReadinessStatus> | undefined;
 
   const become = (next: ReadinessStatus): ReadinessStatus => {
     const now = draining ? 'draining' : next;
-    if (now !== status) {
-      status = now;
-      changes.emit('change', now);
-    }
+    probes.emit('status', now);
     return now;
   };
 
@@ -51,7 +47,7 @@ export function createReadiness(probeDatabase: () => Promise<unknown>): Readines
     async *watch(signal) {
       const probe = setInterval(() => void check(), watchIntervalMs).unref();
       // Listening starts before the first answer: a change between the two is not missed.
-      const stream = on(changes, 'change', { signal });
+      const stream = on(probes, 'status', { signal });
       try {
         let last = await check();
         yield last;

@@ -1,8 +1,9 @@
 // HTTP routes read from the google.api.http annotations of a service. No library for Node serves them.
 
-import type { DescMethod, DescMethodUnary, DescService } from '@bufbuild/protobuf';
+import type { DescMethodUnary, DescService } from '@bufbuild/protobuf';
 import { getOption, hasOption } from '@bufbuild/protobuf';
 import { http } from '../gen/google/api/annotations_pb.ts';
+import { isUnary } from './unary.ts';
 
 export interface HttpRoute {
   httpMethod: 'POST' | 'PUT' | 'PATCH';
@@ -44,8 +45,4 @@ export function httpRoutesOf(service: DescService): HttpRoute[] {
     });
   }
   return routes;
-}
-
-function isUnary(method: DescMethod): method is DescMethodUnary {
-  return method.methodKind === 'unary';
 }

@@ -1,0 +1,209 @@
+// The plain case of a unary gRPC call, straight on node:http2 streams: one message, no compression. Connect
+// serves everything else, and would serve this too, at several times the cost: async iterables, universal
+// requests and Node's compatibility layer on every call. What a client sees is the same either way.
+
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import {
+  type DescMethodUnary,
+  type DescService,
+  fromBinary,
+  type Message,
+  toBinary,
+} from '@bufbuild/protobuf';
+import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
+import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import type { Logger } from 'pino';
+import type { GateContext } from '../authentication.ts';
+import { ServiceError } from '../errors.ts';
+import { logRequest, type RequestOutcome } from '../logging.ts';
+import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
+import { isUnary } from '../transcoding/unary.ts';
+import {
+  answerFromCatalogue,
+  callIsUnreadable,
+  endedByClient,
+  notOneMessage,
+  refusalOf,
+} from './catalogue-errors.ts';
+import { behindInterceptors, type UnaryMethod } from './method-call.ts';
+import { headersFrom } from './node-headers.ts';
+import { discardStream, maxBodyBytes } from './request-body.ts';
+
+export interface LeanGrpcOptions {
+  service: DescService;
+  methods: Readonly<Record<string, UnaryMethod>>;
+  interceptors: readonly Interceptor[];
+  gate: (context: GateContext) => Promise<void>;
+  logger: Logger;
+}
+
+interface Call {
+  method: DescMethodUnary;
+  invoke: ReturnType<typeof behindInterceptors>;
+}
+
+const plainContentType = /^application\/grpc(?:\+proto)?$/;
+/** Of a gRPC message: a flag and the length. */
+const headBytes = 5;
+
+/** Serves a stream if it is the plain case, and answers whether it was. */
+export function createLeanGrpc(
+  options: LeanGrpcOptions,
+): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: readonly string[]) => boolean {
+  const calls = compileCalls(options);
+  return (stream, headers, rawHeaders) => {
+    const call = calls.get(headers[':path'] ?? '');
+    const encoding = headers['grpc-encoding'] ?? 'identity';
+    if (
+      call === undefined ||
+      headers[':method'] !== 'POST' ||
+      encoding !== 'identity' ||
+      !plainContentType.test(headers['content-type'] ?? '')
+    ) {
+      return false;
+    }
+    serve(call, stream, rawHeaders, options).catch((reason) => {
+      options.logger.error({ err: reason }, 'an RPC could not be answered');
+      stream.close();
+    });
+    return true;
+  };
+}
+
+function compileCalls({ service, methods, interceptors }: LeanGrpcOptions): Map<string, Call> {
+  const all = [answerFromCatalogue, ...interceptors];
+  const calls = new Map<string, Call>();
+  for (const method of service.methods) {
+    const implementation = methods[method.localName];
+    if (!isUnary(method) || implementation === undefined) continue;
+    const invoke = behindInterceptors(method, implementation, all);
+    calls.set(`/${service.typeName}/${method.name}`, { method, invoke });
+  }
+  return calls;
+}
+
+async function serve(
+  { method, invoke }: Call,
+  stream: ServerHttp2Stream,
+  rawHeaders: readonly string[],
+  options: LeanGrpcOptions,
+): Promise<void> {
+  const context = newRequestContext('internal');
+  const values = createContextValues().set(requestContextKey, context);
+  const header = headersFrom(rawHeaders);
+  const ended = new AbortController();
+  stream.on('error', () => {}).once('close', () => ended.abort());
+  const { timeoutMs, error: timeoutError } = parseTimeout(
+    header.get('grpc-timeout'),
+    Number.MAX_SAFE_INTEGER,
+  );
+  const deadline = timeoutMs === undefined ? undefined : startDeadline(timeoutMs, ended);
+
+  let outcome: RequestOutcome = 'ok';
+  try {
+    await options.gate({ values, requestHeader: header });
+    if (timeoutError !== undefined) throw unreadable(timeoutError);
+    const bytes = await readMessage(stream, ended.signal);
+    let message: Message;
+    try {
+      message = fromBinary(method.input, bytes);
+    } catch (cause) {
+      throw unreadable(cause);
+    }
+    const url = `http://localhost/${method.parent.typeName}/${method.name}`;
+    const answer = await invoke({ message, header, values, url, signal: ended.signal });
+    respond(stream, context, answer.header, toBinary(method.output, answer.message as never), undefined);
+  } catch (reason) {
+    const error = reason instanceof ConnectError ? reason : refusalOf(reason, context);
+    outcome = context.error?.code ?? codeToString(error.code);
+    respond(stream, context, undefined, undefined, error);
+  } finally {
+    clearTimeout(deadline);
+  }
+  logRequest(options.logger, context, method.name, outcome);
+}
+
+function startDeadline(timeoutMs: number, ended: AbortController): NodeJS.Timeout {
+  const end = () => ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded));
+  // A timer cannot be set further ahead than 2^31-1 ms, some 24 days.
+  return setTimeout(end, Math.min(timeoutMs, 2 ** 31 - 1));
+}
+
+function unreadable(cause: unknown): ServiceError {
+  return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+}
+
+/** Reads the one message of the call, counting while it streams, for as long as somebody waits for the answer. */
+function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const settle = () => {
+      stream.off('data', onData).off('end', onEnd);
+      signal.removeEventListener('abort', onAbort);
+    };
+    const fail = (error: Error) => {
+      settle();
+      reject(error);
+    };
+    const onData = (chunk: Buffer) => {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes <= headBytes) return;
+      const head = chunks[0] as Buffer;
+      const declared = (head.length >= headBytes ? head : Buffer.concat(chunks)).readUInt32BE(1);
+      if (declared > maxBodyBytes || bytes > headBytes + maxBodyBytes)
+        fail(new ServiceError('body_too_large'));
+    };
+    const onEnd = () => {
+      const all = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes);
+      if (all.length === 0) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
+      if (all.length < headBytes || all[0] !== 0)
+        return fail(unreadable(new Error('not a plain gRPC message')));
+      const end = headBytes + all.readUInt32BE(1);
+      if (all.length < end) return fail(unreadable(new Error('the message is shorter than it says')));
+      if (all.length > end) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
+      settle();
+      resolve(all.subarray(headBytes));
+    };
+    const onAbort = () => fail(endedByClient(signal.reason));
+    if (signal.aborted) return onAbort();
+    signal.addEventListener('abort', onAbort);
+    stream.on('data', onData).once('end', onEnd);
+  });
+}
+
+function respond(
+  stream: ServerHttp2Stream,
+  context: RequestContext,
+  header: Headers | undefined,
+  message: Uint8Array | undefined,
+  error: ConnectError | undefined,
+): void {
+  if (stream.destroyed || stream.closed) return;
+  stream.respond(
+    {
+      ':status': 200,
+      'content-type': 'application/grpc+proto',
+      'x-request-id': context.requestId,
+      ...(header && Object.fromEntries(header)),
+    },
+    { waitForTrailers: true },
+  );
+  stream.once('wantTrailers', () => {
+    const trailers =
+      error === undefined
+        ? { 'grpc-status': '0' }
+        : Object.fromEntries(setTrailerStatus(new Headers(), error));
+    stream.sendTrailers(trailers);
+    discardStream(stream);
+  });
+  if (message === undefined) {
+    stream.end();
+    return;
+  }
+  const head = Buffer.alloc(headBytes);
+  head.writeUInt32BE(message.length, 1);
+  stream.end(Buffer.concat([head, message]));
+}
