@@ -36,80 +36,118 @@ function metadata(extra: Record<string, string> = {}): grpc.Metadata {
   return result;
 }
 
-describe('a message that is not a CreatePaymentIntentRequest', () => {
-  test.each<[string, number[]]>([
-    ['a truncated varint', [field(1, 0), 0xff]],
-    ['a varint of eleven bytes', [field(1, 0), ...Array(10).fill(0xff), 0x01]],
-    ['a length beyond the end', [field(3, 2), 0x7f, 0x30]],
-    ['field number zero', [0x00, 0x01]],
-    ['a wire type that does not exist', [field(1, 7), 0x01]],
-    ['an unmatched end of group', [field(1, 4)]],
-    ['text that is not UTF-8', [field(3, 2), 2, 0xc3, 0x28]],
-    ['garbage after the message', [...valid, 0xff]],
-    ['garbage', [...Buffer.from('{"amount_units":1}')]],
-  ])('%s', async (_, bytes) => {
-    const answer = readGrpcAnswer(await grpcCall(client, Uint8Array.from(bytes), metadata()));
-    expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
-    expect(answer.requestId).toMatch(/^req_/);
+/** Plain calls are served by our own handler, compressed ones by Connect: nobody can tell which. */
+const paths = [
+  ['our own handler', {}],
+  ['Connect', { 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip }],
+] as const;
+
+describe.each(paths)('through %s', (_path, channelOptions) => {
+  let client: grpc.Client;
+
+  beforeAll(() => {
+    client = new grpc.Client(
+      `127.0.0.1:${service.server.ports.grpc}`,
+      grpc.credentials.createInsecure(),
+      channelOptions,
+    );
   });
 
-  test('metadata nested a thousand deep', async () => {
-    let value = Buffer.from([field(4, 0), 1]);
-    const wrap = (tag: number, inner: Buffer) => {
-      const length: number[] = [];
-      for (let rest = inner.length; ; rest >>>= 7) {
-        length.push(rest > 127 ? (rest & 127) | 128 : rest);
-        if (rest <= 127) break;
-      }
-      return Buffer.concat([Buffer.from([field(tag, 2), ...length]), inner]);
-    };
-    for (let i = 0; i < 1000; i++) value = wrap(6, wrap(1, value));
-    const metadataField = wrap(6, wrap(1, Buffer.concat([wrap(1, Buffer.from('k')), wrap(2, value)])));
-    const bytes = Buffer.concat([valid, metadataField]);
-    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).code).toBe('invalid_body');
+  afterAll(() => client.close());
+
+  test('a valid message is answered alike', async () => {
+    const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': 'alike' })));
+    expect(answer).toMatchObject({ code: 'ok', requestId: expect.stringMatching(/^req_/) });
+    expect(answer.replayed).toBe(_path !== 'our own handler');
   });
 
-  test('a field that does not exist is refused, not dropped', async () => {
-    const bytes = Uint8Array.from([...valid, field(15, 0), 1]);
+  describe('a message that is not a CreatePaymentIntentRequest', () => {
+    test.each<[string, number[]]>([
+      ['a truncated varint', [field(1, 0), 0xff]],
+      ['a varint of eleven bytes', [field(1, 0), ...Array(10).fill(0xff), 0x01]],
+      ['a length beyond the end', [field(3, 2), 0x7f, 0x30]],
+      ['field number zero', [0x00, 0x01]],
+      ['a wire type that does not exist', [field(1, 7), 0x01]],
+      ['an unmatched end of group', [field(1, 4)]],
+      ['text that is not UTF-8', [field(3, 2), 2, 0xc3, 0x28]],
+      ['garbage after the message', [...valid, 0xff]],
+      ['garbage', [...Buffer.from('{"amount_units":1}')]],
+    ])('%s', async (_, bytes) => {
+      const answer = readGrpcAnswer(await grpcCall(client, Uint8Array.from(bytes), metadata()));
+      expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
+      expect(answer.requestId).toMatch(/^req_/);
+    });
+
+    test('metadata nested a thousand deep', async () => {
+      let value = Buffer.from([field(4, 0), 1]);
+      const wrap = (tag: number, inner: Buffer) => {
+        const length: number[] = [];
+        for (let rest = inner.length; ; rest >>>= 7) {
+          length.push(rest > 127 ? (rest & 127) | 128 : rest);
+          if (rest <= 127) break;
+        }
+        return Buffer.concat([Buffer.from([field(tag, 2), ...length]), inner]);
+      };
+      for (let i = 0; i < 1000; i++) value = wrap(6, wrap(1, value));
+      const metadataField = wrap(6, wrap(1, Buffer.concat([wrap(1, Buffer.from('k')), wrap(2, value)])));
+      const bytes = Buffer.concat([valid, metadataField]);
+      expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).code).toBe('invalid_body');
+    });
+
+    test('a field that does not exist is refused, not dropped', async () => {
+      const bytes = Uint8Array.from([...valid, field(15, 0), 1]);
+      expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
+        code: 'invalid_body',
+        details: [{ field: 'field 15', message: expect.stringMatching(/not a field/) }],
+      });
+    });
+
+    test.each([
+      ['NaN', Number.NaN],
+      ['Infinity', Number.POSITIVE_INFINITY],
+      ['-Infinity', Number.NEGATIVE_INFINITY],
+    ])('%s in metadata', async (_, number) => {
+      const double = Buffer.alloc(8);
+      double.writeDoubleLE(number);
+      const value = Buffer.concat([Buffer.from([field(2, 1)]), double]);
+      const entry = Buffer.from([field(1, 2), 1, 0x6b, field(2, 2), value.length, ...value]);
+      const struct = Buffer.from([field(1, 2), entry.length, ...entry]);
+      const bytes = Buffer.from([...valid, field(6, 2), struct.length, ...struct]);
+      expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
+        code: 'invalid_body',
+        details: [{ field: 'metadata', message: expect.stringMatching(/NaN/) }],
+      });
+    });
+  });
+
+  test('a message over 64 KiB', async () => {
+    const bytes = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } });
     expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
-      code: 'invalid_body',
-      details: [{ field: 'field 15', message: expect.stringMatching(/not a field/) }],
+      code: 'body_too_large',
+      status: grpc.status.RESOURCE_EXHAUSTED,
     });
   });
 
   test.each([
-    ['NaN', Number.NaN],
-    ['Infinity', Number.POSITIVE_INFINITY],
-    ['-Infinity', Number.NEGATIVE_INFINITY],
-  ])('%s in metadata', async (_, number) => {
-    const double = Buffer.alloc(8);
-    double.writeDoubleLE(number);
-    const value = Buffer.concat([Buffer.from([field(2, 1)]), double]);
-    const entry = Buffer.from([field(1, 2), 1, 0x6b, field(2, 2), value.length, ...value]);
-    const struct = Buffer.from([field(1, 2), entry.length, ...entry]);
-    const bytes = Buffer.from([...valid, field(6, 2), struct.length, ...struct]);
-    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
-      code: 'invalid_body',
-      details: [{ field: 'metadata', message: expect.stringMatching(/NaN/) }],
-    });
+    ['empty', ''],
+    ['300 characters', 'k'.repeat(300)],
+    ['a space inside', 'a b'],
+  ])('an idempotency key: %s', async (_, key) => {
+    const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': key })));
+    expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
   });
-});
 
-test('a message over 64 KiB', async () => {
-  const bytes = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } });
-  expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
-    code: 'body_too_large',
-    status: grpc.status.RESOURCE_EXHAUSTED,
+  test('the deadline of a call holds, whatever the database does', async () => {
+    const blocker = new pg.Client(pgConfigOf(service.location));
+    await blocker.connect();
+    await blocker.query('begin; lock table payment_intents');
+    const answer = readGrpcAnswer(await grpcCall(client, valid, metadata(), { deadline: Date.now() + 200 }));
+    const line = await service.nextLogLine();
+    await blocker.query('rollback');
+    await blocker.end();
+    expect(answer.status).toBe(grpc.status.DEADLINE_EXCEEDED);
+    expect(line.code).toMatch(/deadline_exceeded|canceled/);
   });
-});
-
-test.each([
-  ['empty', ''],
-  ['300 characters', 'k'.repeat(300)],
-  ['a space inside', 'a b'],
-])('an idempotency key: %s', async (_, key) => {
-  const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': key })));
-  expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
 });
 
 test('a call that was refused half sent does not hold the server when it stops', async () => {
@@ -122,18 +160,6 @@ test('a call that was refused half sent does not hold the server when it stops',
   ownClient.close();
   const closed = own.close().then(() => 'closed');
   expect(await Promise.race([closed, setTimeout(10_000, 'still draining')])).toBe('closed');
-});
-
-test('the deadline of a call holds, whatever the database does', async () => {
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
-  await blocker.query('begin; lock table payment_intents');
-  const answer = readGrpcAnswer(await grpcCall(client, valid, metadata(), { deadline: Date.now() + 200 }));
-  const line = await service.nextLogLine();
-  await blocker.query('rollback');
-  await blocker.end();
-  expect(answer.status).toBe(grpc.status.DEADLINE_EXCEEDED);
-  expect(line.code).toMatch(/deadline_exceeded|canceled/);
 });
 
 test('a timeout that is no timeout', async () => {
