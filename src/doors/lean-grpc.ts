@@ -43,6 +43,7 @@ interface Call {
   invoke: ReturnType<typeof behindInterceptors>;
 }
 
+const clientGone = new ConnectError('the client has gone', Code.Canceled);
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
 /** Of a gRPC message: a flag and the length. */
 const headBytes = 5;
@@ -93,7 +94,8 @@ async function serve(
   const values = createContextValues().set(requestContextKey, context);
   const header = headersFrom(rawHeaders);
   const ended = new AbortController();
-  stream.on('error', () => {}).once('close', () => ended.abort());
+  // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
+  stream.on('error', () => {}).once('close', () => ended.abort(clientGone));
   const { timeoutMs, error: timeoutError } = parseTimeout(
     header.get('grpc-timeout'),
     Number.MAX_SAFE_INTEGER,

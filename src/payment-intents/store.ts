@@ -83,8 +83,8 @@ function isFaultOfARow(reason: unknown): boolean {
  * Inserts rows by one statement, except those whose idempotency key is taken, and answers the ids that it inserted.
  *
  * The statement is one prepared `unnest` insert on MikroORM's own connections: `em.insertMany` has no ON
- * CONFLICT, and its query builder, which has one, takes three to five times the processor time for a row
- * (bench/README.md). Columns and types are the entity's, so that the two cannot drift apart.
+ * CONFLICT, and the query builder, which has one, takes several times the processor time for a row. Columns and
+ * types are the entity's, so that the two cannot drift apart.
  */
 function createInsert(em: EntityManager): (rows: readonly PaymentIntentRow[]) => Promise<Set<string>> {
   const platform = em.getPlatform();
