@@ -3,25 +3,21 @@ import http from 'node:http';
 import net from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { parseKeyRing } from '../src/key-ring.ts';
 import { createApiKey, revokeApiKey, rotateApiKey, setWallets } from '../src/merchants/administration.ts';
 import { apiKeyHint, generateApiKey, isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
-import { type Door, httpRequest, openDoors } from './support/doors.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { type Door, httpRequest } from './support/doors.ts';
+import { createTestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 let service: TestService;
 let doors: Door[];
 
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
+useService((started, opened) => {
+  service = started;
+  doors = opened;
 });
 
 const body = { amount_units: 1 };

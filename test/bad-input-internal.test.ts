@@ -141,8 +141,9 @@ describe.each(paths)('through %s', (_path, channelOptions) => {
     const blocker = new pg.Client(pgConfigOf(service.location));
     await blocker.connect();
     await blocker.query('begin; lock table payment_intents');
+    const logged = service.nextLogLine();
     const answer = readGrpcAnswer(await grpcCall(client, valid, metadata(), { deadline: Date.now() + 200 }));
-    const line = await service.nextLogLine();
+    const line = await logged;
     await blocker.query('rollback');
     await blocker.end();
     expect(answer.status).toBe(grpc.status.DEADLINE_EXCEEDED);

@@ -1,19 +1,15 @@
 import { fromString, toUUID } from 'typeid-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Door, httpRequest, type Intent, openDoors } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { describe, expect, test } from 'vitest';
+import { type Door, httpRequest, type Intent } from './support/doors.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 let service: TestService;
 let doors: Door[];
 
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
+useService((started, opened) => {
+  service = started;
+  doors = opened;
 });
 
 async function create(

@@ -1,6 +1,6 @@
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/database/location.ts';
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
 import {
@@ -11,8 +11,9 @@ import {
   toErrorJson,
   toServiceError,
 } from '../src/errors.ts';
-import { type Door, httpRequest, openDoors } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type Door, httpRequest } from './support/doors.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 describe('the catalogue', () => {
   const codes = Object.keys(catalogue) as ErrorCode[];
@@ -81,14 +82,9 @@ describe('when the service itself is at fault', () => {
   let service: TestService;
   let doors: Door[];
 
-  beforeAll(async () => {
-    service = await startService();
-    doors = openDoors(service);
-  });
-
-  afterAll(async () => {
-    for (const door of doors) door.close();
-    await service.close();
+  useService((started, opened) => {
+    service = started;
+    doors = opened;
   });
 
   const create = (name: string) =>

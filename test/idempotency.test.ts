@@ -1,19 +1,15 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Answer, type CreateBody, type Door, openDoors } from './support/doors.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { describe, expect, test } from 'vitest';
+import type { Answer, CreateBody, Door } from './support/doors.ts';
+import { createTestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 let service: TestService;
 let doors: Door[];
 
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
+useService((started, opened) => {
+  service = started;
+  doors = opened;
 });
 
 const door = (name: string) => doors.find((candidate) => candidate.name === name) as Door;

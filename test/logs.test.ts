@@ -1,20 +1,16 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Door, httpRequest, openDoors } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { expect, test } from 'vitest';
+import { type Door, httpRequest } from './support/doors.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 let service: TestService;
 let doors: Door[];
 
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
+useService((started, opened) => {
+  service = started;
+  doors = opened;
 });
 
 test('one line a request, with who asked, how it ended and how long it took', async () => {

@@ -1,0 +1,20 @@
+import { afterAll, beforeAll } from 'vitest';
+import { type Door, openDoors } from './doors.ts';
+import { startService, type TestService } from './service.ts';
+
+/** One service for the tests of a file or block, and both doors to it; all of it is closed after them. */
+export function useService(take: (service: TestService, doors: Door[]) => void): void {
+  let service: TestService;
+  let doors: Door[];
+
+  beforeAll(async () => {
+    service = await startService();
+    doors = openDoors(service);
+    take(service, doors);
+  });
+
+  afterAll(async () => {
+    for (const door of doors) door.close();
+    await service.close();
+  });
+}
