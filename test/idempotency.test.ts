@@ -146,12 +146,11 @@ test('a retry stays a retry after the merchant has changed its wallet', async ()
   const merchant = await createTestMerchant(service.database);
   const key = randomUUID();
   const original = await create('public', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
-  const heard = service.nextLogLine('an API key or a payout wallet has changed');
   await service.query(`update payout_wallets set address = $1 where merchant_id = $2`, [
     `0x${'6'.repeat(40)}`,
     merchant.id,
   ]);
-  await heard;
+  await service.keyChangesHeard();
   expect(await create('internal', { amount_units: 1 }, key, merchant.keys.testnet.apiKey)).toMatchObject({
     replayed: true,
     intent: original.intent as never,

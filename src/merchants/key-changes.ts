@@ -38,9 +38,9 @@ export async function listenForKeyChanges(
     };
     connection.on('error', lose);
     connection.on('end', lose);
-    connection.on('notification', () => {
+    connection.on('notification', ({ payload }) => {
       onChange();
-      logger.debug('an API key or a payout wallet has changed');
+      logger.debug({ payload }, 'an API key or a payout wallet has changed');
     });
     try {
       await connection.connect();

@@ -13,6 +13,7 @@ import { parseIdentifier } from '../../src/identifiers.ts';
 import { parseKeyRing } from '../../src/key-ring.ts';
 import { createLogger } from '../../src/logging.ts';
 import { createApiKey, createMerchant, setWallets } from '../../src/merchants/administration.ts';
+import { keysChangedChannel } from '../../src/merchants/merchant.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
 import type { WalletAddress } from '../../src/wallet-address.ts';
 
@@ -43,8 +44,10 @@ export interface TestService {
   server: RunningServer;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
-  /** The next line of a request that the log gets from now on, or the next with that message. */
-  nextLogLine(message?: string): Promise<Record<string, unknown>>;
+  /** The next line of a request that the log gets from now on. */
+  nextLogLine(): Promise<Record<string, unknown>>;
+  /** Settles when the service has heard of every change of a key or wallet made up to now. */
+  keyChangesHeard(): Promise<void>;
   publicUrl: string;
   internalUrl: string;
   operationsUrl: string;
@@ -84,6 +87,10 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
       lines.emit('line', line);
     },
   });
+  const nextLine = async (matches: (line: Record<string, unknown>) => boolean) => {
+    for await (const [line] of on(lines, 'line')) if (matches(line)) return line;
+    throw new Error('the log has ended');
+  };
   const server = await startServer(config, database, logger);
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
@@ -92,11 +99,13 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     location,
     server,
     log,
-    async nextLogLine(message) {
-      for await (const [line] of on(lines, 'line')) {
-        if (message === undefined ? line.request_id !== undefined : line.message === message) return line;
-      }
-      throw new Error('the log has ended');
+    nextLogLine: () => nextLine(({ request_id }) => request_id !== undefined),
+    async keyChangesHeard() {
+      // Notifications come in order: when this one is heard, those before it have been.
+      const payload = randomUUID();
+      const heard = nextLine((line) => line.payload === payload);
+      await client.query('select pg_notify($1, $2)', [keysChangedChannel, payload]);
+      await heard;
     },
     publicUrl: `http://127.0.0.1:${server.ports.http}`,
     internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
