@@ -6,12 +6,13 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { create, toBinary } from '@bufbuild/protobuf';
+import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
 import { Chain } from '../src/gen/payments/v1/payment_intent_pb.ts';
@@ -116,9 +117,7 @@ async function main(): Promise<void> {
       metadata: { order_id: 'order-1001' },
     }),
   );
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(message.length, 1);
-  await writeFile(join(folder, 'body.grpc'), Buffer.concat([head, message]));
+  await writeFile(join(folder, 'body.grpc'), encodeEnvelope(0, message));
 
   const measured = new Map<string, Measurement[]>();
   const note = (name: string, concurrency: number, measurement: Measurement) => {
@@ -192,14 +191,18 @@ async function load(
   const succeeded = Number(/(\d+) 2xx/.exec(stdout)?.[1]);
   const refused = [...stdout.matchAll(/(\d+) [345]xx/g)].reduce((sum, [, n]) => sum + Number(n), 0);
   if (refused > 0 || succeeded === 0) throw new Error(`not every request succeeded: ${stdout}`);
-  // Start in microseconds since 1970, status, and how long it took in microseconds.
+  return { perSecond: succeeded / seconds, ...(await percentilesIn(log)) };
+}
+
+/** Both tools write a line a request, whose third word is how long it took in microseconds. */
+async function percentilesIn(log: string): Promise<{ p50Ms: number; p99Ms: number }> {
   const durations = (await readFile(log, 'utf8'))
     .trimEnd()
     .split('\n')
-    .map((line) => Number(line.split('\t')[2]))
+    .map((line) => Number(line.split(/\s/)[2]))
     .sort((a, b) => a - b);
   const percentile = (p: number) => (durations[Math.floor(durations.length * p)] ?? Number.NaN) / 1000;
-  return { perSecond: succeeded / seconds, p50Ms: percentile(0.5), p99Ms: percentile(0.99) };
+  return { p50Ms: percentile(0.5), p99Ms: percentile(0.99) };
 }
 
 /** The database's own pace: one prepared insert of one row, by as many clients. */
@@ -214,20 +217,10 @@ async function pgbench(merchantId: string, clients: number): Promise<Measurement
     ...['-n', '-M', 'prepared', '-c', String(clients), '-j1', '-T', String(secondsEach), '-f', script],
     ...['-l', '--log-prefix', log, '-h', socketFolder, '-U', user, database],
   ]);
-  const { readdir } = await import('node:fs/promises');
   const [file = ''] = (await readdir(folder)).filter((name) => name.startsWith(`pgbench-${clients}.`));
-  const durations = (await readFile(join(folder, file), 'utf8'))
-    .trimEnd()
-    .split('\n')
-    .map((line) => Number(line.split(' ')[2]))
-    .sort((a, b) => a - b);
+  const percentiles = await percentilesIn(join(folder, file));
   await rm(join(folder, file));
-  const percentile = (p: number) => (durations[Math.floor(durations.length * p)] ?? Number.NaN) / 1000;
-  return {
-    perSecond: Number(/tps = ([\d.]+)/.exec(stdout)?.[1]),
-    p50Ms: percentile(0.5),
-    p99Ms: percentile(0.99),
-  };
+  return { perSecond: Number(/tps = ([\d.]+)/.exec(stdout)?.[1]), ...percentiles };
 }
 
 function report(measured: Map<string, Measurement[]>): string {

@@ -78,18 +78,16 @@ merchant
   .description('list all merchants')
   .action(() =>
     withDatabase({}, async ({ orm }) => {
-      const merchants = await listMerchants(orm.em);
+      const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
+        merchant_id: merchantId,
+        name,
+        created_at: createdAt.toISOString(),
+        wallets,
+      }));
       print(
-        merchants.map(({ merchantId, name, createdAt, wallets }) => ({
-          merchant_id: merchantId,
-          name,
-          created_at: createdAt.toISOString(),
-          wallets,
-        })),
-        merchants.map(({ merchantId, name, createdAt, wallets }) => ({
-          merchant_id: merchantId,
-          name,
-          created_at: createdAt.toISOString(),
+        merchants,
+        merchants.map(({ wallets, ...fields }) => ({
+          ...fields,
           wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`).join('\n'),
         })),
         'There are no merchants yet: "merchant create" makes one.',

@@ -1,7 +1,7 @@
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
 
-export const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
 
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */

@@ -233,8 +233,11 @@ async function isRunning(folder: string): Promise<boolean> {
 function acceptsConnections(folder: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(join(folder, '.s.PGSQL.5432'));
-    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-    socket.once('connect', () => socket.destroy());
+    socket.once('error', () => resolve(false));
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
   });
 }
 

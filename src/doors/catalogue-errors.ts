@@ -25,11 +25,12 @@ function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T
   });
 }
 
+/** Nobody waits for the answer any more. */
+export const clientGone = new ConnectError('the client has gone', Code.Canceled);
+
 /** A call is aborted by its deadline, or because its client has gone, in whatever words the transport says so. */
 export function endedByClient(reason: unknown): ConnectError {
-  return reason instanceof ConnectError && reason.code === Code.DeadlineExceeded
-    ? reason
-    : new ConnectError('the client has gone', Code.Canceled);
+  return isEndedByClient(reason) ? reason : clientGone;
 }
 
 /** The error to answer, noted in the context. A deadline or a cancellation is the client's own and stays as it is. */

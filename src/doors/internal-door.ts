@@ -1,7 +1,7 @@
-// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2, served by ConnectRPC. Around its handlers
-// this file puts what they do not do: a request context for every call, a log line for every call of a merchant's
-// key, and the catalogue's
-// details on refusals that Connect makes before any gate or interceptor runs.
+// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2. The plain case of gRPC goes to lean-grpc.ts, all
+// else to ConnectRPC. Around Connect's handlers this file puts what they do not do: a request context for every
+// call, a log line for every call of a merchant's key, and the catalogue's details on refusals that Connect makes
+// before any gate or interceptor runs.
 
 import {
   Http2ServerRequest,
@@ -9,13 +9,11 @@ import {
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
-import type { DescService } from '@bufbuild/protobuf';
 import {
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
   type HandlerContext,
-  type Interceptor,
 } from '@connectrpc/connect';
 import type { UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
@@ -25,8 +23,6 @@ import {
   universalRequestFromNodeRequest,
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
-import type { Logger } from 'pino';
-import type { GateContext } from '../authentication.ts';
 import { catalogue, ServiceError, toConnectError, toErrorJson } from '../errors.ts';
 import { logRequest, type RequestOutcome } from '../logging.ts';
 import {
@@ -37,22 +33,15 @@ import {
 } from '../request-context.ts';
 import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
-import { createLeanGrpc } from './lean-grpc.ts';
-import type { UnaryMethod } from './method-call.ts';
+import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { headersOf, pathOf } from './node-headers.ts';
 import { discardBody, maxBodyBytes } from './request-body.ts';
 
-export interface InternalDoorOptions {
-  /** The service that merchants' keys open; everything else on this door, health and reflection, is open. */
-  service: DescService;
-  methods: Readonly<Record<string, UnaryMethod>>;
-  interceptors: readonly Interceptor[];
-  gate: (context: GateContext) => Promise<void>;
-  /** Registers what is open: health and reflection. */
+export interface InternalDoorOptions extends LeanGrpcOptions {
+  /** Registers what is open to everybody: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
   /** Aborts when the service stops, so that calls which would go on for ever end. */
   shutdownSignal: AbortSignal;
-  logger: Logger;
 }
 
 /** The stream listener of the internal door: for node:http2's `stream` event, and no `request` listener beside it. */

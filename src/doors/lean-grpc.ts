@@ -11,6 +11,7 @@ import {
   toBinary,
 } from '@bufbuild/protobuf';
 import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
+import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import type { Logger } from 'pino';
@@ -22,6 +23,7 @@ import { isUnary } from '../transcoding/unary.ts';
 import {
   answerFromCatalogue,
   callIsUnreadable,
+  clientGone,
   endedByClient,
   notOneMessage,
   refusalOf,
@@ -31,6 +33,7 @@ import { headersFrom } from './node-headers.ts';
 import { discardStream, maxBodyBytes } from './request-body.ts';
 
 export interface LeanGrpcOptions {
+  /** The service that merchants' keys open. */
   service: DescService;
   methods: Readonly<Record<string, UnaryMethod>>;
   interceptors: readonly Interceptor[];
@@ -43,7 +46,6 @@ interface Call {
   invoke: ReturnType<typeof behindInterceptors>;
 }
 
-const clientGone = new ConnectError('the client has gone', Code.Canceled);
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
 /** Of a gRPC message: a flag and the length. */
 const headBytes = 5;
@@ -141,6 +143,8 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
+    /** What the head says, once there is one. */
+    let declaredBytes: number | undefined;
     const settle = () => {
       stream.off('data', onData).off('end', onEnd);
       signal.removeEventListener('abort', onAbort);
@@ -153,10 +157,10 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
       chunks.push(chunk);
       bytes += chunk.length;
       if (bytes <= headBytes) return;
-      const head = chunks[0] as Buffer;
-      const declared = (head.length >= headBytes ? head : Buffer.concat(chunks)).readUInt32BE(1);
-      if (declared > maxBodyBytes || bytes > headBytes + maxBodyBytes)
+      declaredBytes ??= Buffer.concat(chunks, headBytes).readUInt32BE(1);
+      if (declaredBytes > maxBodyBytes || bytes > headBytes + maxBodyBytes) {
         fail(new ServiceError('body_too_large'));
+      }
     };
     const onEnd = () => {
       const all = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes);
@@ -205,7 +209,5 @@ function respond(
     stream.end();
     return;
   }
-  const head = Buffer.alloc(headBytes);
-  head.writeUInt32BE(message.length, 1);
-  stream.end(Buffer.concat([head, message]));
+  stream.end(encodeEnvelope(0, message));
 }

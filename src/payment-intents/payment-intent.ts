@@ -8,10 +8,10 @@ export const maxAmountUnits = 9007199254740991n;
 export const minExpiryMinutes = 5;
 export const maxExpiryMinutes = 60;
 
-export const laneNames = ['sdk', 'manual'] as const;
+const laneNames = ['sdk', 'manual'] as const;
 export type LaneName = (typeof laneNames)[number];
 
-export const statusNames = ['requires_payment'] as const;
+const statusNames = ['requires_payment'] as const;
 
 /**
  * Metadata in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and
