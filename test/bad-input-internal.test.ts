@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import http2 from 'node:http2';
 import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
@@ -271,6 +272,24 @@ describe('gRPC frames', () => {
     );
     expect(trailers['grpc-status']).toBe('0');
   });
+});
+
+test('a message that comes byte by byte is read', async () => {
+  const session = http2.connect(service.internalUrl);
+  const stream = session.request({
+    ':method': 'POST',
+    ':path': path,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+    authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+  });
+  const trailers = once(stream, 'trailers');
+  stream.resume();
+  // Each byte is out before the next one is written, so that each is a frame of its own.
+  for (const byte of envelope(valid)) await new Promise((sent) => stream.write(Uint8Array.of(byte), sent));
+  stream.end();
+  expect((await trailers)[0]['grpc-status']).toBe('0');
+  session.close();
 });
 
 describe('the same refusals over gRPC-Web and Connect', () => {
