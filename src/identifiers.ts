@@ -1,3 +1,4 @@
+import { randomFillSync } from 'node:crypto';
 import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
 
@@ -6,7 +7,21 @@ export type IdentifierPrefix = 'pi' | 'mer' | 'key';
 
 /** A new UUIDv7 that carries `createdAtMs` (milliseconds since 1970) as its time. */
 export function newUuid(createdAtMs: number = Date.now()): string {
-  return uuidv7({ msecs: createdAtMs });
+  return uuidv7({ msecs: createdAtMs, random: random16() });
+}
+
+/** Random bytes are drawn for many UUIDs at a time: by itself each draw takes longer than all else about a UUID. */
+const randomPool = new Uint8Array(4096);
+let usedRandomBytes = randomPool.length;
+
+function random16(): Uint8Array {
+  if (usedRandomBytes === randomPool.length) {
+    randomFillSync(randomPool);
+    usedRandomBytes = 0;
+  }
+  const start = usedRandomBytes;
+  usedRandomBytes += 16;
+  return randomPool.subarray(start, usedRandomBytes);
 }
 
 /** The public form of a UUID: prefix, underscore, 26 characters of Crockford base32 (TypeID). */

@@ -1,7 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from './config.ts';
 import type { ErrorCode } from './errors.ts';
-import { formatIdentifier } from './identifiers.ts';
 import type { RequestContext } from './request-context.ts';
 
 /** A logger that writes JSON, one object a line. */
@@ -48,8 +47,8 @@ export function logRequest(
     request_id: context.requestId,
     door: context.door,
     rpc,
-    merchant_id: identity && formatIdentifier('mer', identity.merchantId),
-    key_id: identity && formatIdentifier('key', identity.keyId),
+    merchant_id: identity?.merchantTypeId,
+    key_id: identity?.keyTypeId,
     mode: identity?.mode,
     code: outcome,
     replayed: context.replayed,

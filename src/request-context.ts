@@ -7,9 +7,10 @@ import type { WalletAddress } from './wallet-address.ts';
 /** Whom an accepted API key stands for. */
 export interface Identity {
   /** UUID. */
-  keyId: string;
-  /** UUID. */
   merchantId: string;
+  /** The merchant and the key in their public form, `mer_…` and `key_…`, ready for every request's line in the log. */
+  merchantTypeId: string;
+  keyTypeId: string;
   mode: ModeName;
   /** The merchant's wallets in that mode; a chain without one is missing. */
   payoutWallets: Readonly<Partial<Record<ChainName, WalletAddress>>>;
