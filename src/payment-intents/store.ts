@@ -94,7 +94,7 @@ export function createInsert(
   const columns = props.map(({ name, fieldNames, columnTypes, customType }) => ({
     column: `"${fieldNames[0]}"`,
     type: columnTypes[0],
-    valueOf: (row: PaymentIntentRow) => {
+    read: (row: PaymentIntentRow) => {
       const value: unknown = row[name as keyof PaymentIntentRow];
       return customType ? customType.convertToDatabaseValue(value, platform) : value;
     },
@@ -116,7 +116,7 @@ export function createInsert(
     const pool: Pool = await em.getConnection().getNativeClient();
     const [only] = rows.length === 1 ? rows : [];
     const { name, text } = only ? insertOne : insertMany;
-    const values = columns.map(({ valueOf }) => (only ? valueOf(only) : rows.map(valueOf)));
+    const values = columns.map(({ read }) => (only ? read(only) : rows.map(read)));
     const run = () => pool.query<{ id: string }>(isPrepared ? { name, text, values } : { text, values });
     const result = await run().catch((reason) => {
       // A pooler in transaction mode hands out another session each time, where the statement is not prepared.

@@ -1,0 +1,238 @@
+// Our two doors and the contenders, in turn and repeated, so that a noisy machine does not choose the winner: each
+// round measures all of them, and a ratio is the median of the rounds' own ratios.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { drawChart } from './chart.ts';
+import { loadByH2load, loadByPgbench, loadByWrk, type Measurement, requireTools } from './load.ts';
+import {
+  median,
+  onThisMachine,
+  type PreparedDatabase,
+  prepareDatabase,
+  printsReady,
+  publish,
+  type Running,
+  type Setting,
+  startContender,
+  startOurs,
+  table,
+  withSetting,
+} from './setting.ts';
+
+const inFlight = [64, 1] as const;
+
+interface Sample extends Measurement {
+  /** Of the server's own process; the database's are processes of their own. */
+  cpuMicrosEach: number;
+  peakMb: number;
+}
+
+/** Samples of all rounds by what was measured: a contender and the requests in flight, as `Fastify 5 + pg @64`. */
+type Samples = Map<string, Sample[]>;
+
+const contenders = [
+  { name: 'ours, public door', protocol: 'http', start: (db) => startOurs(db.environment, 'HTTP_PORT') },
+  { name: 'Fastify 5 + pg', protocol: 'http', start: byHand('bench/contenders/fastify.ts') },
+  { name: 'ours, gRPC', protocol: 'grpc', start: (db) => startOurs(db.environment, 'GRPC_PORT') },
+  { name: 'grpc-js + pg', protocol: 'grpc', start: byHand('bench/contenders/grpc-js.ts') },
+  { name: 'connect-node + flush', protocol: 'grpc', start: byHand('bench/contenders/connect-flush.ts') },
+] as const satisfies {
+  name: string;
+  protocol: 'http' | 'grpc';
+  start: (database: PreparedDatabase) => Promise<Running>;
+}[];
+
+type Contender = (typeof contenders)[number];
+
+const withKeys = 'ours, public door, random idempotency keys';
+const withoutKeys = 'ours, public door, no idempotency keys';
+
+export async function compareContenders({ rounds, seconds }: { rounds: number; seconds: number }) {
+  await requireTools(['h2load', 'wrk']);
+  await withSetting(async (setting) => {
+    const database = await prepareDatabase(setting.postgres);
+    const samples: Samples = new Map();
+    const startsMs: number[] = [];
+    await startToReadyMs(setting);
+    for (let round = 0; round < rounds; round++) {
+      startsMs.push((await startToReadyMs(setting)) - (await startOfNodeMs()));
+      // There and back, so that none always runs on the machine that another has warmed or tired.
+      for (const contender of round % 2 === 0 ? contenders : contenders.toReversed()) {
+        await measure(contender, setting, database, seconds, samples);
+      }
+      for (const clients of inFlight) {
+        await database.orm.em.execute('checkpoint');
+        const { postgres, folder } = setting;
+        const pace = await loadByPgbench(folder, postgres, database.merchantId, clients, seconds);
+        if (pace) note(samples, `pgbench @${clients}`, { ...pace, cpuMicrosEach: 0, peakMb: 0 });
+      }
+    }
+    await database.orm.close();
+    await publish('results.md', report(samples, startsMs, rounds, seconds));
+    await publish('results.svg', chart(samples));
+  });
+}
+
+async function measure(
+  contender: Contender,
+  { folder }: Setting,
+  database: PreparedDatabase,
+  seconds: number,
+  samples: Samples,
+): Promise<void> {
+  const { name, protocol } = contender;
+  const server = await contender.start(database);
+  const target = { port: server.port, apiKey: database.apiKey, seconds };
+  const sample = async (key: string, load: () => Promise<Measurement>) => {
+    // Each begins with the same distance to the database's next checkpoint.
+    await database.orm.em.execute('checkpoint');
+    const cpuBefore = await server.cpuSeconds();
+    const measurement = await load();
+    const cpuSeconds = (await server.cpuSeconds()) - cpuBefore;
+    const cpuMicrosEach = (cpuSeconds * 1e6) / (measurement.perSecond * seconds);
+    note(samples, key, { ...measurement, cpuMicrosEach, peakMb: (await server.residentMb()).peak });
+  };
+  await loadByH2load(folder, protocol, { ...target, inFlight: 64, seconds: 1 });
+  for (const requests of inFlight) {
+    await sample(`${name} @${requests}`, () =>
+      loadByH2load(folder, protocol, { ...target, inFlight: requests }),
+    );
+  }
+  if (name === 'ours, public door') {
+    const wrk = { ...target, inFlight: 64 };
+    await sample(`${withoutKeys} @64`, () => loadByWrk(folder, 'no idempotency keys', wrk));
+    await sample(`${withKeys} @64`, () => loadByWrk(folder, 'random idempotency keys', wrk));
+  }
+  await server.stop();
+}
+
+/** A contender that speaks to the database by `pg`. */
+function byHand(program: string) {
+  return ({ location, apiKey, merchantId }: PreparedDatabase) =>
+    startContender(program, {
+      PGHOST: location.socketFolder,
+      PGUSER: location.user,
+      PGDATABASE: location.database,
+      API_KEY: apiKey,
+      MERCHANT_ID: merchantId,
+    });
+}
+
+/** How long `npm start` takes until it says that it is ready, on the embedded database in a folder of its own. */
+async function startToReadyMs({ folder }: Setting): Promise<number> {
+  const startedAtMs = performance.now();
+  const child = spawn('npm', ['start'], {
+    env: {
+      PATH: process.env.PATH,
+      HOME: folder,
+      DATA_DIR: join(folder, 'start'),
+      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await printsReady(child, 'npm start');
+  const tookMs = performance.now() - startedAtMs;
+  const exited = once(child, 'exit');
+  child.kill('SIGTERM');
+  await exited;
+  return tookMs;
+}
+
+/** Node's own start, running nothing. */
+async function startOfNodeMs(): Promise<number> {
+  const startedAtMs = performance.now();
+  await once(spawn(process.execPath, ['--eval', ''], { stdio: 'ignore' }), 'exit');
+  return performance.now() - startedAtMs;
+}
+
+function note(samples: Samples, key: string, sample: Sample): void {
+  samples.set(key, [...(samples.get(key) ?? []), sample]);
+  const { perSecond, p50Ms, p99Ms } = sample;
+  console.error(`${key}: ${Math.round(perSecond)}/s, p50 ${p50Ms.toFixed(2)} ms, p99 ${p99Ms.toFixed(2)} ms`);
+}
+
+function report(samples: Samples, startsMs: number[], rounds: number, seconds: number): string {
+  const of = (key: string, figure: keyof Sample) =>
+    median((samples.get(key) ?? []).map((sample) => sample[figure]));
+  const ratio = (what: string, figure: keyof Sample, ours: string, theirs: string, target: string) => {
+    const peers = samples.get(theirs) ?? [];
+    const ratios = (samples.get(ours) ?? []).map((sample, i) => sample[figure] / (peers[i]?.[figure] ?? 0));
+    if (peers.length === 0) return [what, 'not measured', target];
+    const [lowest, highest] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
+    return [what, `**${median(ratios).toFixed(2)}** (${lowest} to ${highest})`, target];
+  };
+  const measured = [...samples.keys()].map((key) => [
+    key.replace(' @', ' | '),
+    Math.round(of(key, 'perSecond')),
+    of(key, 'p50Ms').toFixed(2),
+    of(key, 'p99Ms').toFixed(2),
+    key.startsWith('pgbench') ? '' : Math.round(of(key, 'cpuMicrosEach')),
+    key.startsWith('pgbench') ? '' : Math.round(of(key, 'peakMb')),
+  ]);
+  const [open, fastify, pgbench] = ['ours, public door @64', 'Fastify 5 + pg @64', 'pgbench @64'];
+  const [grpc, grpcJs, flush] = ['ours, gRPC @64', 'grpc-js + pg @64', 'connect-node + flush @64'];
+  const ratios = [
+    ratio('public door / Fastify + pg, creates/s, 64 in flight', 'perSecond', open, fastify, 'at least 2.0'),
+    ratio('public door / pgbench, creates/s, 64 in flight', 'perSecond', open, pgbench, 'at least 1.0'),
+    ratio('gRPC / grpc-js + pg, creates/s, 64 in flight', 'perSecond', grpc, grpcJs, 'at least 1.5'),
+    ratio('gRPC / connect-node + flush, creates/s, 64 in flight', 'perSecond', grpc, flush, ''),
+    ratio('public door / Fastify + pg, p99, 64 in flight', 'p99Ms', open, fastify, 'at most 1.0'),
+    ratio('gRPC / grpc-js + pg, p99, 64 in flight', 'p99Ms', grpc, grpcJs, 'at most 1.0'),
+    ratio(
+      'public door / Fastify + pg, p50, 1 in flight',
+      'p50Ms',
+      'ours, public door @1',
+      'Fastify 5 + pg @1',
+      'at most 1.3',
+    ),
+    ratio(
+      'with / without an idempotency key on every request, creates/s',
+      'perSecond',
+      `${withKeys} @64`,
+      `${withoutKeys} @64`,
+      'at least 0.85',
+    ),
+  ];
+  const peakMb = Math.max(...[open, grpc].map((key) => of(key, 'peakMb')));
+  return `# Durable creates, side by side
+
+\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. ${rounds} rounds of ${seconds} s for each, in turn: the figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process, without the database.
+
+![Creates per second](results.svg)
+
+${table(['contender', 'in flight', 'creates/s', 'p50 ms', 'p99 ms', 'CPU µs each', 'peak MB'], measured)}
+
+${table(['ratio', 'measured', 'target'], ratios)}
+
+${table(
+  ['measure', 'measured', 'target'],
+  [
+    [
+      'resident memory at its peak, the larger of the two doors',
+      `${Math.round(peakMb)} MB`,
+      'at most 200 MB',
+    ],
+    [
+      "`npm start` on an existing database until ready, without Node's own start",
+      `${Math.round(median(startsMs))} ms`,
+      'under 1000 ms',
+    ],
+  ],
+)}
+`;
+}
+
+function chart(samples: Samples): string {
+  const names = [...contenders.map(({ name }) => name), 'pgbench'];
+  return drawChart(
+    'Durable creates per second, 64 in flight',
+    names.flatMap((name) => {
+      const all = samples.get(`${name} @64`);
+      return all
+        ? [{ name, value: median(all.map((s) => s.perSecond)), isOurs: name.startsWith('ours') }]
+        : [];
+    }),
+  );
+}

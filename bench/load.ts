@@ -1,0 +1,157 @@
+// The load, from Debian's tools: h2load (package nghttp2-client) for HTTP/1.1 and HTTP/2, wrk where each request has
+// to differ, pgbench for the database's own pace.
+
+import { execFile } from 'node:child_process';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { encodeEnvelope } from '@connectrpc/connect/protocol';
+import type { SocketLocation } from '../src/database/location.ts';
+import { Chain } from '../src/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+
+const run = promisify(execFile);
+
+export interface Measurement {
+  perSecond: number;
+  p50Ms: number;
+  p99Ms: number;
+}
+
+export interface Load {
+  port: number;
+  apiKey: string;
+  inFlight: number;
+  seconds: number;
+}
+
+const json = '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}';
+
+/** Throws where a tool that the benchmark needs is missing. */
+export async function requireTools(tools: readonly ('h2load' | 'wrk')[]): Promise<void> {
+  for (const tool of tools) {
+    await run(tool, ['--version']).catch((error: { code?: unknown }) => {
+      // wrk prints its version and calls that a failure.
+      if (error.code !== 'ENOENT') return;
+      throw new Error(`${tool} is not installed: apt-get install nghttp2-client wrk`);
+    });
+  }
+}
+
+/** Creates over JSON (HTTP/1.1, a connection for each in flight) or gRPC (HTTP/2, up to 8 connections). */
+export async function loadByH2load(
+  folder: string,
+  protocol: 'http' | 'grpc',
+  { port, apiKey, inFlight, seconds }: Load,
+): Promise<Measurement> {
+  const log = join(folder, 'requests.log');
+  const body = join(folder, `body.${protocol}`);
+  await rm(log, { force: true });
+  await writeFile(body, protocol === 'http' ? json : encodeEnvelope(0, messageOf()));
+  const connections = Math.min(8, inFlight);
+  const { stdout } = await run('h2load', [
+    ...(protocol === 'http'
+      ? ['--h1', '-c', String(inFlight), '-m1', '-H', 'content-type: application/json']
+      : ['-c', String(connections), '-m', String(inFlight / connections), '-H', 'te: trailers']),
+    ...(protocol === 'grpc' ? ['-H', 'content-type: application/grpc'] : []),
+    ...['-t1', '-D', String(seconds), '--log-file', log, '-d', body],
+    ...['-H', `authorization: Bearer ${apiKey}`],
+    protocol === 'http'
+      ? `http://127.0.0.1:${port}/v1/payment_intents`
+      : `http://127.0.0.1:${port}/payments.v1.PaymentIntentService/CreatePaymentIntent`,
+  ]);
+  const succeeded = Number(/(\d+) 2xx/.exec(stdout)?.[1]);
+  const refused = [...stdout.matchAll(/(\d+) [345]xx/g)].reduce((sum, [, n]) => sum + Number(n), 0);
+  if (refused > 0 || succeeded === 0) throw new Error(`not every request succeeded: ${stdout}`);
+  return { perSecond: succeeded / seconds, ...(await percentilesIn(log)) };
+}
+
+/** Creates over JSON, each with an idempotency key of its own, or none of them with one. */
+export async function loadByWrk(
+  folder: string,
+  keys: 'random idempotency keys' | 'no idempotency keys',
+  { port, apiKey, inFlight, seconds }: Load,
+): Promise<Measurement> {
+  const script = join(folder, 'create.lua');
+  // Both build every request anew, so that the client's own work is the same.
+  const idempotencyKey =
+    keys === 'no idempotency keys'
+      ? ''
+      : `wrk.headers["Idempotency-Key"] = string.format("%08x-%08x-%08x", math.random(0, 2^31), math.random(0, 2^31), math.random(0, 2^31))`;
+  await writeFile(
+    script,
+    `wrk.method = "POST"
+wrk.body = '${json}'
+wrk.headers["Content-Type"] = "application/json"
+wrk.headers["Authorization"] = "Bearer ${apiKey}"
+function init() math.randomseed(${Math.floor(Math.random() * 2 ** 31)}) end
+function request()
+  ${idempotencyKey}
+  return wrk.format()
+end
+`,
+  );
+  const { stdout } = await run('wrk', [
+    ...['-t1', '-c', String(inFlight), '-d', `${seconds}s`, '--latency', '-s', script],
+    `http://127.0.0.1:${port}/v1/payment_intents`,
+  ]);
+  if (/Non-2xx|Socket errors/.test(stdout)) throw new Error(`not every request succeeded: ${stdout}`);
+  const percentile = (p: number) => {
+    const [, value, unit] = new RegExp(`\\b${p}%\\s+([\\d.]+)(us|ms|s)`).exec(stdout) ?? [];
+    return Number(value) * { us: 0.001, ms: 1, s: 1000 }[unit as 'us' | 'ms' | 's'];
+  };
+  return {
+    perSecond: Number(/Requests\/sec:\s+([\d.]+)/.exec(stdout)?.[1]),
+    p50Ms: percentile(50),
+    p99Ms: percentile(99),
+  };
+}
+
+/** One prepared insert of one row, by as many clients; undefined where pgbench is not installed. */
+export async function loadByPgbench(
+  folder: string,
+  { socketFolder, user, database }: SocketLocation,
+  merchantId: string,
+  clients: number,
+  seconds: number,
+): Promise<Measurement | undefined> {
+  const script = join(folder, 'insert.sql');
+  await writeFile(
+    script,
+    `insert into payment_intents values (gen_random_uuid(), '${merchantId}', 'testnet', 'requires_payment', 'base', 84532, 10, 12500000, 6, 'USDC', '0x036CbD53842c5426634e7929541eC2318f3dCF7e', '0x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}', 30, '2026-01-01T00:00:00Z', '2026-01-01T00:30:00Z', 1, null, null);\n`,
+  );
+  const log = join(folder, 'pgbench');
+  const ran = await run('pgbench', [
+    ...['-n', '-M', 'prepared', '-c', String(clients), '-j1', '-T', String(seconds), '-f', script],
+    ...['-l', '--log-prefix', log, '-h', socketFolder, '-U', user, database],
+  ]).catch((error: { code?: unknown }) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (ran === undefined) return undefined;
+  const [file = ''] = (await readdir(folder)).filter((name) => name.startsWith('pgbench.'));
+  const percentiles = await percentilesIn(join(folder, file));
+  await rm(join(folder, file));
+  return { perSecond: Number(/tps = ([\d.]+)/.exec(ran.stdout)?.[1]), ...percentiles };
+}
+
+/** h2load and pgbench write a line a request, whose third word is how long it took in microseconds. */
+async function percentilesIn(log: string): Promise<{ p50Ms: number; p99Ms: number }> {
+  const durations = (await readFile(log, 'utf8'))
+    .trimEnd()
+    .split('\n')
+    .map((line) => Number(line.split(/\s/)[2]))
+    .sort((a, b) => a - b);
+  const percentile = (p: number) => (durations[Math.floor(durations.length * p)] ?? Number.NaN) / 1000;
+  return { p50Ms: percentile(0.5), p99Ms: percentile(0.99) };
+}
+
+function messageOf(): Uint8Array {
+  const message = create(CreatePaymentIntentRequestSchema, {
+    amountUnits: 12_500_000n,
+    chain: Chain.BASE,
+    metadata: { order_id: 'order-1001' },
+  });
+  return toBinary(CreatePaymentIntentRequestSchema, message);
+}

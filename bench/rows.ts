@@ -1,0 +1,119 @@
+// Does a create stay as fast when the table is large? A table that is filled beside one that is empty, on one
+// PostgreSQL, measured in turn: by time alone, a machine that slows down would look like a table that does.
+
+import { loadByWrk, type Measurement, requireTools } from './load.ts';
+import {
+  median,
+  onThisMachine,
+  type PreparedDatabase,
+  prepareDatabase,
+  publish,
+  startOurs,
+  table,
+  withSetting,
+} from './setting.ts';
+
+const kinds = ['no idempotency keys', 'random idempotency keys'] as const;
+type Kind = (typeof kinds)[number];
+type Samples = Record<'empty' | 'full', Record<Kind, Measurement[]>>;
+
+export async function growTable({
+  rounds,
+  seconds,
+  rows,
+}: {
+  rounds: number;
+  seconds: number;
+  rows: number;
+}): Promise<void> {
+  await requireTools(['wrk']);
+  await withSetting(async ({ folder, postgres }) => {
+    const empty = await prepareDatabase(postgres);
+    await empty.orm.em.execute('create database full_table');
+    const full = await prepareDatabase({ ...postgres, database: 'full_table' });
+    await fill(full, rows);
+    const sizes = await full.orm.em.execute<{ table_size: string; index_size: string }[]>(
+      "select pg_size_pretty(pg_table_size('payment_intents')) as table_size, pg_size_pretty(pg_indexes_size('payment_intents')) as index_size",
+    );
+
+    const none = (): Record<Kind, Measurement[]> => ({
+      'no idempotency keys': [],
+      'random idempotency keys': [],
+    });
+    const samples: Samples = { empty: none(), full: none() };
+    const databases = { empty, full };
+    for (let round = 0; round < rounds; round++) {
+      for (const name of round % 2 === 0 ? (['empty', 'full'] as const) : (['full', 'empty'] as const)) {
+        const database = databases[name];
+        if (name === 'empty') await empty.orm.em.execute('truncate payment_intents');
+        const server = await startOurs(database.environment, 'HTTP_PORT');
+        const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
+        await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: 1 });
+        for (const kind of kinds) {
+          await database.orm.em.execute('checkpoint');
+          const measurement = await loadByWrk(folder, kind, target);
+          samples[name][kind].push(measurement);
+          const { perSecond, p99Ms } = measurement;
+          console.error(`${name}, ${kind}: ${Math.round(perSecond)}/s, p99 ${p99Ms.toFixed(2)} ms`);
+        }
+        await server.stop();
+      }
+    }
+    await Promise.all([empty.orm.close(), full.orm.close()]);
+    await publish('results-rows.md', report(samples, rows, sizes[0], rounds, seconds));
+  });
+}
+
+/** Fills the table by the same keys and constraints that a create meets; every second row has an idempotency key. */
+async function fill({ orm, merchantId }: PreparedDatabase, rows: number): Promise<void> {
+  const chunk = 250_000;
+  for (let done = 0; done < rows; done += chunk) {
+    await orm.em.execute(
+      `insert into payment_intents
+       select uuidv7(created_at - now()), ?, 'testnet', 'requires_payment', 'base', 84532, 10, 12500000, 6, 'USDC',
+              '0x036CbD53842c5426634e7929541eC2318f3dCF7e', '0x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}',
+              30, created_at, created_at + interval '30 minutes', 1,
+              case when i % 2 = 0 then gen_random_uuid()::text end, case when i % 2 = 0 then sha256(i::text::bytea) end
+         from (select i, date_trunc('milliseconds', now() - make_interval(secs => (${rows} - i) * 0.01)) as created_at
+                 from generate_series(${done + 1}, ${Math.min(done + chunk, rows)}) as i) as series`,
+      [merchantId],
+    );
+    console.error(`${Math.min(done + chunk, rows).toLocaleString('en')} rows`);
+  }
+  await orm.em.execute('vacuum analyze payment_intents');
+}
+
+function report(
+  samples: Samples,
+  rows: number,
+  sizes: { table_size: string; index_size: string } | undefined,
+  rounds: number,
+  seconds: number,
+): string {
+  const figure = (name: 'empty' | 'full', kind: Kind, of: keyof Measurement) =>
+    median(samples[name][kind].map((measurement) => measurement[of]));
+  const ratio = (kind: Kind, of: keyof Measurement) =>
+    median(samples.full[kind].map((sample, i) => sample[of] / (samples.empty[kind][i]?.[of] ?? 0))).toFixed(
+      2,
+    );
+  const lines = kinds.flatMap((kind) =>
+    (['empty', 'full'] as const).map((name) => [
+      name === 'empty' ? 'empty' : rows.toLocaleString('en'),
+      kind,
+      Math.round(figure(name, kind, 'perSecond')),
+      figure(name, kind, 'p50Ms').toFixed(2),
+      figure(name, kind, 'p99Ms').toFixed(2),
+    ]),
+  );
+  return `# Creates as the table grows
+
+\`npm run bench -- --rows\` ${onThisMachine()}; public door, 64 in flight, ${rounds} rounds of ${seconds} s for each, in turn on one PostgreSQL with its default settings. The full table takes ${sizes?.table_size} and its indexes ${sizes?.index_size}; every second row has an idempotency key.
+
+${table(['rows before', 'requests with', 'creates/s', 'p50 ms', 'p99 ms'], lines)}
+
+${table(
+  ['full / empty, medians of the rounds', 'creates/s (target: at least 0.9)', 'p99'],
+  kinds.map((kind) => [kind, ratio(kind, 'perSecond'), ratio(kind, 'p99Ms')]),
+)}
+`;
+}

@@ -1,0 +1,170 @@
+// What every benchmark runs in: one embedded PostgreSQL, a merchant with a key, and the processes that are measured.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import os from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { MikroORM } from '@mikro-orm/postgresql';
+import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
+import type { SocketLocation } from '../src/database/location.ts';
+import { createOrm, migrate } from '../src/database/orm.ts';
+import { parseIdentifier } from '../src/identifiers.ts';
+import { parseKeyRing } from '../src/key-ring.ts';
+import { createApiKey, createMerchant } from '../src/merchants/administration.ts';
+
+export interface Setting {
+  /** Empty, and gone afterwards. */
+  folder: string;
+  postgres: SocketLocation;
+}
+
+/** A database with our schema, and a merchant in it. */
+export interface PreparedDatabase {
+  location: SocketLocation;
+  orm: MikroORM;
+  /** UUID. */
+  merchantId: string;
+  apiKey: string;
+  /** What our service needs to run on it. */
+  environment: Record<string, string>;
+}
+
+/** Runs a benchmark on a PostgreSQL of its own, with its defaults: `fsync` and `synchronous_commit` on. */
+export async function withSetting(benchmark: (setting: Setting) => Promise<void>): Promise<void> {
+  const folder = await mkdtemp(join(os.tmpdir(), 'pi-bench-'));
+  await chmod(folder, 0o711);
+  const postgres = await startEmbeddedPostgres(join(folder, 'data'));
+  try {
+    await benchmark({ folder, postgres: postgres.location });
+  } finally {
+    await postgres.stop();
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+export async function prepareDatabase(location: SocketLocation): Promise<PreparedDatabase> {
+  await migrate(location);
+  const pepper = `1:${randomBytes(32).toString('base64')}`;
+  const orm = createOrm(location, 2);
+  const wallet = `0x${'1'.repeat(40)}` as const;
+  const merchant = await createMerchant(orm.em, 'Bench', 'testnet', { base: wallet, polygon: wallet });
+  const { apiKey } = await createApiKey(orm.em, parseKeyRing(pepper), merchant, 'testnet', undefined);
+  const { socketFolder, user, database } = location;
+  return {
+    location,
+    orm,
+    merchantId: parseIdentifier('mer', merchant) ?? '',
+    apiKey,
+    environment: {
+      DATABASE_URL: `postgresql://${user}@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+      API_KEY_PEPPERS: pepper,
+      CLIENT_SECRET_KEYS: pepper,
+      HTTP_PORT: '0',
+      GRPC_PORT: '0',
+      METRICS_PORT: '0',
+    },
+  };
+}
+
+export interface Running {
+  port: number;
+  /** Ends it and waits until it has. */
+  stop(): Promise<void>;
+  /** Processor time that it has used, in seconds. */
+  cpuSeconds(): Promise<number>;
+  /** Memory that it occupies, in MB (10^6 bytes): now, and at its peak. */
+  residentMb(): Promise<{ now: number; peak: number }>;
+}
+
+/** Our service as `npm start` runs it, with the door under test on a port of its own. */
+export async function startOurs(
+  environment: Record<string, string>,
+  door: 'HTTP_PORT' | 'GRPC_PORT',
+): Promise<Running> {
+  const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
+  const [, , ...args] = scripts.start.split(' ');
+  const port = await freePort();
+  return start(args, { ...environment, [door]: String(port) }, port);
+}
+
+/** A contender, which takes its port from PORT. */
+export async function startContender(program: string, environment: Record<string, string>): Promise<Running> {
+  const port = await freePort();
+  return start([program], { ...environment, PORT: String(port) }, port);
+}
+
+async function start(args: string[], environment: Record<string, string>, port: number): Promise<Running> {
+  const child = spawn(process.execPath, args, {
+    env: { PATH: process.env.PATH, ...environment },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await printsReady(child, args.join(' '));
+  const procFile = (name: string) => readFile(`/proc/${child.pid}/${name}`, 'utf8');
+  return {
+    port,
+    async stop() {
+      const exited = once(child, 'exit');
+      child.kill('SIGTERM');
+      await exited;
+    },
+    async cpuSeconds() {
+      // After the command's name: utime and stime are the fields 14 and 15, in hundredths of a second.
+      const fields = (await procFile('stat')).replace(/^.*\) /s, '').split(' ');
+      return (Number(fields[11]) + Number(fields[12])) / 100;
+    },
+    async residentMb() {
+      const status = await procFile('status');
+      const megabytes = (name: string) =>
+        (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
+      return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
+    },
+  };
+}
+
+/** Resolves once the process has printed a line with "ready"; what it prints is read and forgotten. */
+export async function printsReady(child: ChildProcess, name: string): Promise<void> {
+  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
+  await new Promise<void>((resolve, reject) => {
+    child.once('exit', (code) => reject(new Error(`${name} ended with ${code} before it was ready`)));
+    lines.on('line', (line) => {
+      if (line.includes('ready')) resolve();
+    });
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const [lower, upper] = [sorted[(sorted.length - 1) >> 1], sorted[middle]];
+  return ((lower ?? Number.NaN) + (upper ?? Number.NaN)) / 2;
+}
+
+/** "on 2026-01-31: 2 cores (AMD EPYC), Node.js v24.1.0", as every report begins. */
+export function onThisMachine(): string {
+  const cores = os.cpus();
+  return `on ${new Date().toISOString().slice(0, 10)}: ${cores.length} cores (${cores[0]?.model.trim()}), Node.js ${process.version}`;
+}
+
+export function table(head: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+  const line = (cells: readonly (string | number)[]) => `| ${cells.join(' | ')} |`;
+  return [line(head), line(head.map(() => '---')), ...rows.map(line)].join('\n');
+}
+
+/** Prints a report and writes it beside this file. */
+export async function publish(name: string, text: string): Promise<void> {
+  console.log(text);
+  await writeFile(join(import.meta.dirname, name), text);
+}
