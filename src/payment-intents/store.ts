@@ -24,8 +24,8 @@ export interface StoredIntent {
 /** Statements in flight: while two are written and flushed, the next one fills. */
 const slots = 2;
 const maxBatchSize = 128;
-/** About a second of creates at full speed: beyond that a quick refusal serves a client better than a place in line. */
-const maxWaiting = 10_000;
+/** About half a second of creates at full speed: beyond that a quick refusal serves a client better than a place in line. */
+const maxWaiting = 4_096;
 
 /** Stores intents by group commit: those that arrive together share one statement and one flush to disk. */
 export function createPaymentIntentStore(em: EntityManager): PaymentIntentStore {
