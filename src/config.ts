@@ -1,3 +1,4 @@
+import type { DatabaseTimeouts } from './database/orm.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
 
@@ -16,6 +17,9 @@ export interface Config {
   dataDir: string;
   /** Connections to PostgreSQL. */
   databasePool: number;
+  databaseTimeouts: DatabaseTimeouts;
+  /** Creates that wait for their turn to be written. */
+  queue: QueueLimits;
   /** Address of all three listeners. */
   host: string;
   /** 0 takes any free port. */
@@ -26,8 +30,30 @@ export interface Config {
   secrets: Partial<Record<SecretName, KeyRing>>;
   /** Longest time to finish what is in flight when the service is told to stop. */
   drainTimeoutMs: number;
+  limits: TransportLimits;
   tls: { certFile: string; keyFile: string } | undefined;
   logLevel: LogLevel;
+}
+
+/** Creates wait where the database is slower than they come. What is over a limit is refused as `unavailable`. */
+export interface QueueLimits {
+  maxWaiting: number;
+  maxWaitMs: number;
+}
+
+/** What a client may take of a listener. A client that needs more is broken or hostile. */
+export interface TransportLimits {
+  /** Connections to one listener; more are closed as they come. */
+  maxConnections: number;
+  /** Calls at the same time on one HTTP/2 connection. */
+  maxConcurrentStreams: number;
+  maxHeaderBytes: number;
+  /** For the headers of a request to arrive, and for a new connection to say anything at all. */
+  headersTimeoutMs: number;
+  /** For a whole request to arrive, and over HTTP/2 also for its answer to be taken. */
+  requestTimeoutMs: number;
+  /** For a connection on which nothing happens. Longer than common load balancers' 60 s, so that they close first. */
+  idleTimeoutMs: number;
 }
 
 /**
@@ -94,6 +120,22 @@ export function loadConfig(
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
     secrets,
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
+    databaseTimeouts: {
+      connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,
+      statementTimeoutMs: integer('DATABASE_TIMEOUT', 10, 1, 3600) * 1000,
+    },
+    queue: {
+      maxWaiting: integer('QUEUE_SIZE', 4_096, 1, 1_000_000),
+      maxWaitMs: integer('QUEUE_TIMEOUT', 3, 1, 3600) * 1000,
+    },
+    limits: {
+      maxConnections: integer('MAX_CONNECTIONS', 16_384, 1, 1_000_000),
+      maxConcurrentStreams: integer('MAX_CONCURRENT_STREAMS', 256, 1, 65_535),
+      maxHeaderBytes: integer('MAX_HEADER_BYTES', 16_384, 1_024, 1_048_576),
+      headersTimeoutMs: integer('HEADERS_TIMEOUT', 10, 1, 3600) * 1000,
+      requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
+      idleTimeoutMs: integer('IDLE_TIMEOUT', 65, 1, 3600) * 1000,
+    },
     tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
     logLevel: isLogLevel(logLevel) ? logLevel : 'info',
   };

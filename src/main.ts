@@ -1,5 +1,6 @@
 // The service's own process: the one place that reads its environment, handles signals and exits.
 
+import type { Logger } from 'pino';
 import { type Config, loadConfig } from './config.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { createLogger, standardOutput } from './logging.ts';
@@ -9,7 +10,7 @@ import { StartupError } from './startup-error.ts';
 async function main(): Promise<void> {
   const config = loadConfig(process.env);
   const logger = createLogger(config.logLevel, await standardOutput(process.stdout.isTTY === true));
-  const stop = waitForSignal();
+  const { stop, onHangup } = listenForSignals(config.tls !== undefined);
 
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
@@ -28,6 +29,7 @@ async function main(): Promise<void> {
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
     const server = await startServer(config, database, logger);
     logger.info({ host: config.host, ...server.ports }, 'ready');
+    onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
@@ -44,14 +46,23 @@ async function main(): Promise<void> {
   logger.info('stopped');
 }
 
+interface Signals {
+  /** The first SIGINT or SIGTERM. */
+  stop: Promise<NodeJS.Signals>;
+  onHangup(reload: () => void): void;
+}
+
 /**
- * The first SIGINT, SIGTERM or SIGHUP. One that comes a second later or more ends the process at once, for whoever cannot
- * wait; sooner it is the same one, which the terminal sends to all its processes and npm then passes on.
+ * A signal to stop that comes a second after the first, or later, ends the process at once, for whoever cannot wait;
+ * sooner it is the same one, which the terminal sends to all its processes and npm then passes on. SIGHUP asks a
+ * service with TLS to read its files again; any other is ended by its terminal that way, and stops.
  */
-function waitForSignal(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
+function listenForSignals(reloadsOnHangup: boolean): Signals {
+  let reload = () => {};
+  if (reloadsOnHangup) process.on('SIGHUP', () => reload());
+  const stop = new Promise<NodeJS.Signals>((resolve) => {
     let firstAtMs: number | undefined;
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    for (const signal of ['SIGINT', 'SIGTERM', ...(reloadsOnHangup ? [] : (['SIGHUP'] as const))] as const) {
       process.on(signal, () => {
         firstAtMs ??= performance.now();
         if (performance.now() - firstAtMs > 1_000) process.exit(1);
@@ -59,6 +70,21 @@ function waitForSignal(): Promise<NodeJS.Signals> {
       });
     }
   });
+  return {
+    stop,
+    onHangup(wanted) {
+      reload = wanted;
+    },
+  };
+}
+
+async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
+  try {
+    await server.reloadTls();
+    logger.info('the TLS files were read again; new connections get the new certificate');
+  } catch (error) {
+    logger.error({ err: error }, 'the TLS files are not usable; the old certificate stays');
+  }
 }
 
 function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], testnetKey: string): string {

@@ -1,19 +1,19 @@
-import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
-import type { AddressInfo, Socket } from 'node:net';
-import { createSecureContext } from 'node:tls';
+import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { createAuthentication } from './authentication.ts';
-import type { Config } from './config.ts';
+import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
+import { requestIsLate } from './doors/request-body.ts';
 import { ServiceError, toErrorJson } from './errors.ts';
 import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
+import { Listener } from './listener.ts';
 import { logRequest } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
@@ -23,7 +23,7 @@ import { registerReflection } from './operations/reflection.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
 import { createPaymentIntentStore } from './payment-intents/store.ts';
 import { newRequestContext } from './request-context.ts';
-import { StartupError } from './startup-error.ts';
+import { readTls } from './tls.ts';
 
 export interface RunningServer {
   /** The ports in use, also where the configuration left the choice open with 0. */
@@ -33,17 +33,12 @@ export interface RunningServer {
    * database stays open: it belongs to who opened it.
    */
   close(): Promise<void>;
+  /**
+   * Reads the TLS files again: new connections get the new certificate, open ones keep theirs. Throws StartupError where
+   * the files are not usable; the old certificate stays then.
+   */
+  reloadTls(): Promise<void>;
 }
-
-/** Limits of the transports. A client that needs more is broken or hostile. */
-const limits = {
-  headersTimeoutMs: 10_000,
-  requestTimeoutMs: 30_000,
-  /** Longer than the idle timeout of common load balancers (60 s), so that they close first. */
-  keepAliveTimeoutMs: 65_000,
-  maxHeaderBytes: 16 * 1024,
-  maxConcurrentStreams: 256,
-};
 
 /** Opens the three listeners. Throws StartupError where a port or a TLS file cannot be used. */
 export async function startServer(
@@ -51,10 +46,11 @@ export async function startServer(
   database: Database,
   logger: Logger,
 ): Promise<RunningServer> {
+  const { limits } = config;
   const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'));
   const { gate, interceptor: authenticated } = createAuthentication(apiKeys);
   const implementation = createPaymentIntentService(
-    createPaymentIntentStore(database.orm.em),
+    createPaymentIntentStore(database.orm.em, config.queue),
     database.keyRing('CLIENT_SECRET_KEYS'),
   );
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
@@ -73,6 +69,7 @@ export async function startServer(
     gate,
     logger,
     isDraining: readiness.isDraining,
+    requestTimeoutMs: limits.requestTimeoutMs,
   });
   const internalDoor = createInternalDoor({
     service: PaymentIntentService,
@@ -84,26 +81,30 @@ export async function startServer(
       registerReflection(router, [PaymentIntentService, Health], [file_google_rpc_error_details]);
     },
     shutdownSignal: stopping.signal,
+    requestTimeoutMs: limits.requestTimeoutMs,
     logger,
   });
 
+  const http1Options = http1OptionsOf(limits);
+  const http2Options = http2OptionsOf(limits);
   const tls = config.tls && (await readTls(config.tls));
-  const publicServer = tls
-    ? http2.createSecureServer({ ...tls, ...http2Options, allowHTTP1: true, http1Options }, publicDoor)
+  const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
+  const publicServer = tlsOptions
+    ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options }, publicDoor)
     : http.createServer(http1Options, publicDoor);
   publicServer
     .on('checkContinue', publicDoor)
-    .on('clientError', (error, socket) => answerMalformedHttp(error, socket as Socket, logger));
-  const internalServer = tls
-    ? http2.createSecureServer({ ...tls, ...http2Options })
-    : http2.createServer(http2Options);
+    .on('clientError', (error, socket) =>
+      answerMalformedHttp(error, socket as Socket, limits.maxHeaderBytes, logger),
+    );
+  const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness));
 
   const listeners = [
-    new Listener(publicServer, 'HTTP_PORT', config.httpPort),
-    new Listener(internalServer, 'GRPC_PORT', config.grpcPort),
-    new Listener(operationsServer, 'METRICS_PORT', config.metricsPort),
+    new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),
+    new Listener(internalServer, 'GRPC_PORT', config.grpcPort, limits, logger),
+    new Listener(operationsServer, 'METRICS_PORT', config.metricsPort, limits, logger),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
   const keyChanges = await listenForKeyChanges(database.location, apiKeys.forget, logger);
@@ -125,123 +126,51 @@ export async function startServer(
       ]);
       await Promise.all([operationsListener.close(0), keyChanges.stop()]);
     },
+    async reloadTls() {
+      if (config.tls === undefined) return;
+      const pair = await readTls(config.tls);
+      for (const server of [publicServer, internalServer]) {
+        if ('setSecureContext' in server) server.setSecureContext(pair);
+      }
+    },
   };
 }
 
-const http1Options: http.ServerOptions = {
-  headersTimeout: limits.headersTimeoutMs,
-  requestTimeout: limits.requestTimeoutMs,
-  keepAliveTimeout: limits.keepAliveTimeoutMs,
-  maxHeaderSize: limits.maxHeaderBytes,
-};
+/** How often HTTP/1 connections are held against their timeouts. */
+const connectionsCheckMs = 1_000;
 
-const http2Options: http2.ServerOptions = {
-  settings: {
-    maxConcurrentStreams: limits.maxConcurrentStreams,
-    maxHeaderListSize: limits.maxHeaderBytes,
-  },
-};
-
-async function readTls({ certFile, keyFile }: { certFile: string; keyFile: string }) {
-  const read = (variable: string, file: string) =>
-    readFile(file).catch((cause) => {
-      throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, {
-        cause,
-      });
-    });
-  const pair = { cert: await read('TLS_CERT_FILE', certFile), key: await read('TLS_KEY_FILE', keyFile) };
-  try {
-    createSecureContext(pair);
-  } catch (cause) {
-    throw new StartupError(
-      `TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair (${(cause as Error).message}): set them to a certificate and its key in PEM`,
-      { cause },
-    );
-  }
-  return pair;
+function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
+  return {
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.idleTimeoutMs,
+    maxHeaderSize: limits.maxHeaderBytes,
+    connectionsCheckingInterval: connectionsCheckMs,
+  };
 }
 
-type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
-
-/** One server and its connections, so that it can finish them and, after a while, cut them. */
-class Listener {
-  readonly #server: Server;
-  readonly #variable: string;
-  readonly #requestedPort: number;
-  readonly #sockets = new Set<Socket>();
-  readonly #sessions = new Set<http2.ServerHttp2Session>();
-
-  constructor(server: Server, variable: string, port: number) {
-    this.#server = server;
-    this.#variable = variable;
-    this.#requestedPort = port;
-    server.on('connection', (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
-    });
-    server.on('session', (session: http2.ServerHttp2Session) => {
-      this.#sessions.add(session);
-      session.once('close', () => this.#sessions.delete(session));
-    });
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  listen(host: string): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', (error: NodeJS.ErrnoException) => {
-        reject(new StartupError(this.#explain(error, host), { cause: error }));
-      });
-      this.#server.listen(this.#requestedPort, host, () => {
-        this.#server.removeAllListeners('error');
-        resolve();
-      });
-    });
-  }
-
-  /** Takes no new connections, lets those that work finish within the timeout, and cuts the rest. */
-  async close(timeoutMs: number): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = new Promise((resolve) => this.#server.close(resolve));
-    // GOAWAY: the streams that are open go on, no new ones.
-    for (const session of this.#sessions) session.close();
-    const cut = setTimeout(() => {
-      for (const session of this.#sessions) session.destroy();
-      for (const socket of this.#sockets) socket.destroy();
-    }, timeoutMs);
-    await closed;
-    clearTimeout(cut);
-  }
-
-  #explain({ code, message }: NodeJS.ErrnoException, host: string): string {
-    const place = `port ${this.#requestedPort} of ${host}`;
-    switch (code) {
-      case 'EADDRINUSE':
-        return `${place} is taken: stop what uses it, or set ${this.#variable} to another port`;
-      case 'EACCES':
-        return `${place} needs more rights than this user has: set ${this.#variable} to a port above 1023`;
-      case 'EADDRNOTAVAIL':
-      case 'ENOTFOUND':
-        return `HOST ${host} is not an address of this machine: set it to one, such as 127.0.0.1 or 0.0.0.0`;
-      default:
-        return `${place} cannot be opened (${message}): set HOST and ${this.#variable}`;
-    }
-  }
+function http2OptionsOf(limits: TransportLimits): http2.ServerOptions {
+  return {
+    settings: {
+      maxConcurrentStreams: limits.maxConcurrentStreams,
+      maxHeaderListSize: limits.maxHeaderBytes,
+    },
+  };
 }
 
 /** What is not HTTP, or too slow, or too much of it, gets an answer too where the client can still read one. */
-function answerMalformedHttp(error: NodeJS.ErrnoException, socket: Socket, logger: Logger): void {
+function answerMalformedHttp(
+  error: NodeJS.ErrnoException,
+  socket: Socket,
+  maxHeaderBytes: number,
+  logger: Logger,
+): void {
   // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
   if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
     socket.destroy();
     return;
   }
-  const { status, message } = malformedHttp[error.code ?? ''] ?? {
-    status: '400 Bad Request',
-    message: 'The request is not valid HTTP.',
-  };
+  const { status, message } = explainMalformedHttp(error.code, maxHeaderBytes);
   const context = newRequestContext('public');
   const { requestId } = context;
   const body = JSON.stringify(toErrorJson(new ServiceError('invalid_body', { message }), requestId));
@@ -252,13 +181,19 @@ function answerMalformedHttp(error: NodeJS.ErrnoException, socket: Socket, logge
   logRequest(logger, context, undefined, 'invalid_body');
 }
 
-const malformedHttp: Record<string, { status: string; message: string }> = {
-  HPE_HEADER_OVERFLOW: {
-    status: '431 Request Header Fields Too Large',
-    message: `The headers are larger than ${limits.maxHeaderBytes / 1024} KiB.`,
-  },
-  ERR_HTTP_REQUEST_TIMEOUT: {
-    status: '408 Request Timeout',
-    message: 'The request did not arrive in time.',
-  },
-};
+function explainMalformedHttp(
+  code: string | undefined,
+  maxHeaderBytes: number,
+): { status: string; message: string } {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return {
+        status: '431 Request Header Fields Too Large',
+        message: `The headers are larger than ${maxHeaderBytes} bytes.`,
+      };
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return { status: '408 Request Timeout', message: requestIsLate };
+    default:
+      return { status: '400 Bad Request', message: 'The request is not valid HTTP.' };
+  }
+}

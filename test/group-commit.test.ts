@@ -13,7 +13,7 @@ let store: PaymentIntentStore;
 
 beforeAll(async () => {
   service = await startService();
-  store = createPaymentIntentStore(service.database.orm.em);
+  store = createPaymentIntentStore(service.database.orm.em, { maxWaiting: 1_000, maxWaitMs: 60_000 });
 });
 
 afterAll(() => service.close());
@@ -155,11 +155,12 @@ describe('one batch', () => {
 
 describe('the group', () => {
   /** A commit that waits to be released, and the batches it was given. */
-  function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number }) {
+  function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number; maxWaitMs?: number }) {
     const batches: number[][] = [];
     const releases: (() => void)[] = [];
     const arrivals: (() => void)[] = [];
     const group = createGroupCommit<number, string>({
+      maxWaitMs: 60_000,
       ...options,
       commit: async (batch) => {
         batches.push([...batch]);
@@ -222,12 +223,38 @@ describe('the group', () => {
     expect(await Promise.all(waiting)).toEqual(['done 2', 'done 3']);
   });
 
+  test('lets nobody wait longer than they may, and never writes what it has refused', async () => {
+    const { group, batches, nextBatch, release } = gated({
+      slots: 1,
+      maxBatchSize: 10,
+      maxWaiting: 10,
+      maxWaitMs: 50,
+    });
+    let arrived = nextBatch();
+    const first = group.add(1);
+    await arrived;
+    const startedAtMs = performance.now();
+    await expect(group.add(2)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(45);
+    await expect(group.add(3)).rejects.toMatchObject({ code: 'unavailable' });
+    // What is being written already is waited for, however long it takes.
+    const last = group.add(4);
+    arrived = nextBatch();
+    release();
+    expect(await first).toBe('done 1');
+    await arrived;
+    release();
+    expect(await last).toBe('done 4');
+    expect(batches).toEqual([[1], [4]]);
+  });
+
   test('a batch that fails fails for each of its items, and the next goes on', async () => {
     let calls = 0;
     const group = createGroupCommit<number, number>({
       slots: 1,
       maxBatchSize: 2,
       maxWaiting: 10,
+      maxWaitMs: 60_000,
       async commit(batch) {
         calls++;
         if (calls === 1) throw new Error('all of it');

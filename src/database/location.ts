@@ -9,11 +9,14 @@ export interface SocketLocation {
   database: string;
 }
 
-/** Milliseconds to wait for a connection before the database counts as unreachable. */
-const connectTimeoutMs = 5_000;
+/** Milliseconds to wait for a connection before the database counts as unreachable, where nothing else is said. */
+const defaultConnectTimeoutMs = 5_000;
 
 /** What `pg` needs to connect. The address goes to it whole: its parameters, such as `sslmode`, count. */
-export function pgConfigOf(location: DatabaseLocation): ClientConfig {
+export function pgConfigOf(
+  location: DatabaseLocation,
+  connectTimeoutMs: number = defaultConnectTimeoutMs,
+): ClientConfig {
   return {
     ...('url' in location
       ? { connectionString: location.url }

@@ -31,7 +31,7 @@ export async function openDatabase(config: Config, postgres?: EmbeddedPostgres):
 }
 
 async function openEmbedded(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
-  const orm = createOrm(postgres.location, config.databasePool);
+  const orm = createOrm(postgres.location, config.databasePool, config.databaseTimeouts);
   const close = async () => {
     await orm.close();
     await postgres.stop();
@@ -59,7 +59,7 @@ async function openEmbedded(config: Config, postgres: EmbeddedPostgres): Promise
 
 async function openExternal(config: Config, url: string): Promise<Database> {
   const location = { url };
-  const orm = createOrm(location, config.databasePool);
+  const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   try {
     const pending = await pendingMigrations(orm.em.fork());
     return {

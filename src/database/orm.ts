@@ -1,29 +1,47 @@
 import { Migrator } from '@mikro-orm/migrations';
-import { type EntityManager, MikroORM, type Options } from '@mikro-orm/postgresql';
+import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
 import { ApiKeyEntity } from '../merchants/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from '../merchants/merchant.ts';
 import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';
+import { impatientClient } from './impatient-client.ts';
 import { type DatabaseLocation, pgConfigOf } from './location.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */
-const migrations = [{ name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents }];
+const ourMigrations = [{ name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents }];
 
 /** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
 const migrationLockId = 7_046_029_254_386_353;
 
-/** MikroORM over one PostgreSQL, not connected yet: the first query connects. */
-export function createOrm(location: DatabaseLocation, poolSize: number): MikroORM {
+export interface DatabaseTimeouts {
+  connectTimeoutMs: number;
+  /** Longest time of one statement. Its connection is cut then, and whether it took effect is unknown. */
+  statementTimeoutMs: number;
+}
+
+/**
+ * MikroORM over one PostgreSQL, not connected yet: the first query connects. Without timeouts a statement may take
+ * as long as it takes, as a migration has to.
+ */
+export function createOrm(
+  location: DatabaseLocation,
+  poolSize: number,
+  timeouts?: DatabaseTimeouts,
+  migrations: readonly MigrationObject[] = ourMigrations,
+): MikroORM {
   const options: Options = {
     // MikroORM reads the host and the like from an address but drops its parameters: pg gets the whole of it.
-    driverOptions: pgConfigOf(location),
+    driverOptions: {
+      ...pgConfigOf(location, timeouts?.connectTimeoutMs),
+      ...(timeouts && { Client: impatientClient(timeouts.statementTimeoutMs) }),
+    },
     dbName: databaseName(location),
     entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, PaymentIntentEntity],
     extensions: [Migrator],
     migrations: {
       tableName: migrationsTable,
-      migrationsList: migrations,
+      migrationsList: [...migrations],
       snapshot: false,
       silent: true,
     },
@@ -49,16 +67,19 @@ export async function pendingMigrations(em: EntityManager): Promise<string[]> {
     ? await em.execute<{ name: string }[]>(`select name from ${migrationsTable}`)
     : [];
   const names = new Set(applied.map((row) => row.name));
-  return migrations.map((migration) => migration.name).filter((name) => !names.has(name));
+  return ourMigrations.map(({ name }) => name).filter((name) => !names.has(name));
 }
 
 /**
  * Brings the schema up to date, in one transaction that succeeds or leaves nothing behind, and answers the
  * names of the migrations it ran. Run by several processes at once, one does the work and the others wait for it.
  */
-export async function migrate(location: DatabaseLocation): Promise<string[]> {
+export async function migrate(
+  location: DatabaseLocation,
+  migrations: readonly MigrationObject[] = ourMigrations,
+): Promise<string[]> {
   // One connection holds the lock for as long as its transaction is open, the other does the work.
-  const orm = createOrm(location, 2);
+  const orm = createOrm(location, 2, undefined, migrations);
   try {
     return await orm.em.fork().transactional(async (lock) => {
       await lock.execute(`select pg_advisory_xact_lock(${migrationLockId})`);

@@ -35,7 +35,7 @@ import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-er
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
 import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { headersOf, pathOf } from './node-headers.ts';
-import { discardBody, maxBodyBytes } from './request-body.ts';
+import { discardBody, limitStream, maxBodyBytes } from './request-body.ts';
 
 export interface InternalDoorOptions extends LeanGrpcOptions {
   /** Registers what is open to everybody: health and reflection. */
@@ -51,7 +51,10 @@ export function createInternalDoor(
   const serveLean = createLeanGrpc(options);
   const serveByConnect = createConnectDoor(options);
   return (stream, headers, _flags, rawHeaders) => {
-    if (serveLean(stream, headers, rawHeaders)) return;
+    if (serveLean(stream, headers, rawHeaders)) {
+      limitStream(stream, options.requestTimeoutMs);
+      return;
+    }
     serveByConnect(new Http2ServerRequest(stream, headers, {}, rawHeaders), new Http2ServerResponse(stream));
   };
 }
@@ -67,6 +70,9 @@ function createConnectDoor(
     // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
     response.stream.once('wantTrailers', () => discardBody(request));
     const handler = handlers.get(pathOf(request));
+    // A health check that is watched is meant to stay.
+    const mayStayOpen = handler?.method.methodKind === 'server_streaming';
+    limitStream(request.stream, options.requestTimeoutMs, mayStayOpen);
     if (handler === undefined) {
       answerNotFound(request, response, context);
       logRequest(options.logger, context, undefined, 'not_found');

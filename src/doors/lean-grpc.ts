@@ -39,6 +39,8 @@ export interface LeanGrpcOptions {
   interceptors: readonly Interceptor[];
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
+  /** For a call to arrive and be worked on, whatever deadline its client sets. */
+  requestTimeoutMs: number;
 }
 
 interface Call {
@@ -102,7 +104,7 @@ async function serve(
     header.get('grpc-timeout'),
     Number.MAX_SAFE_INTEGER,
   );
-  const deadline = timeoutMs === undefined ? undefined : startDeadline(timeoutMs, ended);
+  const deadline = startDeadline(Math.min(timeoutMs ?? Infinity, options.requestTimeoutMs), ended);
 
   let outcome: RequestOutcome = 'ok';
   try {
@@ -129,9 +131,9 @@ async function serve(
 }
 
 function startDeadline(timeoutMs: number, ended: AbortController): NodeJS.Timeout {
-  const end = () => ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded));
-  // A timer cannot be set further ahead than 2^31-1 ms, some 24 days.
-  return setTimeout(end, Math.min(timeoutMs, 2 ** 31 - 1));
+  return setTimeout(() => {
+    ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded));
+  }, timeoutMs);
 }
 
 function unreadable(cause: unknown): ServiceError {

@@ -23,7 +23,7 @@ import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
-import { ClientGone, discardBody, readBody } from './request-body.ts';
+import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
 
 type Response = ServerResponse | Http2ServerResponse;
 
@@ -44,6 +44,7 @@ export interface PublicDoorOptions {
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
   isDraining: () => boolean;
+  requestTimeoutMs: number;
 }
 
 interface Endpoint extends HttpRoute {
@@ -63,6 +64,7 @@ export function createPublicDoor(
   const endpoints = compileEndpoints(options);
 
   return (request, response) => {
+    if ('stream' in request) limitStream(request.stream, options.requestTimeoutMs);
     const context = newRequestContext('public');
     const path = pathOf(request);
     const byMethod = endpoints.get(path);
@@ -118,7 +120,7 @@ async function answer(
   assertJson(header);
 
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
-  const json = parseBody(await readBody(request));
+  const json = parseBody(await readBody(request, options.requestTimeoutMs));
   const { message, violations } = endpoint.input.decode(json);
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(endpoint, message, violations, values));

@@ -1,3 +1,4 @@
+import { constants, type Http2Stream } from 'node:http2';
 import type { Readable } from 'node:stream';
 import { ServiceError } from '../errors.ts';
 import type { NodeRequest } from './node-headers.ts';
@@ -8,11 +9,17 @@ export const maxBodyBytes = 64 * 1024;
 const maxDiscardedBytes = 1024 * 1024;
 const maxDiscardMs = 5_000;
 
+/** Said to whoever sends a request too slowly. */
+export const requestIsLate = 'The request did not arrive in time. Send all of it at once.';
+
 /** The client went away before its request was whole. There is nobody to answer. */
 export class ClientGone extends Error {}
 
-/** Reads a whole body, counting while it streams. Throws `body_too_large` at the first byte over the limit. */
-export function readBody(request: NodeRequest): Promise<Buffer> {
+/**
+ * Reads a whole body, counting while it streams. Throws `body_too_large` at the first byte over the limit, and
+ * `invalid_body` where it takes longer than the time given.
+ */
+export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffer> {
   if (request.destroyed) return Promise.reject(new ClientGone());
   if (Number(request.headers['content-length']) > maxBodyBytes) {
     return Promise.reject(new ServiceError('body_too_large'));
@@ -20,7 +27,10 @@ export function readBody(request: NodeRequest): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
+    // Over HTTP/1 the server itself minds the time.
+    const timer = 'stream' in request ? setTimeout(() => onLate(), timeoutMs) : undefined;
     const settle = () => {
+      clearTimeout(timer);
       request.off('data', onData).off('end', onEnd).off('error', onGone).off('close', onGone);
     };
     const onData = (chunk: Buffer) => {
@@ -39,6 +49,10 @@ export function readBody(request: NodeRequest): Promise<Buffer> {
     const onGone = () => {
       settle();
       reject(new ClientGone());
+    };
+    const onLate = () => {
+      settle();
+      reject(new ServiceError('invalid_body', { message: requestIsLate }));
     };
     request.on('data', onData).on('end', onEnd).on('error', onGone).on('close', onGone);
   });
@@ -69,4 +83,15 @@ export function discardStream(source: Readable): void {
     .once('close', () => clearTimeout(timer))
     .once('end', () => clearTimeout(timer));
   source.resume();
+}
+
+/**
+ * Ends a stream of HTTP/2 that is open for longer than its request may take to arrive and its answer to be taken,
+ * each. With `mayStayOpen`, an answer may go on for ever once the request is there.
+ */
+export function limitStream(stream: Http2Stream, requestTimeoutMs: number, mayStayOpen = false): void {
+  const timer = setTimeout(() => {
+    if (!mayStayOpen || !stream.readableEnded) stream.close(constants.NGHTTP2_CANCEL);
+  }, 2 * requestTimeoutMs);
+  stream.once('close', () => clearTimeout(timer));
 }

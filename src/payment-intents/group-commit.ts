@@ -14,6 +14,8 @@ export interface GroupCommitOptions<Item, Result> {
   maxBatchSize: number;
   /** Items that wait for a slot; one more is refused as `unavailable`, at once. */
   maxWaiting: number;
+  /** Longest time an item waits for a slot; it is refused as `unavailable` then, and was not written. */
+  maxWaitMs: number;
 }
 
 export interface GroupCommit<Item, Result> {
@@ -23,6 +25,8 @@ export interface GroupCommit<Item, Result> {
 
 interface Waiter<Item, Result> {
   item: Item;
+  /** By `performance.now()`. */
+  refusedAtMs: number;
   resolve(result: Result): void;
   reject(reason: unknown): void;
 }
@@ -35,10 +39,11 @@ interface Waiter<Item, Result> {
 export function createGroupCommit<Item, Result>(
   options: GroupCommitOptions<Item, Result>,
 ): GroupCommit<Item, Result> {
-  const { slots, maxBatchSize, maxWaiting } = options;
+  const { slots, maxBatchSize, maxWaiting, maxWaitMs } = options;
   const waiting: Waiter<Item, Result>[] = [];
   let busySlots = 0;
   let isScheduled = false;
+  let expiry: NodeJS.Timeout | undefined;
 
   const fillSlots = () => {
     isScheduled = false;
@@ -64,17 +69,32 @@ export function createGroupCommit<Item, Result>(
     }
   };
 
+  /** Refuses those who have waited too long, and looks again when the next of them will have. */
+  const expire = () => {
+    const now = performance.now();
+    const stillWaiting = waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);
+    const expired = waiting.splice(0, stillWaiting === -1 ? waiting.length : stillWaiting);
+    for (const { reject } of expired) reject(overloaded(`no slot became free within ${maxWaitMs} ms`));
+    const [next] = waiting;
+    expiry = next && setTimeout(expire, Math.max(1, next.refusedAtMs - now)).unref();
+  };
+
   return {
     add(item) {
       if (waiting.length >= maxWaiting) {
-        return Promise.reject(new ServiceError('unavailable', { cause: new Error('too many creates wait') }));
+        return Promise.reject(overloaded(`${maxWaiting} creates wait already`));
       }
       return new Promise((resolve, reject) => {
-        waiting.push({ item, resolve, reject });
+        waiting.push({ item, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });
+        if (expiry === undefined) expiry = setTimeout(expire, maxWaitMs).unref();
         if (isScheduled || busySlots >= slots) return;
         isScheduled = true;
         setImmediate(fillSlots);
       });
     },
   };
+}
+
+function overloaded(reason: string): ServiceError {
+  return new ServiceError('unavailable', { cause: new Error(reason) });
 }

@@ -1,5 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
+import type { QueueLimits } from '../config.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../errors.ts';
 import { createGroupCommit } from './group-commit.ts';
@@ -24,11 +25,9 @@ export interface StoredIntent {
 /** Statements in flight: while two are written and flushed, the next one fills. */
 const slots = 2;
 const maxBatchSize = 128;
-/** About half a second of creates at full speed: beyond that a quick refusal serves a client better than a place in line. */
-const maxWaiting = 4_096;
 
 /** Stores intents by group commit: those that arrive together share one statement and one flush to disk. */
-export function createPaymentIntentStore(em: EntityManager): PaymentIntentStore {
+export function createPaymentIntentStore(em: EntityManager, queue: QueueLimits): PaymentIntentStore {
   const insert = createInsert(em);
 
   const commit = async (batch: readonly PaymentIntentRow[]): Promise<(StoredIntent | Error)[]> => {
@@ -55,7 +54,7 @@ export function createPaymentIntentStore(em: EntityManager): PaymentIntentStore 
   const group = createGroupCommit<PaymentIntentRow, StoredIntent>({
     slots,
     maxBatchSize,
-    maxWaiting,
+    ...queue,
     commit: (batch) =>
       orUnavailable(() =>
         commit(batch).catch((reason) => {

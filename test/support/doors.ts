@@ -11,7 +11,6 @@ import {
 } from '../../src/gen/google/rpc/error_details_pb.ts';
 import { Chain, Lane, PaymentIntentSchema, Token } from '../../src/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
-import type { TestService } from './service.ts';
 
 /** The fields of the specification, as JSON. */
 export type CreateBody = Record<string, unknown>;
@@ -58,8 +57,14 @@ export interface Door {
   close(): void;
 }
 
-export function openDoors(service: TestService): Door[] {
-  return [openPublicDoor(service), openInternalDoor(service)];
+/** Where a service listens, as `http://host:port`. */
+export interface Endpoints {
+  publicUrl: string;
+  internalUrl: string;
+}
+
+export function openDoors(endpoints: Endpoints): [Door, Door] {
+  return [openPublicDoor(endpoints), openInternalDoor(endpoints)];
 }
 
 export interface HttpAnswer {
@@ -92,7 +97,7 @@ export function httpRequest(
   });
 }
 
-function openPublicDoor(service: TestService): Door {
+function openPublicDoor({ publicUrl }: Endpoints): Door {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 16 });
   return {
     name: 'public',
@@ -102,7 +107,7 @@ function openPublicDoor(service: TestService): Door {
         headers,
         body: text,
       } = await httpRequest(
-        `${service.publicUrl}/v1/payment_intents`,
+        `${publicUrl}/v1/payment_intents`,
         {
           agent,
           headers: {
@@ -180,8 +185,12 @@ export function toRequestBytes(body: CreateBody): Uint8Array {
   );
 }
 
-function openInternalDoor(service: TestService): Door {
-  const client = new grpc.Client(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
+function openInternalDoor({ internalUrl }: Endpoints): Door {
+  const client = new grpc.Client(new URL(internalUrl).host, grpc.credentials.createInsecure(), {
+    // A service that comes back is found again soon.
+    'grpc.initial_reconnect_backoff_ms': 100,
+    'grpc.max_reconnect_backoff_ms': 500,
+  });
   return {
     name: 'internal',
     async create(body, { authorization, idempotencyKey }) {

@@ -65,7 +65,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     DATABASE_POOL: '8',
     ...env,
   });
-  const orm = createOrm(location, config.databasePool);
+  const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
     CLIENT_SECRET_KEYS: testKeyRing(),
     API_KEY_PEPPERS: testKeyRing(),

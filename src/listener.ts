@@ -1,0 +1,140 @@
+import type http from 'node:http';
+import type http2 from 'node:http2';
+import { constants } from 'node:http2';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Logger } from 'pino';
+import type { TransportLimits } from './config.ts';
+import { StartupError } from './startup-error.ts';
+
+type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
+
+/**
+ * When the service stops, connections that are open are served for this long before those that rest are closed. A
+ * client that is about to send hears of the end by the answer to its next request, instead of losing that request.
+ */
+const drainGraceMs = 1_000;
+/** Connections over the limit are told in the log once in this time, not once each. */
+const dropReportMs = 10_000;
+
+/** One server and its connections: keeps them within the limits, and can let them finish and, after a while, cut them. */
+export class Listener {
+  readonly #server: Server;
+  readonly #variable: string;
+  readonly #requestedPort: number;
+  readonly #sockets = new Set<Socket>();
+  readonly #sessions = new Set<http2.ServerHttp2Session>();
+  #isClosing = false;
+
+  constructor(server: Server, variable: string, port: number, limits: TransportLimits, logger: Logger) {
+    this.#server = server;
+    this.#variable = variable;
+    this.#requestedPort = port;
+    server.maxConnections = limits.maxConnections;
+    server.on('drop', reportDrops(variable, limits.maxConnections, logger));
+    server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
+    server.on('session', (session: http2.ServerHttp2Session) => {
+      this.#sessions.add(session);
+      // HTTP/1 has timeouts for that of its own; here a client has said something once its settings are there.
+      const silence = setTimeout(() => session.destroy(), limits.headersTimeoutMs);
+      session.once('remoteSettings', () => clearTimeout(silence));
+      session.once('close', () => {
+        clearTimeout(silence);
+        this.#sessions.delete(session);
+      });
+      if (this.#isClosing) session.close();
+    });
+    // Calls that still run, such as a health check that is being watched, end before their session does.
+    server.setTimeout(limits.idleTimeoutMs);
+    server.on('timeout', (idle: Socket | http2.ServerHttp2Session) => {
+      if ('goaway' in idle) idle.close();
+      else idle.destroy();
+    });
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Throws StartupError where the port cannot be used. */
+  listen(host: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const fail = (error: NodeJS.ErrnoException) => {
+        reject(new StartupError(this.#explain(error, host), { cause: error }));
+      };
+      this.#server.once('error', fail);
+      this.#server.listen(this.#requestedPort, host, () => {
+        this.#server.off('error', fail);
+        resolve();
+      });
+    });
+  }
+
+  /**
+   * Lets connections finish within the timeout and cuts the rest. The listener itself still takes requests for a
+   * moment, so that none is lost on a connection which closes under it.
+   */
+  async close(timeoutMs: number): Promise<void> {
+    if (!this.#server.listening) return;
+    const cut = setTimeout(() => {
+      for (const session of this.#sessions) session.destroy();
+      for (const socket of this.#sockets) socket.destroy();
+    }, timeoutMs);
+    // GOAWAY with the highest stream there can be: whatever is sent before the client has read it still counts.
+    for (const session of this.#sessions) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
+    await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
+    this.#isClosing = true;
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    for (const session of this.#sessions) session.close();
+    await closed;
+    clearTimeout(cut);
+  }
+
+  /** Resolves once no connection is left, or after the time. */
+  #disconnected(timeoutMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const timer = setTimeout(done, timeoutMs);
+      const check = () => {
+        if (this.#sockets.size === 0) done();
+      };
+      for (const socket of this.#sockets) socket.once('close', check);
+      check();
+    });
+  }
+
+  #explain({ code, message }: NodeJS.ErrnoException, host: string): string {
+    const place = `port ${this.#requestedPort} of ${host}`;
+    switch (code) {
+      case 'EADDRINUSE':
+        return `${place} is taken: stop what uses it, or set ${this.#variable} to another port`;
+      case 'EACCES':
+        return `${place} needs more rights than this user has: set ${this.#variable} to a port above 1023`;
+      case 'EADDRNOTAVAIL':
+      case 'ENOTFOUND':
+        return `HOST ${host} is not an address of this machine: set it to one, such as 127.0.0.1 or 0.0.0.0`;
+      default:
+        return `${place} cannot be opened (${message}): set HOST and ${this.#variable}`;
+    }
+  }
+}
+
+function reportDrops(listener: string, maxConnections: number, logger: Logger): () => void {
+  let drops = 0;
+  const report = () => {
+    logger.warn(
+      { listener, dropped: drops, max_connections: maxConnections },
+      'connections were closed as they came: too many',
+    );
+    drops = 0;
+  };
+  return () => {
+    drops++;
+    if (drops === 1) setTimeout(report, dropReportMs).unref();
+  };
+}

@@ -1,0 +1,34 @@
+import { readFile } from 'node:fs/promises';
+import { createSecureContext } from 'node:tls';
+import { StartupError } from './startup-error.ts';
+
+export interface TlsFiles {
+  certFile: string;
+  keyFile: string;
+}
+
+/** A certificate with its key, in PEM. */
+export interface TlsPair {
+  cert: Buffer;
+  key: Buffer;
+}
+
+/** Reads the files. Throws StartupError where they cannot be read or do not belong together. */
+export async function readTls({ certFile, keyFile }: TlsFiles): Promise<TlsPair> {
+  const read = (variable: string, file: string) =>
+    readFile(file).catch((cause) => {
+      throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, {
+        cause,
+      });
+    });
+  const pair = { cert: await read('TLS_CERT_FILE', certFile), key: await read('TLS_KEY_FILE', keyFile) };
+  try {
+    createSecureContext(pair);
+  } catch (cause) {
+    throw new StartupError(
+      `TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair (${(cause as Error).message}): set them to a certificate and its key in PEM`,
+      { cause },
+    );
+  }
+  return pair;
+}

@@ -1,0 +1,105 @@
+// Processes and connections that end where it hurts most. What was acknowledged is there exactly once, whatever ended.
+
+import { afterEach, expect, test } from 'vitest';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { report, startLoad } from './support/load.ts';
+import { startPostgresProxy } from './support/postgres-proxy.ts';
+import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
+import { random } from './support/seed.ts';
+
+let cluster: Cluster;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(endAll);
+
+test('kill -9 under load, again and again: the retries find or make the one intent', async () => {
+  const ports = await choosePorts();
+  let service = await startProcess(cluster, ports);
+  const load = await startLoad(cluster, {
+    services: [service],
+    apiKey: cluster.apiKey,
+    callers: 32,
+    shareWithoutKey: 0.1,
+  });
+  const kills = 5;
+  for (let kill = 0; kill < kills; kill++) {
+    await load.progress(200 + random.below(1_500));
+    await service.end('SIGKILL');
+    service = await startProcess(cluster, ports);
+  }
+  await load.progress(500);
+  report(await load.finish(), { kills, failures: JSON.stringify(Object.fromEntries(load.failures)) });
+});
+
+test('PostgreSQL is cut off and comes back: 503 meanwhile, and ready again by itself', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
+  const readyAfterMs: number[] = [];
+  for (let stop = 0; stop < 3; stop++) {
+    await load.progress(200 + random.below(1_500));
+    await cluster.stopImmediately();
+    await untilReadyz(service, 503, 5_000);
+    const refused = await fetch(`${service.publicUrl}/v1/payment_intents`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+      body: '{"amount_units":1}',
+    });
+    expect(refused.status).toBe(503);
+    expect(refused.headers.get('retry-after')).toMatch(/^\d+$/);
+    expect(await refused.json()).toMatchObject({ error: { code: 'unavailable' } });
+    await cluster.start();
+    readyAfterMs.push(Math.round(await untilReadyz(service, 200, 5_000)));
+  }
+  await load.progress(500);
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+  report(await load.finish(), { readyAfterMs: readyAfterMs.join('/') });
+});
+
+test('a connection cut between COMMIT and its answer: 503, and the retry finds the one row', async () => {
+  let cuts = 0;
+  const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => {
+    let hasInserted = false;
+    return ({ type, body }) => {
+      // CommandComplete says how many rows; the commit is behind us when the server is ready for the next statement.
+      if (type === 'C') hasInserted = /^INSERT 0 [1-9]/.test(body.toString());
+      if (type !== 'Z' || !hasInserted) return 'forward';
+      hasInserted = false;
+      if (random.fraction() >= 0.02) return 'forward';
+      cuts++;
+      return 'cut';
+    };
+  });
+  const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
+  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
+  await load.progress(10_000);
+  const figures = await load.finish();
+  await service.end('SIGTERM');
+  await proxy.close();
+  expect(cuts).toBeGreaterThan(0);
+  expect(figures.retried).toBeGreaterThan(0);
+  expect([...load.failures.keys()]).toEqual(['unavailable']);
+  expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+  expect(service.log.filter(({ replayed }) => replayed === true).length).toBeGreaterThan(0);
+  report(figures, { cuts });
+});
+
+test('two processes on one database, the same keys sent to both: one intent and one answer', async () => {
+  const services = await Promise.all([
+    startProcess(cluster, await choosePorts()),
+    startProcess(cluster, await choosePorts()),
+  ]);
+  const load = await startLoad(cluster, {
+    services,
+    apiKey: cluster.apiKey,
+    callers: 16,
+    callersPerKey: 4,
+  });
+  await load.progress(12_000);
+  const figures = await load.finish();
+  expect(load.failures).toEqual(new Map());
+  expect(figures.acknowledged).toBe(figures.sent * 4);
+  report(figures);
+});

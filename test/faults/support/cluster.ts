@@ -1,0 +1,99 @@
+// A PostgreSQL of a fault test's own, which it may kill, and the merchant in it.
+
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { afterAll, beforeAll } from 'vitest';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
+import { pgConfigOf, type SocketLocation } from '../../../src/database/location.ts';
+import { createOrm, migrate } from '../../../src/database/orm.ts';
+import { parseKeyRing } from '../../../src/key-ring.ts';
+import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
+
+export interface Cluster {
+  folder: string;
+  location: SocketLocation;
+  /** For `DATABASE_URL`: the cluster itself. */
+  url: string;
+  /** The path of its socket. */
+  socket: string;
+  secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
+  apiKey: string;
+  keyId: string;
+  newKey(): Promise<{ keyId: string; apiKey: string }>;
+  revoke(keyId: string): Promise<void>;
+  query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
+  /** As a machine that loses its power: no checkpoint, sessions cut. Resolves when the server has ended. */
+  stopImmediately(): Promise<void>;
+  start(): Promise<void>;
+}
+
+/** One cluster for the tests of a file. */
+export function useCluster(take: (cluster: Cluster) => void): void {
+  let dispose: () => Promise<void>;
+  beforeAll(async () => {
+    const opened = await openCluster();
+    dispose = opened.dispose;
+    take(opened.cluster);
+  });
+  afterAll(() => dispose());
+}
+
+async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
+  const folder = await mkdtemp(join(tmpdir(), 'pi-fault-'));
+  // As root, PostgreSQL runs as another user, who has to get in.
+  await chmod(folder, 0o711);
+  const dataDir = join(folder, 'data');
+  let postgres: EmbeddedPostgres = await startEmbeddedPostgres(dataDir);
+  const { location } = postgres;
+  await migrate(location);
+
+  const secret = () => `1:${randomBytes(32).toString('base64')}`;
+  const secrets = { API_KEY_PEPPERS: secret(), CLIENT_SECRET_KEYS: secret() };
+  const withOrm = async <T>(work: (orm: ReturnType<typeof createOrm>) => Promise<T>) => {
+    const orm = createOrm(location, 1);
+    return work(orm).finally(() => orm.close());
+  };
+  const wallet = `0x${'1'.repeat(40)}` as const;
+  const merchantId = await withOrm((orm) =>
+    createMerchant(orm.em, 'Faults', 'testnet', { base: wallet, polygon: wallet }),
+  );
+  const newKey = () =>
+    withOrm((orm) =>
+      createApiKey(orm.em, parseKeyRing(secrets.API_KEY_PEPPERS), merchantId, 'testnet', undefined),
+    );
+
+  const cluster: Cluster = {
+    folder,
+    location,
+    url: `postgresql://${location.user}@localhost/${location.database}?host=${encodeURIComponent(location.socketFolder)}`,
+    socket: join(location.socketFolder, '.s.PGSQL.5432'),
+    secrets,
+    ...(await newKey()),
+    newKey,
+    revoke: (keyId) => withOrm(async (orm) => void (await revokeApiKey(orm.em, keyId))),
+    async query(sql, values) {
+      const client = new pg.Client(pgConfigOf(location));
+      await client.connect();
+      const result = await client.query(sql, values).finally(() => client.end());
+      return result.rows;
+    },
+    async stopImmediately() {
+      const pid = Number(
+        (await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0],
+      );
+      process.kill(pid, 'SIGQUIT');
+      await postgres.ended;
+    },
+    async start() {
+      postgres = await startEmbeddedPostgres(dataDir);
+    },
+  };
+  const dispose = async () => {
+    await postgres.stop();
+    await rm(folder, { recursive: true, force: true });
+  };
+  return { cluster, dispose };
+}

@@ -1,0 +1,236 @@
+// Load from a client that would never lose a payment: it writes to its journal, and waits until that is on disk, what
+// it is about to send and what it was answered. Afterwards the journal is held against the database.
+
+import { type FileHandle, open, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'vitest';
+import { type Answer, type CreateBody, type Door, type Endpoints, openDoors } from '../../support/doors.ts';
+import type { Cluster } from './cluster.ts';
+import { random } from './seed.ts';
+
+export interface LoadOptions {
+  /** One or more services; each attempt goes to any door of any of them. */
+  services: readonly Endpoints[];
+  apiKey: string;
+  callers: number;
+  /** Of creations; one without an idempotency key is never retried. */
+  shareWithoutKey?: number;
+  /** How many callers send each key at the same time. */
+  callersPerKey?: number;
+  /** What a caller does after an attempt that failed: try again (the default), or stop calling. */
+  onFailure?: (failure: string) => 'retry' | 'stop';
+}
+
+interface Entry {
+  tag: string;
+  key: string | null;
+  body: CreateBody;
+}
+
+export interface Figures {
+  seed: number;
+  sent: number;
+  acknowledged: number;
+  retried: number;
+  lost: number;
+  doubled: number;
+}
+
+export interface Load {
+  /** How attempts failed, and how often. A code of the catalogue or of the network. */
+  failures: ReadonlyMap<string, number>;
+  /** Creates acknowledged so far. */
+  acknowledged(): number;
+  /** Resolves after that many more were acknowledged. */
+  progress(creates: number): Promise<void>;
+  /** Lets every creation that was begun end, and holds the journal against the database. */
+  finish(): Promise<Figures>;
+}
+
+const retryAfterMs = 50;
+const maxUnits = 1_000_000_000;
+let loads = 0;
+
+export async function startLoad(cluster: Cluster, options: LoadOptions): Promise<Load> {
+  const { services, apiKey, callers, shareWithoutKey = 0, callersPerKey = 1, onFailure } = options;
+  const name = `load-${++loads}`;
+  const journal = await openJournal(join(cluster.folder, `${name}.journal`));
+  const doors = services.flatMap((endpoints) => openDoors(endpoints));
+  const failures = new Map<string, number>();
+  const waiters: { at: number; resolve: () => void }[] = [];
+  let isStopping = false;
+  let retried = 0;
+  let acknowledged = 0;
+  let number = 0;
+
+  const acknowledge = () => {
+    acknowledged++;
+    for (const waiter of waiters) if (acknowledged >= waiter.at) waiter.resolve();
+  };
+
+  const attemptUntilAnswered = async (entry: Entry): Promise<void> => {
+    for (;;) {
+      const door = doors[random.below(doors.length)] as Door;
+      const outcome = await attemptOnce(door, entry, apiKey);
+      if (typeof outcome !== 'string') {
+        await journal.append(['ack', entry.tag, outcome.intent?.id, outcome.intent?.client_secret]);
+        acknowledge();
+        return;
+      }
+      failures.set(outcome, (failures.get(outcome) ?? 0) + 1);
+      if (onFailure?.(outcome) === 'stop') {
+        isStopping = true;
+        return;
+      }
+      if (entry.key === null) return;
+      if (!isTransient(outcome)) throw new Error(`a creation was refused: ${outcome}`);
+      retried++;
+      await sleep(retryAfterMs);
+    }
+  };
+
+  const call = async () => {
+    while (!isStopping) {
+      const tag = `${name}-${++number}`;
+      const key = random.fraction() < shareWithoutKey ? null : tag;
+      const entry: Entry = { tag, key, body: newBody(tag) };
+      await journal.append(['send', tag, key, entry.body.amount_units]);
+      const same = key === null ? 1 : callersPerKey;
+      await Promise.all(Array.from({ length: same }, () => attemptUntilAnswered(entry)));
+    }
+  };
+  const calling = Promise.all(Array.from({ length: callers }, call));
+  // Seen by whoever waits for the load; until then it must not end the process.
+  calling.catch(() => {});
+
+  return {
+    failures,
+    acknowledged: () => acknowledged,
+    progress: (creates) =>
+      Promise.race([
+        new Promise<void>((resolve) => waiters.push({ at: acknowledged + creates, resolve })),
+        calling.then(() => {}),
+      ]),
+    async finish() {
+      isStopping = true;
+      await calling;
+      for (const door of doors) door.close();
+      const entries = await journal.close();
+      return { seed: random.seed, retried, ...(await holdAgainstDatabase(cluster, name, entries)) };
+    },
+  };
+}
+
+async function attemptOnce(door: Door, { key, body }: Entry, apiKey: string): Promise<Answer | string> {
+  try {
+    const answer = await door.create(body, {
+      authorization: `Bearer ${apiKey}`,
+      ...(key === null ? {} : { idempotencyKey: key }),
+    });
+    return answer.code === 'ok' ? answer : answer.code;
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    return code ?? message;
+  }
+}
+
+/** The catalogue's own, or the network's: gRPC says UNAVAILABLE and INTERNAL or CANCELLED of a connection that broke. */
+function isTransient(failure: string): boolean {
+  return /^(?:unavailable|UNAVAILABLE|INTERNAL|CANCELLED|UNKNOWN|E[A-Z]+|HPE_INVALID_EOF_STATE)$/.test(
+    failure,
+  );
+}
+
+function newBody(tag: string): CreateBody {
+  return {
+    amount_units: 1 + random.below(maxUnits),
+    chain: random.fraction() < 0.5 ? 'base' : 'polygon',
+    expires_in_minutes: 5 + random.below(56),
+    metadata: { tag },
+  };
+}
+
+type JournalLine = [what: 'send' | 'ack', tag: string, ...rest: unknown[]];
+
+interface Journal {
+  /** Resolves when the line is on disk; lines that come together are flushed together. */
+  append(line: JournalLine): Promise<void>;
+  /** All lines, as they are on disk. */
+  close(): Promise<JournalLine[]>;
+}
+
+async function openJournal(path: string): Promise<Journal> {
+  const file: FileHandle = await open(path, 'wx');
+  let waiting: string[] = [];
+  let next: Promise<void> | undefined;
+  let last: Promise<void> = Promise.resolve();
+  return {
+    append(line) {
+      waiting.push(`${JSON.stringify(line)}\n`);
+      next ??= last = last.then(async () => {
+        const lines = waiting;
+        waiting = [];
+        next = undefined;
+        await file.appendFile(lines.join(''));
+        await file.datasync();
+      });
+      return next;
+    },
+    async close() {
+      await last;
+      await file.close();
+      const text = await readFile(path, 'utf8');
+      return text
+        .trimEnd()
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line));
+    },
+  };
+}
+
+async function holdAgainstDatabase(cluster: Cluster, name: string, journal: JournalLine[]) {
+  const rows = await cluster.query<{
+    tag: string;
+    key: string | null;
+    id: string;
+    amount: string;
+    n: number;
+  }>(
+    `select metadata->>'tag' as tag, min(idempotency_key) as key, min(id::text) as id, min(amount_units) as amount,
+            count(*)::int as n
+       from payment_intents where metadata->>'tag' like $1 group by 1`,
+    [`${name}-%`],
+  );
+  const found = new Map(rows.map((row) => [row.tag, row]));
+  const sent = new Map(
+    journal.flatMap(([what, tag, key, amount]) => (what === 'send' ? [[tag, { key, amount }]] : [])),
+  );
+  const answers = new Map<string, Set<string>>();
+  let acknowledged = 0;
+  for (const [what, tag, id, secret] of journal) {
+    if (what !== 'ack') continue;
+    acknowledged++;
+    answers.set(tag, (answers.get(tag) ?? new Set()).add(`${id} ${secret}`));
+  }
+  const { formatIdentifier } = await import('../../../src/identifiers.ts');
+  const lost = [...answers].filter(([tag, all]) => {
+    const row = found.get(tag);
+    const [only = ''] = all;
+    return all.size !== 1 || row === undefined || only.split(' ')[0] !== formatIdentifier('pi', row.id);
+  });
+  const doubled = rows.filter(({ n }) => n > 1);
+  const foreign = rows.filter(({ tag, key, amount }) => {
+    const entry = sent.get(tag);
+    return entry === undefined || entry.key !== key || Number(amount) !== entry.amount;
+  });
+  expect({ lost, doubled, foreign }).toEqual({ lost: [], doubled: [], foreign: [] });
+  return { sent: sent.size, acknowledged, lost: lost.length, doubled: doubled.length };
+}
+
+/** One line of what a case has shown. */
+export function report(figures: Figures, more: Record<string, unknown> = {}): void {
+  const all = Object.entries({ ...figures, ...more }).map(([name, value]) => `${name} ${value}`);
+  console.log(all.join(', '));
+}

@@ -1,0 +1,115 @@
+// The service as a process of its own, which can be killed.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import net from 'node:net';
+import { createInterface } from 'node:readline';
+import type { Endpoints } from '../../support/doors.ts';
+import type { Cluster } from './cluster.ts';
+
+export interface ServiceProcess extends Endpoints {
+  pid: number;
+  operationsUrl: string;
+  /** Lines of the log so far, parsed. */
+  log: Record<string, unknown>[];
+  /** Sends a signal and resolves with how the process ended. */
+  end(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  kill(signal: NodeJS.Signals): void;
+  residentMb(): Promise<number>;
+}
+
+export interface Ports {
+  HTTP_PORT: string;
+  GRPC_PORT: string;
+  METRICS_PORT: string;
+}
+
+/** Ports that a service can take, and take again after it was killed. */
+export async function choosePorts(): Promise<Ports> {
+  const servers = [0, 0, 0].map(() => net.createServer().listen(0, '127.0.0.1'));
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const [HTTP_PORT, GRPC_PORT, METRICS_PORT] = servers.map((server) =>
+    String((server.address() as net.AddressInfo).port),
+  ) as [string, string, string];
+  await Promise.all(servers.map((server) => once(server.close(), 'close')));
+  return { HTTP_PORT, GRPC_PORT, METRICS_PORT };
+}
+
+const running = new Set<ServiceProcess>();
+
+/** Kills what a test has left running. */
+export async function endAll(): Promise<void> {
+  await Promise.all([...running].map((service) => service.end('SIGKILL')));
+}
+
+/** Starts the service as `npm start` does, and resolves when it says that it is ready. */
+export async function startProcess(
+  cluster: Cluster,
+  ports: Ports,
+  env: Record<string, string> = {},
+): Promise<ServiceProcess> {
+  const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
+  const [, , ...args] = scripts.start.split(' ');
+  const child = spawn(process.execPath, args, {
+    env: { PATH: process.env.PATH, DATABASE_URL: cluster.url, ...cluster.secrets, ...ports, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
+    child.once('exit', (code, signal) => {
+      running.delete(service);
+      resolve({ code, signal });
+    });
+  });
+  const log: Record<string, unknown>[] = [];
+  const service: ServiceProcess = {
+    pid: child.pid ?? 0,
+    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
+    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
+    operationsUrl: `http://127.0.0.1:${ports.METRICS_PORT}`,
+    log,
+    end(signal) {
+      child.kill(signal);
+      return exited;
+    },
+    kill: (signal) => void child.kill(signal),
+    async residentMb() {
+      const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+      return (Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) * 1024) / 1e6;
+    },
+  };
+  running.add(service);
+  let complaints = '';
+  child.stderr.on('data', (chunk) => {
+    complaints += chunk;
+  });
+  await new Promise<void>((resolve, reject) => {
+    void exited.then(({ code }) => reject(new Error(`the service ended with ${code}: ${complaints}`)));
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      // A line that a kill has cut in two is not one.
+      if (!line.startsWith('{') || !line.endsWith('}')) return;
+      const entry = JSON.parse(line);
+      log.push(entry);
+      if (entry.message === 'ready') resolve();
+    });
+  });
+  return service;
+}
+
+/** Resolves once `GET /readyz` answers the status, with how long that took; throws after the time. */
+export async function untilReadyz(
+  service: ServiceProcess,
+  status: 200 | 503,
+  timeoutMs: number,
+): Promise<number> {
+  const startedAtMs = performance.now();
+  for (;;) {
+    const answer = await fetch(`${service.operationsUrl}/readyz`).catch(() => undefined);
+    await answer?.text();
+    const tookMs = performance.now() - startedAtMs;
+    if (answer?.status === status) return tookMs;
+    if (tookMs > timeoutMs)
+      throw new Error(`/readyz is ${answer?.status} after ${timeoutMs} ms, not ${status}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
