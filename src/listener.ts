@@ -1,7 +1,7 @@
 import type http from 'node:http';
 import type http2 from 'node:http2';
 import { constants } from 'node:http2';
-import type { AddressInfo, Socket } from 'node:net';
+import net, { type AddressInfo, type Socket } from 'node:net';
 import type { Logger } from 'pino';
 import type { TransportLimits } from './config.ts';
 import { StartupError } from './startup-error.ts';
@@ -9,8 +9,8 @@ import { StartupError } from './startup-error.ts';
 type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
 
 /**
- * When the service stops, connections that are open are served for this long before those that rest are closed. A
- * client that is about to send hears of the end by the answer to its next request, instead of losing that request.
+ * When the service stops, connections that are open are served for this long before those that rest are closed: a
+ * client that is about to send hears of the end by an answer, instead of losing its request.
  */
 const drainGraceMs = 1_000;
 /** Connections over the limit are told in the log once in this time, not once each. */
@@ -72,21 +72,22 @@ export class Listener {
     });
   }
 
-  /**
-   * Lets connections finish within the timeout and cuts the rest. The listener itself still takes requests for a
-   * moment, so that none is lost on a connection which closes under it.
-   */
+  /** Takes no new connections, lets those that are open finish within the timeout, and cuts the rest. */
   async close(timeoutMs: number): Promise<void> {
     if (!this.#server.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#sockets) socket.destroy();
     }, timeoutMs);
+    // Node's own close() would end the connections that rest at this moment, a request on its way to us or not.
+    const closed = new Promise((resolve) => net.Server.prototype.close.call(this.#server, resolve));
     // GOAWAY with the highest stream there can be: whatever is sent before the client has read it still counts.
-    for (const session of this.#sessions) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
+    for (const session of this.#sessions) {
+      if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
+    }
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
     this.#isClosing = true;
-    const closed = new Promise((resolve) => this.#server.close(resolve));
+    this.#server.close();
     for (const session of this.#sessions) session.close();
     await closed;
     clearTimeout(cut);

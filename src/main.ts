@@ -112,5 +112,6 @@ function reachable(host: string): string {
 main().catch((error: unknown) => {
   if (error instanceof StartupError) console.error(`payment-intent-service: ${error.message}`);
   else console.error(error);
-  process.exitCode = 1;
+  // Whatever is still open must not keep a process alive that serves nobody.
+  process.exit(1);
 });

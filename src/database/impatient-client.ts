@@ -20,7 +20,8 @@ export function impatientClient(statementTimeoutMs: number): typeof pg.Client {
     }
 
     override query(...args: unknown[]): never {
-      this.#timer ??= setTimeout(() => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => {
         const { stream } = (this as unknown as { connection: { stream: { destroy(error: Error): void } } })
           .connection;
         stream.destroy(

@@ -9,7 +9,9 @@ import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-int
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */
-const ourMigrations = [{ name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents }];
+export const ourMigrations: readonly MigrationObject[] = [
+  { name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents },
+];
 
 /** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
 const migrationLockId = 7_046_029_254_386_353;

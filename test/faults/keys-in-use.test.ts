@@ -1,0 +1,106 @@
+// Keys that are revoked while they are in use, and a database that cannot be asked about them.
+
+import { afterEach, expect, test } from 'vitest';
+import { generateApiKey } from '../../src/merchants/api-key-format.ts';
+import { type Door, openDoors } from '../support/doors.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { startPostgresProxy } from './support/postgres-proxy.ts';
+import { choosePorts, endAll, startProcess } from './support/process.ts';
+
+let cluster: Cluster;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(endAll);
+
+/** Creates by turns on all doors until each has refused the key, and answers when each first did. */
+async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> {
+  const startedAtMs = performance.now();
+  return Promise.all(
+    doors.map(async (door) => {
+      for (;;) {
+        const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+        const tookMs = performance.now() - startedAtMs;
+        if (code === 'api_key_invalid') return Math.round(tookMs);
+        if (code !== 'ok' || tookMs > 15_000) throw new Error(`${code} after ${tookMs} ms`);
+      }
+    }),
+  );
+}
+
+test('a revoked key is refused by every process within a second', async () => {
+  const services = [
+    await startProcess(cluster, await choosePorts()),
+    await startProcess(cluster, await choosePorts()),
+  ];
+  const doors = services.flatMap((service) => openDoors(service));
+  const { apiKey, keyId } = await cluster.newKey();
+  for (const door of doors) {
+    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+    expect(code).toBe('ok');
+  }
+  await cluster.revoke(keyId);
+  const tookMs = await refusedAfterMs(doors, apiKey);
+  for (const door of doors) door.close();
+  expect(Math.max(...tookMs)).toBeLessThan(1_000);
+  console.log(`refused after ${tookMs.join('/')} ms`);
+});
+
+test('where the notification is lost, within the ten seconds that an answer is remembered', async () => {
+  const proxy = await startPostgresProxy(
+    cluster.socket,
+    cluster.location.user,
+    () =>
+      ({ type }) =>
+        type === 'A' ? 'drop' : 'forward',
+  );
+  const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
+  const doors = openDoors(service);
+  const { apiKey, keyId } = await cluster.newKey();
+  for (const door of doors) {
+    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+    expect(code).toBe('ok');
+  }
+  await cluster.revoke(keyId);
+  const tookMs = await refusedAfterMs(doors, apiKey);
+  for (const door of doors) door.close();
+  expect(await service.end('SIGTERM')).toEqual({ code: 0, signal: null });
+  await proxy.close();
+  // It was really lost: otherwise this test would show nothing.
+  expect(Math.min(...tookMs)).toBeGreaterThan(1_000);
+  expect(Math.max(...tookMs)).toBeLessThan(10_500);
+  console.log(`refused after ${tookMs.join('/')} ms`);
+});
+
+test('with the database gone no key opens anything, however well it was known', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const doors = openDoors(service);
+  const codes = (apiKey: string) =>
+    Promise.all(
+      doors.map(async (door) => {
+        const answer = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+        return answer.code;
+      }),
+    );
+  const [{ before } = { before: 0 }] = await cluster.query<{ before: number }>(
+    'select count(*)::int as before from payment_intents',
+  );
+  expect(await codes(cluster.apiKey)).toEqual(['ok', 'ok']);
+  await cluster.stopImmediately();
+  const stoppedAtMs = performance.now();
+  // While the key is remembered, after it was forgotten, and for keys never seen.
+  while (performance.now() - stoppedAtMs < 11_000) {
+    expect(await codes(cluster.apiKey)).toEqual(['unavailable', 'unavailable']);
+    expect(await codes(generateApiKey('testnet'))).toEqual(['unavailable', 'unavailable']);
+    expect(await codes('sk_testnet_nonsense')).toEqual(['api_key_invalid', 'api_key_invalid']);
+  }
+  await cluster.start();
+  expect(await codes(cluster.apiKey)).toEqual(['ok', 'ok']);
+  for (const door of doors) door.close();
+  const [{ after } = { after: 0 }] = await cluster.query<{ after: number }>(
+    'select count(*)::int as after from payment_intents',
+  );
+  expect(after - before).toBe(4);
+});

@@ -1,0 +1,39 @@
+import { Migration } from '@mikro-orm/migrations';
+import { afterEach, expect, test } from 'vitest';
+import { migrate, ourMigrations } from '../../src/database/orm.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { report, startLoad } from './support/load.ts';
+import { choosePorts, endAll, startProcess } from './support/process.ts';
+
+let cluster: Cluster;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(endAll);
+
+/** What a next version would bring: a column that the version before does not know. */
+class AddNote extends Migration {
+  override up(): void {
+    this.addSql('alter table payment_intents add column note text');
+    this.addSql('create index payment_intents_note_index on payment_intents (note) where note is not null');
+  }
+}
+
+test('a migration under load: the process on the old schema serves on, and two at once are harmless', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
+  await load.progress(1_000);
+  const next = [...ourMigrations, { name: '2099-01-01-add-note', class: AddNote }];
+  const ran = await Promise.all([migrate(cluster.location, next), migrate(cluster.location, next)]);
+  expect(ran.flat()).toEqual(['2099-01-01-add-note']);
+  await load.progress(1_000);
+  const figures = await load.finish();
+  expect(load.failures).toEqual(new Map());
+  report(figures);
+
+  // And a process that starts now takes the newer schema as it is.
+  const older = await startProcess(cluster, await choosePorts());
+  expect(await older.end('SIGTERM')).toEqual({ code: 0, signal: null });
+});

@@ -1,0 +1,142 @@
+// A database that is slow, or lets nobody in: a bounded queue, quick refusals, flat memory, full speed afterwards.
+
+import pg from 'pg';
+import { afterEach, expect, test } from 'vitest';
+import { pgConfigOf } from '../../src/database/location.ts';
+import { httpRequest, openDoors } from '../support/doors.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { report, startLoad } from './support/load.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+
+let cluster: Cluster;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(endAll);
+
+const metadata = { note: 'x'.repeat(8_000) };
+
+/** So many creates at once over JSON, with how each was answered and how long that took. */
+async function createAtOnce(service: ServiceProcess, creates: number) {
+  const body = JSON.stringify({ amount_units: 1, metadata });
+  return Promise.all(
+    Array.from({ length: creates }, async () => {
+      const startedAtMs = performance.now();
+      const { status, headers } = await httpRequest(
+        `${service.publicUrl}/v1/payment_intents`,
+        {
+          agent: false,
+          headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+        },
+        body,
+      );
+      return { status, retryAfter: headers['retry-after'], tookMs: performance.now() - startedAtMs };
+    }),
+  );
+}
+
+test('a slow database: what does not fit in the queue, or waits too long in it, is refused soon', async () => {
+  const service = await startProcess(cluster, await choosePorts(), { QUEUE_SIZE: '200', QUEUE_TIMEOUT: '1' });
+  const timed = async (creates: number) => {
+    const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
+    const startedAtMs = performance.now();
+    await load.progress(creates);
+    const perSecond = (creates / (performance.now() - startedAtMs)) * 1000;
+    return { perSecond, figures: await load.finish() };
+  };
+  await timed(2_000);
+  const before = await timed(4_000);
+  await createAtOnce(service, 600);
+  const residentBefore = await service.residentMb();
+
+  await cluster.query(
+    `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end';
+     create trigger slow after insert on payment_intents for each statement execute function slow()`,
+  );
+  const answers = [];
+  for (let wave = 0; wave < 5; wave++) answers.push(...(await createAtOnce(service, 600)));
+  const refused = answers.filter(({ status }) => status === 503);
+  const created = answers.filter(({ status }) => status === 201);
+  expect(refused.length + created.length).toBe(answers.length);
+  expect(refused.length).toBeGreaterThan(0);
+  for (const { retryAfter } of refused) expect(retryAfter).toMatch(/^\d+$/);
+  // The queue's second, and what the client itself takes to send six hundred requests at once.
+  const slowestRefusalMs = Math.max(...refused.map(({ tookMs }) => tookMs));
+  expect(slowestRefusalMs).toBeLessThan(3_000);
+  const residentAfter = await service.residentMb();
+  expect(residentAfter).toBeLessThan(residentBefore + 60);
+
+  await cluster.query('drop trigger slow on payment_intents; drop function slow()');
+  const after = await timed(4_000);
+  expect(after.perSecond).toBeGreaterThan(before.perSecond / 2);
+  report(after.figures, {
+    created: created.length,
+    refused: refused.length,
+    slowestRefusalMs: Math.round(slowestRefusalMs),
+    residentMb: `${Math.round(residentBefore)} -> ${Math.round(residentAfter)}`,
+    perSecond: `${Math.round(before.perSecond)} -> ${Math.round(after.perSecond)}`,
+  });
+});
+
+test('a statement that never ends is given up, and its connection with it', async () => {
+  const service = await startProcess(cluster, await choosePorts(), { DATABASE_TIMEOUT: '1' });
+  const doors = openDoors(service);
+  await cluster.query(
+    `create function stuck() returns trigger language plpgsql as 'begin perform pg_sleep(20); return null; end';
+     create trigger stuck after insert on payment_intents for each statement execute function stuck()`,
+  );
+  const options = { authorization: `Bearer ${cluster.apiKey}`, idempotencyKey: 'stuck' };
+  for (const door of doors) {
+    const startedAtMs = performance.now();
+    expect((await door.create({ amount_units: 1 }, options)).code).toBe('unavailable');
+    expect(performance.now() - startedAtMs).toBeLessThan(2_500);
+  }
+  await cluster.query(
+    "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into%' and pid <> pg_backend_pid()",
+  );
+  await cluster.query('drop trigger stuck on payment_intents; drop function stuck()');
+  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
+  for (const door of doors) door.close();
+});
+
+test('no connection left in the database: quick refusals, and full service when there are some again', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const doors = openDoors(service);
+  const options = { authorization: `Bearer ${cluster.apiKey}` };
+  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
+
+  const others: pg.Client[] = [];
+  const takeAll = async () => {
+    for (;;) {
+      const client = new pg.Client(pgConfigOf(cluster.location));
+      client.on('error', () => {});
+      try {
+        await client.connect();
+      } catch (error) {
+        expect((error as { code?: string }).code).toBe('53300');
+        return;
+      }
+      others.push(client);
+    }
+  };
+  await takeAll();
+  const [first] = others;
+  await first?.query(
+    'select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1 and pid <> all($2)',
+    [
+      'payment-intent-service',
+      others.map((client) => (client as unknown as { processID: number }).processID),
+    ],
+  );
+  await takeAll();
+  for (const door of doors) {
+    const startedAtMs = performance.now();
+    expect((await door.create({ amount_units: 1 }, options)).code).toBe('unavailable');
+    expect(performance.now() - startedAtMs).toBeLessThan(1_000);
+  }
+  await Promise.all(others.map((client) => client.end()));
+  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
+  for (const door of doors) door.close();
+});
