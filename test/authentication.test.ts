@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import http from 'node:http';
-import net from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
@@ -9,6 +8,7 @@ import { createApiKey, revokeApiKey, rotateApiKey, setWallets } from '../src/mer
 import { apiKeyHint, generateApiKey, isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { type Door, httpRequest } from './support/doors.ts';
+import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
 import { createTestMerchant, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -120,10 +120,9 @@ test('two Authorization headers are refused, on both doors', async () => {
   );
   expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([401, 'api_key_invalid']);
 
-  // No client of ours sends two: the frames are written by hand (RFC 9113; RFC 7541, section 6.2.2).
-  const socket = net.connect(service.server.ports.grpc, '127.0.0.1');
-  socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-  socket.write(http2Frame(4, 0, 0));
+  // No client of ours sends two: the frames are written by hand.
+  const client = await connectRaw(service.server.ports.grpc);
+  const line = service.nextLogLine();
   const headers = [
     [':method', 'POST'],
     [':scheme', 'http'],
@@ -132,28 +131,11 @@ test('two Authorization headers are refused, on both doors', async () => {
     ['content-type', 'application/grpc'],
     ['authorization', `Bearer ${apiKey}`],
     ['authorization', `Bearer ${apiKey}`],
-  ].map(([name = '', value = '']) =>
-    Buffer.concat([
-      Buffer.from([0, name.length]),
-      Buffer.from(name),
-      Buffer.from([value.length]),
-      Buffer.from(value),
-    ]),
-  );
-  const line = service.nextLogLine();
-  socket.write(http2Frame(1, 4, 1, Buffer.concat(headers)));
+  ] as const;
+  client.socket.write(encodeHeaders(1, headers));
   expect(await line).toMatchObject({ door: 'internal', code: 'api_key_invalid' });
-  socket.destroy();
+  client.socket.destroy();
 });
-
-function http2Frame(type: number, flags: number, stream: number, payload = Buffer.alloc(0)): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
 
 test('malformed, unknown, revoked and expired keys are answered alike, byte for byte', async () => {
   const revoked = await newKey();

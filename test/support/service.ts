@@ -3,7 +3,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { EventEmitter, on } from 'node:events';
 import pg from 'pg';
-import { inject } from 'vitest';
+import { expect, inject } from 'vitest';
 import type { ChainName, ModeName } from '../../src/chains.ts';
 import { loadConfig, type SecretName } from '../../src/config.ts';
 import { pgConfigOf, type SocketLocation } from '../../src/database/location.ts';
@@ -16,6 +16,7 @@ import { createApiKey, createMerchant, setWallets } from '../../src/merchants/ad
 import { keysChangedChannel } from '../../src/merchants/merchant.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
 import type { WalletAddress } from '../../src/wallet-address.ts';
+import { findLeaks } from './leaks.ts';
 
 /** A fresh copy of the migrated database. */
 export async function createTestDatabase(): Promise<SocketLocation & { drop(): Promise<void> }> {
@@ -117,8 +118,10 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     async close() {
       await server.close();
       await database.close();
+      const leaks = await findLeaks(log, async (sql) => (await client.query(sql)).rows);
       await client.end();
       await location.drop();
+      expect(leaks).toEqual([]);
     },
   };
 }

@@ -5,12 +5,14 @@ import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, expect } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
 import { pgConfigOf, type SocketLocation } from '../../../src/database/location.ts';
 import { createOrm, migrate } from '../../../src/database/orm.ts';
 import { parseKeyRing } from '../../../src/key-ring.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
+import { findLeaks } from '../../support/leaks.ts';
+import { logLines } from './process.ts';
 
 export interface Cluster {
   folder: string;
@@ -20,6 +22,7 @@ export interface Cluster {
   /** The path of its socket. */
   socket: string;
   secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
+  merchantId: string;
   apiKey: string;
   keyId: string;
   newKey(): Promise<{ keyId: string; apiKey: string }>;
@@ -92,8 +95,11 @@ async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise
     },
   };
   const dispose = async () => {
+    const secrets = Object.values(cluster.secrets).map((ring) => ring.replace('1:', ''));
+    const leaks = await findLeaks(logLines(), (sql) => cluster.query(sql), secrets);
     await postgres.stop();
     await rm(folder, { recursive: true, force: true });
+    expect(leaks).toEqual([]);
   };
   return { cluster, dispose };
 }

@@ -37,6 +37,12 @@ export async function choosePorts(): Promise<Ports> {
 }
 
 const running = new Set<ServiceProcess>();
+const allLines: Record<string, unknown>[] = [];
+
+/** What all processes of this test file have logged. */
+export function logLines(): readonly Record<string, unknown>[] {
+  return allLines;
+}
 
 /** Kills what a test has left running. */
 export async function endAll(): Promise<void> {
@@ -90,6 +96,7 @@ export async function startProcess(
       if (!line.startsWith('{') || !line.endsWith('}')) return;
       const entry = JSON.parse(line);
       log.push(entry);
+      allLines.push(entry);
       if (entry.message === 'ready') resolve();
     });
   });

@@ -1,0 +1,425 @@
+// Whole requests at random, against the running service: right ones, nearly right ones, and bytes that were changed on
+// the way. Every intent that is made has to be what an independent model says; everything else is a clean refusal.
+
+import http from 'node:http';
+import net from 'node:net';
+import type { JsonValue } from '@bufbuild/protobuf';
+import grpc from '@grpc/grpc-js';
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { grpcCall, httpRequest, type Intent, readGrpcAnswer, toRequestBytes } from '../support/doors.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { type Meaning, meaningOfJson, meaningOfMessage } from './support/create-model.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { random } from './support/seed.ts';
+
+let cluster: Cluster;
+let service: ServiceProcess;
+let agent: http.Agent;
+let client: grpc.Client;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+beforeAll(async () => {
+  const ports = await choosePorts();
+  service = await startProcess(cluster, ports);
+  agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
+  client = new grpc.Client(`127.0.0.1:${ports.GRPC_PORT}`, grpc.credentials.createInsecure());
+});
+
+afterAll(async () => {
+  agent.destroy();
+  client.close();
+  await endAll();
+});
+
+const batchSize = 50;
+/** How many requests each kind of fuzzing sends: 100,000 in all. */
+const requests = { json: 30_000, jsonBytes: 30_000, messages: 18_000, messageBytes: 18_000, http: 4_000 };
+const merchantWallet = `0x${'1'.repeat(40)}`;
+const publicCodes = [
+  ['api_key_missing', 401],
+  ['api_key_invalid', 401],
+  ['invalid_body', 400],
+  ['idempotency_key_invalid', 400],
+  ['body_too_large', 413],
+  ['unsupported_media_type', 415],
+] as const;
+
+/** Sends batches until there were enough requests; fast-check says how to make a failure again. */
+async function fuzz<T>(
+  name: keyof typeof requests,
+  request: fc.Arbitrary<T>,
+  send: (request: T) => Promise<boolean>,
+) {
+  let sent = 0;
+  let created = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.array(request, { minLength: batchSize, maxLength: batchSize }), async (batch) => {
+      const outcomes = await Promise.all(batch.map(send));
+      sent += batch.length;
+      created += outcomes.filter((wasCreated) => wasCreated).length;
+    }),
+    { numRuns: requests[name] / batchSize, seed: random.seed },
+  );
+  console.log(`seed ${random.seed}: ${sent} requests, ${created} intents, ${sent - created} refusals`);
+  expect(created).toBeGreaterThan(0);
+  expect(sent - created).toBeGreaterThan(0);
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+  // Every intent that was answered is there, and nothing else is.
+  const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
+    'select count(*)::int as n from payment_intents',
+  );
+  createdInAll += created;
+  expect(n).toBe(createdInAll);
+}
+let createdInAll = 0;
+
+function expectIntent(intent: Intent, meaning: Meaning | undefined, what: unknown): void {
+  expect(meaning, `created though it should be refused: ${what}`).toBeDefined();
+  if (meaning === undefined) return;
+  const createdAt = Date.parse(intent.expires_at) - intent.expires_in_minutes * 60_000;
+  expect(Math.abs(Date.now() - createdAt)).toBeLessThan(60_000);
+  expect(intent).toEqual({
+    id: expect.stringMatching(/^pi_[0-9a-hjkmnp-tv-z]{26}$/),
+    status: 'requires_payment',
+    client_secret: expect.stringMatching(/^pi_[0-9a-z]{26}_secret_[\w-]{43}$/),
+    mode: 'testnet',
+    chain: meaning.chain,
+    chain_id: meaning.chain === 'base' ? 84532 : 80002,
+    confirmations_required: meaning.chain === 'base' ? 10 : 12,
+    amount_units: Number(meaning.amountUnits),
+    decimals: 6,
+    token_symbol: 'USDC',
+    token_address:
+      meaning.chain === 'base'
+        ? '0x036CbD53842c5426634e7929541eC2318f3dCF7e'
+        : '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+    expected_wallet: meaning.wallet ?? merchantWallet,
+    expires_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+    expires_in_minutes: meaning.expiresInMinutes,
+    lane: meaning.lane,
+    metadata: meaning.metadata,
+  });
+}
+
+// ---- requests
+
+const mostly = <T>(usual: fc.Arbitrary<T>, odd: fc.Arbitrary<T>, weight = 12) =>
+  fc.oneof({ weight, arbitrary: usual }, { weight: 1, arbitrary: odd });
+
+const text = fc
+  .string({ unit: 'grapheme', maxLength: 12 })
+  .filter((s) => !s.includes('\0') && s.isWellFormed());
+const number = fc.oneof(
+  fc.integer({ min: -1_000_000, max: 1_000_000 }),
+  fc.double({ noNaN: true, noDefaultInfinity: true }).filter((n) => !Number.isInteger(n)),
+);
+const { object } = fc.letrec<{ value: JsonValue; object: { [name: string]: JsonValue } }>((tie) => ({
+  value: fc.oneof(
+    { depthSize: 'small' },
+    fc.constantFrom(null, true, false),
+    number,
+    text,
+    fc.array(tie('value'), { maxLength: 3 }),
+    tie('object'),
+  ),
+  object: fc.dictionary(text, tie('value'), { maxKeys: 4, noNullPrototype: true }),
+}));
+
+const wallet = mostly(
+  fc.uint8Array({ minLength: 20, maxLength: 20 }).map((bytes) => `0x${Buffer.from(bytes).toString('hex')}`),
+  fc.constantFrom(
+    `0x${'0'.repeat(40)}`,
+    '0x0000000000000000000000000000000000000001',
+    '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045',
+    '0xD8dA6BF26964aF9D7eEd9e03E53415D37aA96045',
+    '0XD8DA6BF26964AF9D7EED9E03E53415D37AA96045',
+    '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA9604',
+    'vitalik.eth',
+    '',
+  ),
+  4,
+);
+
+/** JSON texts, so that the ways of writing a number are among them. */
+const numeral = (usual: fc.Arbitrary<number>) =>
+  mostly(
+    usual.map(String),
+    fc.constantFrom(
+      ...[
+        '0',
+        '-1',
+        '1.5',
+        '5.0',
+        '5e0',
+        '1e3',
+        '12e-1',
+        '120e-1',
+        '-0',
+        '9007199254740991',
+        '9007199254740992',
+      ],
+      ...[
+        '1e400',
+        '1e-400',
+        '0.1e1',
+        '9999999999999999999999',
+        '"5"',
+        'null',
+        'true',
+        '[1]',
+        '{}',
+        '05',
+        '+5',
+        '.5',
+      ],
+    ),
+    6,
+  );
+const word = (...words: string[]) =>
+  mostly(
+    fc.constantFrom(...words.map((known) => JSON.stringify(known))),
+    fc.constantFrom('null', '""', '"BASE"', '"CHAIN_BASE"', '1', '0', '["base"]', '"base "', '"USDC.e"'),
+  );
+
+const bodyText = fc
+  .record(
+    {
+      amount_units: numeral(fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER })),
+      chain: word('base', 'polygon'),
+      lane: word('sdk', 'manual'),
+      token: word('USDC'),
+      expires_in_minutes: numeral(fc.integer({ min: -100, max: 200 })),
+      wallet_address: wallet.map((address) => JSON.stringify(address)),
+      metadata: mostly(
+        object.map((value) => JSON.stringify(value)),
+        fc.constantFrom(
+          '[]',
+          '"x"',
+          '1',
+          '{"a":"\\u0000"}',
+          '{"a":"\\ud800"}',
+          '{"n":9007199254740993}',
+          '{"n":1e999}',
+        ),
+      ),
+      memo: fc.constant('1'),
+    },
+    { requiredKeys: ['amount_units'] },
+  )
+  .chain(({ memo, ...members }) =>
+    fc.record({
+      members: fc.shuffledSubarray(Object.entries(members), { minLength: Object.keys(members).length }),
+      // An unknown field, now and then.
+      memo: fc.integer({ min: 0, max: 30 }).map((n) => n === 0 && memo !== undefined),
+      space: fc.constantFrom('', '', ' ', '\n\t'),
+    }),
+  )
+  .map(({ members, memo, space }) => {
+    const all = memo ? [...members, ['memo', '1']] : members;
+    return `{${space}${all.map(([name, value]) => `"${name}":${space}${value}`).join(`,${space}`)}}${space}`;
+  });
+
+type Change = { at: number; kind: 'flip' | 'insert' | 'delete' | 'repeat' | 'cut'; byte: number };
+const changes = fc.array(
+  fc.record({
+    at: fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }),
+    kind: fc.constantFrom(
+      'flip' as const,
+      'insert' as const,
+      'delete' as const,
+      'repeat' as const,
+      'cut' as const,
+    ),
+    byte: fc.oneof(
+      fc.integer({ min: 0, max: 255 }),
+      fc.constantFrom(...Buffer.from('{}[]",:0123456789.eE-\\u')),
+    ),
+  }),
+  { minLength: 1, maxLength: 4 },
+);
+
+function applied(bytes: Buffer, list: readonly Change[]): Buffer {
+  return list.reduce((now, { at, kind, byte }) => {
+    const i = Math.floor(at * now.length);
+    const [before, after] = [now.subarray(0, i), now.subarray(i)];
+    switch (kind) {
+      case 'flip':
+        return Buffer.concat([before, Buffer.from([byte]), after.subarray(1)]);
+      case 'insert':
+        return Buffer.concat([before, Buffer.from([byte]), after]);
+      case 'delete':
+        return Buffer.concat([before, after.subarray(1)]);
+      case 'repeat':
+        return Buffer.concat([before, after.subarray(0, 1 + (byte % 16)), after]);
+      default:
+        return byte % 8 === 0 ? before : now;
+    }
+  }, bytes);
+}
+
+// ---- the public door
+
+interface Head {
+  idempotencyKey: string | undefined;
+  authorization: string | undefined;
+  contentType: string;
+}
+const goodHead = (head: Head) =>
+  head.authorization === undefined &&
+  head.contentType.startsWith('application/json') &&
+  (head.idempotencyKey === undefined || /^[\x21-\x7e]{1,255}$/.test(head.idempotencyKey));
+
+const head: fc.Arbitrary<Head> = fc.record({
+  // Long enough not to meet another.
+  idempotencyKey: mostly(
+    fc.option(fc.uuid(), { nil: undefined }) as fc.Arbitrary<string | undefined>,
+    fc.constantFrom('', ' ', 'a b', 'k'.repeat(256), 'ключ'),
+  ),
+  authorization: mostly(
+    fc.constant(undefined) as fc.Arbitrary<string | undefined>,
+    fc.constantFrom('', 'Bearer', 'Bearer x', 'Basic eDp5', `Bearer sk_testnet_${'0'.repeat(49)}`),
+    30,
+  ),
+  contentType: mostly(
+    fc.constantFrom('application/json', 'application/json; charset=utf-8', 'application/json;charset=UTF-8'),
+    fc.constantFrom('text/plain', 'application/x-www-form-urlencoded', 'application/json; charset=latin1'),
+    30,
+  ),
+});
+
+async function sendJson(body: Buffer, { idempotencyKey, authorization, contentType }: Head) {
+  const answer = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    {
+      agent,
+      headers: {
+        authorization: authorization ?? `Bearer ${cluster.apiKey}`,
+        'content-type': contentType,
+        ...(idempotencyKey === undefined
+          ? {}
+          : { 'idempotency-key': Buffer.from(idempotencyKey).toString('latin1') }),
+      },
+    },
+    body,
+  );
+  const json = JSON.parse(answer.body);
+  if (answer.status === 201) return json as Intent;
+  expect(publicCodes).toContainEqual([json.error.code, answer.status]);
+  expect(json.error).toMatchObject({
+    message: expect.any(String),
+    request_id: answer.headers['x-request-id'],
+  });
+  return undefined;
+}
+
+test('requests over JSON, right and nearly right', async () => {
+  await fuzz('json', fc.record({ body: bodyText, head }), async ({ body, head }) => {
+    const meaning =
+      goodHead(head) && head.contentType !== 'application/json; charset=latin1'
+        ? meaningOfJson(body)
+        : undefined;
+    const intent = await sendJson(Buffer.from(body), head);
+    if (intent === undefined) expect(meaning, `refused though it is right: ${body}`).toBeUndefined();
+    else expectIntent(intent, meaning, body);
+    return intent !== undefined;
+  });
+});
+
+test('requests over JSON with bytes changed', async () => {
+  const good: Head = { idempotencyKey: undefined, authorization: undefined, contentType: 'application/json' };
+  await fuzz('jsonBytes', fc.record({ body: bodyText, changes }), async ({ body, changes }) => {
+    const bytes = applied(Buffer.from(body), changes);
+    const intent = await sendJson(bytes, good);
+    if (intent !== undefined)
+      expectIntent(
+        intent,
+        meaningOfJson(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)),
+        bytes,
+      );
+    return intent !== undefined;
+  });
+});
+
+test('whole HTTP requests with bytes changed, the head included', async () => {
+  const { port } = new URL(service.publicUrl);
+  await fuzz('http', fc.record({ body: bodyText, changes }), async ({ body, changes }) => {
+    const bytes = applied(
+      Buffer.from(
+        `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer ${cluster.apiKey}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+      ),
+      changes,
+    );
+    const answer = await new Promise<string>((resolve) => {
+      const socket = net.connect(Number(port), '127.0.0.1');
+      let all = '';
+      socket.on('data', (chunk) => {
+        all += chunk;
+      });
+      socket.on('error', () => {}).on('close', () => resolve(all));
+      socket.end(bytes);
+    });
+    // Of several requests in one, each has its answer; of half a one, none.
+    const statuses = [...answer.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status));
+    for (const status of statuses)
+      expect(status).toSatisfy((code: number) => code === 100 || (code >= 201 && code < 500));
+    if (statuses.length !== 1 || statuses[0] !== 201) return statuses.includes(201);
+    const intent = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')));
+    expect(intent).toMatchObject({ status: 'requires_payment', mode: 'testnet', decimals: 6 });
+    return true;
+  });
+});
+
+// ---- the internal door
+
+const message = fc
+  .record(
+    {
+      amount_units: mostly(
+        fc.bigInt({ min: 1n, max: 2n ** 53n - 1n }),
+        fc.constantFrom(0n, -1n, 2n ** 53n, 2n ** 63n - 1n, -(2n ** 63n)),
+      ),
+      chain: mostly(fc.constantFrom('base', 'polygon'), fc.constant('solana')),
+      lane: mostly(fc.constantFrom('sdk', 'manual'), fc.constant('fast')),
+      token: mostly(fc.constant('USDC'), fc.constant('EURC')),
+      expires_in_minutes: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }),
+      wallet_address: wallet,
+      metadata: mostly(object, fc.constantFrom({ a: '\0' }, { n: 2 ** 53 })),
+    },
+    { requiredKeys: ['amount_units'] },
+  )
+  .map((body) => Buffer.from(toRequestBytes(body)));
+
+async function sendMessage(bytes: Buffer): Promise<Intent | undefined> {
+  const metadata = new grpc.Metadata();
+  metadata.set('authorization', `Bearer ${cluster.apiKey}`);
+  const answer = readGrpcAnswer(await grpcCall(client, bytes, metadata, { deadline: Date.now() + 30_000 }));
+  if (answer.intent !== undefined) return answer.intent;
+  expect(['invalid_body', 'body_too_large']).toContain(answer.code);
+  expect(answer.requestId).toMatch(/^req_/);
+  return undefined;
+}
+
+test('gRPC messages, right and nearly right', async () => {
+  await fuzz('messages', message, async (bytes) => {
+    const meaning = meaningOfMessage(bytes);
+    const intent = await sendMessage(bytes);
+    if (intent === undefined)
+      expect(meaning, `refused though it is right: ${bytes.toString('hex')}`).toBeUndefined();
+    else expectIntent(intent, meaning, bytes.toString('hex'));
+    return intent !== undefined;
+  });
+});
+
+test('gRPC messages with bytes changed', async () => {
+  await fuzz('messageBytes', fc.record({ message, changes }), async ({ message, changes }) => {
+    const bytes = applied(message, changes);
+    const intent = await sendMessage(bytes);
+    if (intent !== undefined) expectIntent(intent, meaningOfMessage(bytes), bytes.toString('hex'));
+    return intent !== undefined;
+  });
+});

@@ -1,0 +1,337 @@
+// Clients that want to harm: each has its limit, and one who behaves is served throughout.
+
+import { once } from 'node:events';
+import net from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openDoors } from '../support/doors.ts';
+import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+
+let cluster: Cluster;
+let service: ServiceProcess;
+let httpPort: number;
+let grpcPort: number;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+/** Short, so that the test need not wait for what is the same at any length. */
+const limits = { HEADERS_TIMEOUT: '2', REQUEST_TIMEOUT: '3', IDLE_TIMEOUT: '4', MAX_CONNECTIONS: '12000' };
+/** How often Node holds connections against their timeouts, and what a busy machine adds. */
+const slackMs = 2_500;
+const seconds = (name: keyof typeof limits) => Number(limits[name]) * 1000;
+
+beforeAll(async () => {
+  const ports = await choosePorts();
+  httpPort = Number(ports.HTTP_PORT);
+  grpcPort = Number(ports.GRPC_PORT);
+  service = await startProcess(cluster, ports, limits);
+});
+
+afterAll(endAll);
+
+/** A slow answer while an attack runs is what an attack is for. Well above what this service takes at rest. */
+const slowestAllowedMs = 2_000;
+
+/** Runs an attack while a client who behaves creates intents over both doors, and reports how it fared. */
+async function whileServing(attack: () => Promise<void>): Promise<void> {
+  const doors = openDoors(service);
+  const tookMs: number[] = [];
+  const codes = new Set<string>();
+  let isOver = false;
+  const create = async (door: (typeof doors)[number]) => {
+    while (!isOver) {
+      const startedAtMs = performance.now();
+      const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+      codes.add(code);
+      tookMs.push(performance.now() - startedAtMs);
+      await sleep(10);
+    }
+  };
+  const behaving = Promise.all(doors.map(create));
+  const before = await service.residentMb();
+  try {
+    await attack();
+  } finally {
+    isOver = true;
+    await behaving.finally(() => {
+      for (const door of doors) door.close();
+    });
+  }
+  tookMs.sort((a, b) => a - b);
+  const percentile = (p: number) => Math.round(tookMs[Math.floor((tookMs.length - 1) * p)] ?? 0);
+  const grewMb = Math.round((await service.residentMb()) - before);
+  console.log(
+    `the others meanwhile: ${tookMs.length} creates, p50 ${percentile(0.5)} ms, p99 ${percentile(0.99)} ms, slowest ${percentile(1)} ms; memory ${grewMb >= 0 ? '+' : ''}${grewMb} MB`,
+  );
+  expect([...codes]).toEqual(['ok']);
+  expect(tookMs.at(-1)).toBeLessThan(slowestAllowedMs);
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+}
+
+/** A connection, and what it was answered by when it was closed. */
+async function connect(port: number): Promise<{ socket: net.Socket; closed: Promise<string> }> {
+  const socket = net.connect(port, '127.0.0.1');
+  let answer = '';
+  socket
+    .on('error', () => {})
+    .on('data', (chunk) => {
+      answer += chunk;
+    });
+  const closed = new Promise<string>((resolve) => socket.once('close', () => resolve(answer)));
+  await once(socket, 'connect');
+  return { socket, closed };
+}
+
+/** Sends a byte every so often for as long as the connection lasts. */
+function dribble(socket: net.Socket, bytes: () => string | Uint8Array): void {
+  const timer = setInterval(() => socket.write(bytes()), 100);
+  socket.once('close', () => clearInterval(timer));
+}
+
+async function timed<T>(work: Promise<T>): Promise<[result: T, tookMs: number]> {
+  const startedAtMs = performance.now();
+  return [await work, performance.now() - startedAtMs];
+}
+
+const authorized = () => `Authorization: Bearer ${cluster.apiKey}\r\n`;
+const grpcHeaders = (more: Record<string, string> = {}) =>
+  Object.entries({
+    ':method': 'POST',
+    ':scheme': 'http',
+    ':path': '/payments.v1.PaymentIntentService/CreatePaymentIntent',
+    ':authority': 'localhost',
+    'content-type': 'application/grpc',
+    te: 'trailers',
+    authorization: `Bearer ${cluster.apiKey}`,
+    ...more,
+  });
+/** A gRPC message that is right: `amount_units` is 1. */
+const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
+
+describe('slow ones', () => {
+  test('two hundred that send their headers byte by byte', async () => {
+    await whileServing(async () => {
+      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
+      for (const { socket } of attackers) {
+        socket.write('POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ');
+        dribble(socket, () => 'x');
+      }
+      const [answers, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+      expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + slackMs);
+      for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+    });
+  });
+
+  test('two hundred that send their body byte by byte', async () => {
+    await whileServing(async () => {
+      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
+      for (const { socket } of attackers) {
+        socket.write(
+          `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n`,
+        );
+        dribble(socket, () => ' ');
+      }
+      const [answers, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+      expect(tookMs).toBeLessThan(seconds('REQUEST_TIMEOUT') + slackMs);
+      for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+    });
+  });
+
+  test.each([
+    ['the lean path', {}],
+    ['Connect', { 'grpc-encoding': 'gzip' }],
+  ])('two hundred gRPC calls whose message comes byte by byte, through %s', async (_, more) => {
+    await whileServing(async () => {
+      const attacker = await connectRaw(grpcPort);
+      const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
+      for (const stream of streams) attacker.socket.write(encodeHeaders(stream, grpcHeaders(more)));
+      const open = new Set(streams);
+      dribble(attacker.socket, () =>
+        Buffer.concat([...open].map((stream) => encodeFrame(frameTypes.data, 0, stream, Buffer.from([0])))),
+      );
+      // Either a refusal that ends the stream, or a reset.
+      const ends = streams.map(async (stream) => {
+        await attacker.frame(
+          (frame) =>
+            frame.stream === stream &&
+            (frame.type === frameTypes.rstStream ||
+              (frame.type === frameTypes.headers && (frame.flags & 1) === 1)),
+        );
+        open.delete(stream);
+      });
+      const [, tookMs] = await timed(Promise.all(ends));
+      expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
+      attacker.socket.destroy();
+    });
+  });
+
+  test('one that asks ten thousand times and never reads', async () => {
+    await whileServing(async () => {
+      const { socket, closed } = await connect(httpPort);
+      socket.pause();
+      const request = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n`;
+      for (let i = 0; i < 10_000; i++) socket.write(request);
+      const [, tookMs] = await timed(closed.catch(() => ''));
+      expect(tookMs).toBeLessThan(seconds('IDLE_TIMEOUT') + 3 * slackMs);
+    });
+  });
+
+  test('two hundred gRPC calls whose answers are never taken', async () => {
+    await whileServing(async () => {
+      // SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent.
+      const attacker = await connectRaw(grpcPort, Buffer.from([0, 4, 0, 0, 0, 0]));
+      const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
+      for (const stream of streams) {
+        attacker.socket.write(encodeHeaders(stream, grpcHeaders()));
+        attacker.socket.write(encodeFrame(frameTypes.data, 1, stream, grpcMessage));
+      }
+      const ends = streams.map((stream) =>
+        attacker.frame((frame) => frame.stream === stream && frame.type === frameTypes.rstStream),
+      );
+      const [, tookMs] = await timed(Promise.all(ends));
+      expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
+      attacker.socket.destroy();
+    });
+  });
+});
+
+describe('silent ones', () => {
+  test.each([
+    ['public', () => httpPort],
+    ['internal', () => grpcPort],
+  ])('ten thousand connections to the %s door that say nothing', async (_, port) => {
+    await whileServing(async () => {
+      const attackers = [];
+      // In bunches, as the listener's queue holds no more than some hundreds.
+      for (let bunch = 0; bunch < 40; bunch++) {
+        attackers.push(...(await Promise.all(Array.from({ length: 250 }, () => connect(port())))));
+      }
+      const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+      expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + 3 * slackMs);
+    });
+  });
+
+  test('half a request, and the end of what it will send', async () => {
+    await whileServing(async () => {
+      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
+      for (const { socket } of attackers) {
+        socket.end(
+          `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Length: 5\r\n\r\n{"`,
+        );
+      }
+      await Promise.all(attackers.map(({ closed }) => closed));
+    });
+  });
+
+  test('HTTP/2 sessions that are opened and left alone', async () => {
+    await whileServing(async () => {
+      const attackers = await Promise.all(Array.from({ length: 500 }, () => connectRaw(grpcPort)));
+      const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+      expect(tookMs).toBeLessThan(seconds('IDLE_TIMEOUT') + slackMs);
+      // They are told, so that a client which only rested loses nothing.
+      for (const { frames } of attackers) {
+        expect(frames.some(({ type }) => type === frameTypes.goaway)).toBe(true);
+      }
+    });
+  });
+});
+
+describe('those that want too much', () => {
+  test('headers over 16 KiB', async () => {
+    await whileServing(async () => {
+      const { socket, closed } = await connect(httpPort);
+      socket.write(`POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Large: ${'x'.repeat(20_000)}\r\n\r\n`);
+      expect(await closed).toMatch(/^HTTP\/1\.1 431 [\s\S]*"code":"invalid_body"/);
+
+      const attacker = await connectRaw(grpcPort);
+      // Frames are 16 KiB at most: a header that needs more comes in two.
+      const fields = encodeHeaders(1, grpcHeaders({ 'x-large': 'x'.repeat(20_000) })).subarray(9);
+      attacker.socket.write(encodeFrame(frameTypes.headers, 0, 1, fields.subarray(0, 16_384)));
+      attacker.socket.write(encodeFrame(0x9, 0x4, 1, fields.subarray(16_384)));
+      const answer = await attacker.frame(
+        ({ type, stream }) =>
+          type === frameTypes.goaway || (stream === 1 && type !== frameTypes.windowUpdate),
+      );
+      expect([frameTypes.goaway, frameTypes.rstStream, frameTypes.headers]).toContain(answer.type);
+      attacker.socket.destroy();
+    });
+  });
+
+  test('more streams than are allowed at once are refused, the others are served', async () => {
+    await whileServing(async () => {
+      const attacker = await connectRaw(grpcPort);
+      const streams = Array.from({ length: 1_000 }, (_, i) => 2 * i + 1);
+      attacker.socket.write(Buffer.concat(streams.map((stream) => encodeHeaders(stream, grpcHeaders()))));
+      // REFUSED_STREAM: nothing was begun, so that a client may send it again.
+      const refused = await attacker.frame(({ type }) => type === frameTypes.rstStream);
+      expect(refused.payload.readUInt32BE(0)).toBe(7);
+      expect(refused.stream).toBeGreaterThan(2 * 256);
+      attacker.socket.write(encodeFrame(frameTypes.data, 1, 1, grpcMessage));
+      await attacker.frame(
+        ({ type, stream, flags }) => stream === 1 && type === frameTypes.headers && flags === 5,
+      );
+      attacker.socket.destroy();
+    });
+  });
+
+  test('a hundred thousand streams, each reset as soon as it is opened', async () => {
+    await whileServing(async () => {
+      const attacker = await connectRaw(grpcPort);
+      for (let i = 0; i < 100_000 && !attacker.socket.destroyed; i++) {
+        const stream = 2 * i + 1;
+        attacker.socket.write(encodeHeaders(stream, grpcHeaders()));
+        const sent = attacker.socket.write(
+          encodeFrame(frameTypes.rstStream, 0, stream, Buffer.from([0, 0, 0, 8])),
+        );
+        if (!sent) await Promise.race([once(attacker.socket, 'drain'), attacker.closed]);
+      }
+      // The server has ended the connection long before.
+      await attacker.closed;
+      expect(attacker.frames.some(({ type }) => type === frameTypes.goaway)).toBe(true);
+    });
+  });
+
+  test.each([
+    ['pings', () => encodeFrame(frameTypes.ping, 0, 0, Buffer.alloc(8))],
+    ['settings', () => encodeFrame(frameTypes.settings, 0, 0, Buffer.from([0, 3, 0, 0, 0, 100]))],
+  ])('a flood of %s whose answers are not read', async (_, frame) => {
+    await whileServing(async () => {
+      const attacker = await connectRaw(grpcPort);
+      attacker.socket.pause();
+      const flood = Buffer.concat(Array.from({ length: 1_000 }, frame));
+      const startedAtMs = performance.now();
+      while (!attacker.socket.destroyed && performance.now() - startedAtMs < 10_000) {
+        if (!attacker.socket.write(flood)) {
+          await Promise.race([once(attacker.socket, 'drain'), attacker.closed, sleep(1_000)]);
+        }
+      }
+      attacker.socket.destroy();
+    });
+  });
+});
+
+test('connections over the limit are closed as they come, and there is room again when some have gone', async () => {
+  const ports = await choosePorts();
+  const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
+  const first = await Promise.all(Array.from({ length: 20 }, () => connect(Number(ports.HTTP_PORT))));
+  const over = await Promise.all(Array.from({ length: 20 }, () => connect(Number(ports.HTTP_PORT))));
+  expect(await Promise.all(over.map(({ closed }) => closed))).toEqual(over.map(() => ''));
+  for (const { socket } of first) socket.destroy();
+  const [door] = openDoors(small);
+  const codes: unknown[] = [];
+  // The server hears of the ends in its own time.
+  for (let i = 0; i < 100 && !codes.includes('ok'); i++) {
+    codes.push(
+      await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` }).then(
+        ({ code }) => code,
+        ({ code }) => code,
+      ),
+    );
+  }
+  expect(codes.at(-1)).toBe('ok');
+  door.close();
+});

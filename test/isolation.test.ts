@@ -1,0 +1,77 @@
+// Two merchants and two modes: what one of them does is invisible to every other.
+
+import fc from 'fast-check';
+import { beforeAll, expect, test } from 'vitest';
+import type { Answer, Door } from './support/doors.ts';
+import { createTestMerchant, type TestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+let doors: Door[];
+let merchants: TestMerchant[];
+
+useService((started, opened) => {
+  service = started;
+  doors = opened;
+});
+
+beforeAll(async () => {
+  merchants = [service.merchant, await createTestMerchant(service.database)];
+});
+
+const call = fc.record({
+  merchant: fc.constantFrom(0, 1),
+  mode: fc.constantFrom('testnet' as const, 'mainnet' as const),
+  door: fc.constantFrom(0, 1),
+  // Few, so that all of them meet.
+  idempotencyKey: fc.constantFrom('order-1', 'order-2', 'ORDER-1'),
+  amountUnits: fc.constantFrom(1, 2),
+});
+
+test('an idempotency key means one thing to one merchant in one mode, and nothing to any other', async () => {
+  let run = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.array(call, { minLength: 2, maxLength: 24 }), async (calls) => {
+      run++;
+      /** What stands under a key, by whose it is: the model. */
+      const stands = new Map<string, { amountUnits: number; answer: Answer }>();
+      for (const { merchant, mode, door, idempotencyKey, amountUnits } of calls) {
+        const answer = await (doors[door] as Door).create(
+          { amount_units: amountUnits },
+          {
+            authorization: `Bearer ${merchants[merchant]?.keys[mode].apiKey}`,
+            idempotencyKey: `${run}-${idempotencyKey}`,
+          },
+        );
+        const scope = `${merchant} ${mode} ${idempotencyKey}`;
+        const first = stands.get(scope);
+        if (first === undefined) {
+          expect(answer).toMatchObject({ code: 'ok', replayed: false });
+          expect(answer.intent).toMatchObject({
+            mode,
+            amount_units: amountUnits,
+            expected_wallet: merchants[merchant]?.wallets[mode].base,
+          });
+          stands.set(scope, { amountUnits, answer });
+        } else if (first.amountUnits === amountUnits) {
+          expect(answer).toMatchObject({ code: 'ok', replayed: true, intent: first.answer.intent });
+        } else {
+          expect(answer.code).toBe('idempotency_key_reused');
+          expect(JSON.stringify(answer)).not.toContain(first.answer.intent?.id);
+        }
+      }
+      const ids = [...stands.values()].map(({ answer }) => answer.intent?.id);
+      expect(new Set(ids).size).toBe(ids.length);
+      const rows = await service.query<{ scope: string }>(
+        `select merchant_id || ' ' || mode || ' ' || idempotency_key as scope from payment_intents where idempotency_key like $1`,
+        [`${run}-%`],
+      );
+      const expected = [...stands.keys()].map((scope) => {
+        const [merchant, mode, key] = scope.split(' ');
+        return `${merchants[Number(merchant)]?.id} ${mode} ${run}-${key}`;
+      });
+      expect(rows.map(({ scope }) => scope).sort()).toEqual(expected.sort());
+    }),
+    { numRuns: 100 },
+  );
+});

@@ -1,0 +1,128 @@
+// Keys that are almost right. Each is nobody's, and none of the answers tells how near it was.
+
+import { crc32 } from 'node:zlib';
+import grpc from '@grpc/grpc-js';
+import { describe, expect, test } from 'vitest';
+import { errorDetailsOf, grpcCall, httpRequest, toRequestBytes } from './support/doors.ts';
+import { createTestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+
+useService((started) => {
+  service = started;
+});
+
+const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+
+/** The text with the checksum that belongs to it: whoever guesses keys can compute that too. */
+function withChecksum(body: string): string {
+  let rest = BigInt(crc32(body));
+  let digits = '';
+  for (let i = 0; i < 6; i++, rest /= 62n) digits = base62.charAt(Number(rest % 62n)) + digits;
+  return body + digits;
+}
+
+const otherCase = (text: string) =>
+  [...text].map((c) => (c === c.toLowerCase() ? c.toUpperCase() : c.toLowerCase())).join('');
+const nextDigit = (digit: string) => base62.charAt((base62.indexOf(digit) + 1) % 62);
+const replaceAt = (text: string, at: number, by: (digit: string) => string) =>
+  text.slice(0, at) + by(text.charAt(at)) + text.slice(at + 1);
+
+const prefixLength = 'sk_testnet_'.length;
+
+/** What is made of a good key. */
+const nearMisses: [name: string, make: (key: string) => string][] = [
+  [
+    'the first character of the secret is the next',
+    (key) => withChecksum(replaceAt(key.slice(0, -6), prefixLength, nextDigit)),
+  ],
+  [
+    'the last character of the secret is the next',
+    (key) => withChecksum(replaceAt(key.slice(0, -6), key.length - 7, nextDigit)),
+  ],
+  ['one character off, the checksum as it was', (key) => replaceAt(key, 20, nextDigit)],
+  ['the checksum off by one', (key) => replaceAt(key, key.length - 1, nextDigit)],
+  [
+    'the secret in the other case',
+    (key) => withChecksum(key.slice(0, prefixLength) + otherCase(key.slice(prefixLength, -6))),
+  ],
+  ['all of it in the other case', otherCase],
+  ['without its last character', (key) => key.slice(0, -1)],
+  ['without its checksum', (key) => key.slice(0, -6)],
+  ['the prefix alone', (key) => key.slice(0, prefixLength)],
+  ['the secret alone', (key) => key.slice(prefixLength)],
+  ['a character more', (key) => `${key}0`],
+  ['a character before', (key) => `x${key}`],
+  ['the same key twice', (key) => `${key}${key}`],
+  ['the prefix of the other mode', (key) => withChecksum(key.slice(0, -6).replace('testnet', 'mainnet'))],
+  ['the prefix of the other mode, the checksum as it was', (key) => key.replace('testnet', 'mainnet')],
+  ['ten thousand characters', (key) => key.padEnd(10_000, 'x')],
+  ['a secret of zeros', () => withChecksum(`sk_testnet_${'0'.repeat(43)}`)],
+  ['an SQL wildcard', (key) => `${key.slice(0, -1)}%`],
+  ['the hash that is stored, or what looks like it', () => 'a'.repeat(64)],
+];
+
+/** What a client sees, but for what differs in every answer. */
+async function overHttp(key: string) {
+  const { status, headers, body } = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    { headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' } },
+    '{"amount_units":1}',
+  );
+  const { date, 'x-request-id': requestId = '', ...others } = headers;
+  return { status, headers: others, body: body.replace(String(requestId), '<request id>') };
+}
+
+async function overGrpc(key: string) {
+  const client = new grpc.Client(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
+  const metadata = new grpc.Metadata();
+  metadata.set('authorization', `Bearer ${key}`);
+  const { error } = await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata);
+  client.close();
+  if (error === undefined) return { code: 'OK' };
+  const { requestId, ...details } = errorDetailsOf(error);
+  const names = Object.keys(error.metadata.getMap()).sort();
+  return { code: error.code, message: error.details, details, names };
+}
+
+describe.each([
+  ['public', overHttp],
+  ['internal', overGrpc],
+] as const)('the %s door', (_, ask) => {
+  test.each(nearMisses)('%s', async (_, make) => {
+    const { apiKey } = service.merchant.keys.testnet;
+    const nearMiss = make(apiKey);
+    expect(nearMiss).not.toBe(apiKey);
+    const ofNobody = withChecksum(`sk_testnet_${'Z'.repeat(43)}`);
+    const [answer, reference] = [await ask(nearMiss), await ask(ofNobody)];
+    expect(answer).toEqual(reference);
+    expect(JSON.stringify(answer)).toMatch(/401|16/);
+  });
+});
+
+test("another merchant's key is that merchant's, with that merchant's wallet", async () => {
+  const other = await createTestMerchant(service.database);
+  const wallets = { base: `0x${'7'.repeat(40)}` } as const;
+  await service.query('update payout_wallets set address = $1 where merchant_id = $2 and chain = $3', [
+    wallets.base,
+    other.id,
+    'base',
+  ]);
+  await service.keyChangesHeard();
+  const { body } = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    {
+      headers: {
+        authorization: `Bearer ${other.keys.testnet.apiKey}`,
+        'content-type': 'application/json',
+      },
+    },
+    '{"amount_units":1}',
+  );
+  expect(JSON.parse(body).expected_wallet).toBe(wallets.base);
+  const [row] = await service.query<{ merchant_id: string }>(
+    'select merchant_id from payment_intents order by id desc limit 1',
+  );
+  expect(row?.merchant_id).toBe(other.id);
+});
