@@ -106,7 +106,7 @@ export async function connectRaw(port: number, settings: Uint8Array = Buffer.all
           resolve(frame);
         };
         waiters.add(waiter);
-        socket.once('close', () => reject(new Error('the connection was closed before such a frame')));
+        void closed.then(() => reject(new Error('the connection was closed before such a frame')));
       }),
   };
 }
