@@ -1,20 +1,17 @@
 import http from 'node:http';
 import http2 from 'node:http2';
-import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { createAuthentication } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
+import { answerMalformedHttp } from './doors/malformed-http.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
 import { createPublicDoor } from './doors/public-door.ts';
-import { requestIsLate } from './doors/request-body.ts';
-import { ServiceError, toErrorJson } from './errors.ts';
 import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
 import { Listener } from './listener.ts';
-import { logRequest } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
@@ -22,7 +19,6 @@ import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
 import { createPaymentIntentStore } from './payment-intents/store.ts';
-import { newRequestContext } from './request-context.ts';
 import { readTls } from './tls.ts';
 
 export interface RunningServer {
@@ -92,11 +88,8 @@ export async function startServer(
   const publicServer = tlsOptions
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options }, publicDoor)
     : http.createServer(http1Options, publicDoor);
-  publicServer
-    .on('checkContinue', publicDoor)
-    .on('clientError', (error, socket) =>
-      answerMalformedHttp(error, socket as Socket, limits.maxHeaderBytes, logger),
-    );
+  publicServer.on('checkContinue', publicDoor);
+  answerMalformedHttp(publicServer, limits.maxHeaderBytes, logger);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness));
@@ -156,44 +149,4 @@ function http2OptionsOf(limits: TransportLimits): http2.ServerOptions {
       maxHeaderListSize: limits.maxHeaderBytes,
     },
   };
-}
-
-/** What is not HTTP, or too slow, or too much of it, gets an answer too where the client can still read one. */
-function answerMalformedHttp(
-  error: NodeJS.ErrnoException,
-  socket: Socket,
-  maxHeaderBytes: number,
-  logger: Logger,
-): void {
-  // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
-  if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const { status, message } = explainMalformedHttp(error.code, maxHeaderBytes);
-  const context = newRequestContext('public');
-  const { requestId } = context;
-  const body = JSON.stringify(toErrorJson(new ServiceError('invalid_body', { message }), requestId));
-  socket.end(
-    `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
-      `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-  );
-  logRequest(logger, context, undefined, 'invalid_body');
-}
-
-function explainMalformedHttp(
-  code: string | undefined,
-  maxHeaderBytes: number,
-): { status: string; message: string } {
-  switch (code) {
-    case 'HPE_HEADER_OVERFLOW':
-      return {
-        status: '431 Request Header Fields Too Large',
-        message: `The headers are larger than ${maxHeaderBytes} bytes.`,
-      };
-    case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return { status: '408 Request Timeout', message: requestIsLate };
-    default:
-      return { status: '400 Bad Request', message: 'The request is not valid HTTP.' };
-  }
 }

@@ -152,6 +152,25 @@ describe.each(paths)('through %s', (_path, channelOptions) => {
   });
 });
 
+// Through Connect protobuf-es takes a field by its number alone: the one difference between the two.
+test.each<[string, number[]]>([
+  ['an amount as a group', [field(1, 3), 11]],
+  ['an amount as eight bytes', [field(1, 1), 1, 0, 0, 0, 0, 0, 0, 0]],
+  ['an amount as text', [field(1, 2), 1, 0x31]],
+  ['a wallet as a number', [...valid, field(3, 0), 1]],
+  ['metadata as a number', [...valid, field(6, 0), 1]],
+  ['a key of metadata as a number', [...valid, field(6, 2), 4, field(1, 2), 2, field(1, 0), 1]],
+  [
+    'a number of metadata as a varint',
+    [...valid, field(6, 2), 6, field(1, 2), 4, field(2, 2), 2, field(2, 0), 1],
+  ],
+])('%s is not taken for one', async (_, bytes) => {
+  expect(readGrpcAnswer(await grpcCall(client, Uint8Array.from(bytes), metadata()))).toMatchObject({
+    code: 'invalid_body',
+    status: grpc.status.INVALID_ARGUMENT,
+  });
+});
+
 test('a call that was refused half sent does not hold the server when it stops', async () => {
   const own = await startService({ DRAIN_TIMEOUT: '20' });
   const ownClient = new grpc.Client(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure());

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import net from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -309,6 +310,21 @@ describe('what surrounds the body', () => {
     expect(error.code).toBe('invalid_body');
     expect(head).toContain(`X-Request-Id: ${error.request_id}`);
   });
+});
+
+test('what follows a whole request on its connection does not cost it its answer', async () => {
+  const body = '{"amount_units":1}';
+  const socket = net.connect(service.server.ports.http, '127.0.0.1');
+  let answer = '';
+  socket.on('data', (chunk) => {
+    answer += chunk;
+  });
+  socket.write(
+    `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${service.merchant.keys.testnet.apiKey}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}garbage`,
+  );
+  await once(socket, 'close');
+  expect(answer.match(/^HTTP.*/gm)).toEqual(['HTTP/1.1 201 Created']);
 });
 
 test('a client that goes away before its request is whole harms nobody', async () => {

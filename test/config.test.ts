@@ -19,9 +19,49 @@ describe('the configuration', () => {
       metricsPort: 9464,
       secrets: {},
       drainTimeoutMs: 10_000,
+      databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
+      queue: { maxWaiting: 4_096, maxWaitMs: 3_000 },
+      limits: {
+        maxConnections: 16_384,
+        maxConcurrentStreams: 256,
+        maxHeaderBytes: 16_384,
+        headersTimeoutMs: 10_000,
+        requestTimeoutMs: 30_000,
+        idleTimeoutMs: 65_000,
+      },
       tls: undefined,
       logLevel: 'info',
     });
+  });
+
+  test('takes every limit from its variable, times in seconds', () => {
+    const limits = {
+      MAX_CONNECTIONS: '1',
+      MAX_CONCURRENT_STREAMS: '2',
+      MAX_HEADER_BYTES: '1024',
+      HEADERS_TIMEOUT: '4',
+      REQUEST_TIMEOUT: '5',
+      IDLE_TIMEOUT: '6',
+      QUEUE_SIZE: '7',
+      QUEUE_TIMEOUT: '8',
+      DATABASE_CONNECT_TIMEOUT: '9',
+      DATABASE_TIMEOUT: '10',
+    };
+    expect(loadConfig(limits)).toMatchObject({
+      limits: {
+        maxConnections: 1,
+        maxConcurrentStreams: 2,
+        maxHeaderBytes: 1024,
+        headersTimeoutMs: 4_000,
+        requestTimeoutMs: 5_000,
+        idleTimeoutMs: 6_000,
+      },
+      queue: { maxWaiting: 7, maxWaitMs: 8_000 },
+      databaseTimeouts: { connectTimeoutMs: 9_000, statementTimeoutMs: 10_000 },
+    });
+    for (const name of Object.keys(limits)) {
+      expect(() => loadConfig({ [name]: '0' })).toThrow(`${name} must be an integer from`);
+    }
   });
 
   test('an empty variable is one that is not set', () => {

@@ -31,6 +31,7 @@ import {
 import { behindInterceptors, type UnaryMethod } from './method-call.ts';
 import { headersFrom } from './node-headers.ts';
 import { discardStream, maxBodyBytes } from './request-body.ts';
+import { createWireTypeCheck } from './wire-types.ts';
 
 export interface LeanGrpcOptions {
   /** The service that merchants' keys open. */
@@ -46,6 +47,7 @@ export interface LeanGrpcOptions {
 interface Call {
   method: DescMethodUnary;
   invoke: ReturnType<typeof behindInterceptors>;
+  checkWireTypes: (bytes: Uint8Array) => void;
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
@@ -83,13 +85,14 @@ function compileCalls({ service, methods, interceptors }: LeanGrpcOptions): Map<
     const implementation = methods[method.localName];
     if (!isUnary(method) || implementation === undefined) continue;
     const invoke = behindInterceptors(method, implementation, all);
-    calls.set(`/${service.typeName}/${method.name}`, { method, invoke });
+    const checkWireTypes = createWireTypeCheck(method.input);
+    calls.set(`/${service.typeName}/${method.name}`, { method, invoke, checkWireTypes });
   }
   return calls;
 }
 
 async function serve(
-  { method, invoke }: Call,
+  { method, invoke, checkWireTypes }: Call,
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: LeanGrpcOptions,
@@ -113,6 +116,7 @@ async function serve(
     const bytes = await readMessage(stream, ended.signal);
     let message: Message;
     try {
+      checkWireTypes(bytes);
       message = fromBinary(method.input, bytes);
     } catch (cause) {
       throw unreadable(cause);

@@ -24,7 +24,7 @@ useCluster((opened) => {
 
 beforeAll(async () => {
   const ports = await choosePorts();
-  service = await startProcess(cluster, ports);
+  service = await startProcess(cluster, ports, { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1' });
   agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
   client = new grpc.Client(`127.0.0.1:${ports.GRPC_PORT}`, grpc.credentials.createInsecure());
 });
@@ -35,7 +35,6 @@ afterAll(async () => {
   await endAll();
 });
 
-const batchSize = 50;
 /** How many requests each kind of fuzzing sends: 100,000 in all. */
 const requests = { json: 30_000, jsonBytes: 30_000, messages: 18_000, messageBytes: 18_000, http: 4_000 };
 const merchantWallet = `0x${'1'.repeat(40)}`;
@@ -52,7 +51,8 @@ const publicCodes = [
 async function fuzz<T>(
   name: keyof typeof requests,
   request: fc.Arbitrary<T>,
-  send: (request: T) => Promise<boolean>,
+  send: (request: T) => Promise<number>,
+  batchSize = 50,
 ) {
   let sent = 0;
   let created = 0;
@@ -60,7 +60,7 @@ async function fuzz<T>(
     fc.asyncProperty(fc.array(request, { minLength: batchSize, maxLength: batchSize }), async (batch) => {
       const outcomes = await Promise.all(batch.map(send));
       sent += batch.length;
-      created += outcomes.filter((wasCreated) => wasCreated).length;
+      created += outcomes.reduce((sum, intents) => sum + intents, 0);
     }),
     { numRuns: requests[name] / batchSize, seed: random.seed },
   );
@@ -326,7 +326,7 @@ test('requests over JSON, right and nearly right', async () => {
     const intent = await sendJson(Buffer.from(body), head);
     if (intent === undefined) expect(meaning, `refused though it is right: ${body}`).toBeUndefined();
     else expectIntent(intent, meaning, body);
-    return intent !== undefined;
+    return intent === undefined ? 0 : 1;
   });
 });
 
@@ -341,13 +341,13 @@ test('requests over JSON with bytes changed', async () => {
         meaningOfJson(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)),
         bytes,
       );
-    return intent !== undefined;
+    return intent === undefined ? 0 : 1;
   });
 });
 
 test('whole HTTP requests with bytes changed, the head included', async () => {
   const { port } = new URL(service.publicUrl);
-  await fuzz('http', fc.record({ body: bodyText, changes }), async ({ body, changes }) => {
+  const send = async ({ body, changes }: { body: string; changes: Change[] }) => {
     const bytes = applied(
       Buffer.from(
         `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer ${cluster.apiKey}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
@@ -360,18 +360,18 @@ test('whole HTTP requests with bytes changed, the head included', async () => {
       socket.on('data', (chunk) => {
         all += chunk;
       });
+      // Whatever comes of it, the server ends it: by its answer, or when the rest does not arrive.
       socket.on('error', () => {}).on('close', () => resolve(all));
-      socket.end(bytes);
+      socket.write(bytes);
     });
-    // Of several requests in one, each has its answer; of half a one, none.
     const statuses = [...answer.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status));
+    expect(statuses.length).toBeGreaterThan(0);
     for (const status of statuses)
-      expect(status).toSatisfy((code: number) => code === 100 || (code >= 201 && code < 500));
-    if (statuses.length !== 1 || statuses[0] !== 201) return statuses.includes(201);
-    const intent = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')));
-    expect(intent).toMatchObject({ status: 'requires_payment', mode: 'testnet', decimals: 6 });
-    return true;
-  });
+      expect([100, 201, 400, 401, 403, 404, 405, 408, 413, 415, 431]).toContain(status);
+    return statuses.filter((status) => status === 201).length;
+  };
+  // Large batches: those that wait for a timeout wait together.
+  await fuzz('http', fc.record({ body: bodyText, changes }), send, 500);
 });
 
 // ---- the internal door
@@ -411,7 +411,7 @@ test('gRPC messages, right and nearly right', async () => {
     if (intent === undefined)
       expect(meaning, `refused though it is right: ${bytes.toString('hex')}`).toBeUndefined();
     else expectIntent(intent, meaning, bytes.toString('hex'));
-    return intent !== undefined;
+    return intent === undefined ? 0 : 1;
   });
 });
 
@@ -420,6 +420,6 @@ test('gRPC messages with bytes changed', async () => {
     const bytes = applied(message, changes);
     const intent = await sendMessage(bytes);
     if (intent !== undefined) expectIntent(intent, meaningOfMessage(bytes), bytes.toString('hex'));
-    return intent !== undefined;
+    return intent === undefined ? 0 : 1;
   });
 });

@@ -1,8 +1,7 @@
 // What a create request means, written a second time and from the contract alone: a different JSON reader (the
-// engine's), a different protobuf reader (protobufjs), and none of the service's code. Where the service creates an
+// engine's), a protobuf reader of its own, and none of the service's code. Where the service creates an
 // intent that this model would not, or another one, one of the two is wrong.
 
-import { protobuf } from 'google-gax';
 import { getAddress, isAddress } from 'viem';
 
 /** What an accepted request asks for, defaults filled in; `wallet` undefined where it names none. */
@@ -61,50 +60,116 @@ export function meaningOfJson(text: string): Meaning | undefined {
   });
 }
 
-const schema = protobuf.parse(`
-  syntax = "proto3";
-  message Request {
-    int64 amount_units = 1;
-    int32 chain = 2;
-    optional string wallet_address = 3;
-    optional int32 expires_in_minutes = 4;
-    int32 lane = 5;
-    Struct metadata = 6;
-    int32 token = 7;
-  }
-  message Struct { map<string, Value> fields = 1; }
-  message Value {
-    oneof kind {
-      int32 null_value = 1;
-      double number_value = 2;
-      string string_value = 3;
-      bool bool_value = 4;
-      Struct struct_value = 5;
-      ListValue list_value = 6;
-    }
-  }
-  message ListValue { repeated Value values = 1; }
-`).root;
-const Request = schema.lookupType('Request');
-
 /** What the bytes of a message mean, or undefined where they have to be refused. */
 export function meaningOfMessage(bytes: Uint8Array): Meaning | undefined {
-  let message: Record<string, unknown>;
   try {
-    message = Request.toObject(Request.decode(bytes), { longs: String, oneofs: true });
+    const request = readMessage(Buffer.from(bytes), {
+      1: 'int64',
+      2: 'int32',
+      3: 'string',
+      4: 'int32',
+      5: 'int32',
+      6: 'message',
+      7: 'int32',
+    });
+    const last = (number: number) => request.findLast((field) => field.number === number)?.value;
+    const int32 = (number: number) => Number(last(number) ?? 0n);
+    // A message that comes in parts is one: its maps hold what all of them hold.
+    const structs = request.flatMap(({ number, value }) => (number === 6 ? [value as Buffer] : []));
+    return meaning({
+      amountUnits: (last(1) ?? 0n) as bigint,
+      chain: (['base', 'base', 'polygon'] as const)[int32(2)],
+      lane: (['sdk', 'sdk', 'manual'] as const)[int32(5)],
+      token: (['USDC', 'USDC'] as const)[int32(7)],
+      minutes: (last(4) ?? 30n) as bigint,
+      wallet: last(3),
+      metadata: readStruct(Buffer.concat(structs)),
+    });
   } catch {
     return undefined;
   }
-  const number = (name: string) => Number(message[name] ?? 0);
-  return meaning({
-    amountUnits: BigInt(String(message.amountUnits ?? 0)),
-    chain: (['base', 'base', 'polygon'] as const)[number('chain')],
-    lane: (['sdk', 'sdk', 'manual'] as const)[number('lane')],
-    token: (['USDC', 'USDC'] as const)[number('token')],
-    minutes: message.expiresInMinutes === undefined ? 30n : BigInt(number('expiresInMinutes')),
-    wallet: message.walletAddress,
-    metadata: message.metadata === undefined ? {} : structToJson(message.metadata as Struct),
+}
+
+type FieldType = 'int64' | 'int32' | 'bool' | 'double' | 'string' | 'message';
+type FieldValue = bigint | number | string | Buffer;
+
+/** The fields of a message in the order in which they come; throws for anything that is not such a message. */
+function readMessage(
+  bytes: Buffer,
+  types: Readonly<Record<number, FieldType>>,
+): { number: number; value: FieldValue }[] {
+  let at = 0;
+  const take = (length: number) => {
+    if (length > bytes.length - at) throw new Error('truncated');
+    at += length;
+    return bytes.subarray(at - length, at);
+  };
+  const varint = () => {
+    let value = 0n;
+    for (let shift = 0n; shift < 70n; shift += 7n) {
+      const byte = take(1)[0] as number;
+      value |= BigInt(byte & 127) << shift;
+      if (byte < 128) return BigInt.asUintN(64, value);
+    }
+    throw new Error('a varint is longer than ten bytes');
+  };
+  const fields = [];
+  while (at < bytes.length) {
+    const tag = Number(varint());
+    const [number, wireType] = [Math.floor(tag / 8), tag % 8];
+    const type = types[number];
+    const wanted = type && { int64: 0, int32: 0, bool: 0, double: 1, string: 2, message: 2 }[type];
+    if (wireType !== wanted) throw new Error('an unknown field, or not of its type');
+    if (type === 'int64') fields.push({ number, value: BigInt.asIntN(64, varint()) });
+    else if (type === 'int32') fields.push({ number, value: BigInt.asIntN(32, varint()) });
+    else if (type === 'bool') fields.push({ number, value: varint() === 0n ? 0n : 1n });
+    else if (type === 'double') fields.push({ number, value: take(8).readDoubleLE() });
+    else {
+      const content = take(Number(varint()));
+      fields.push({ number, value: type === 'string' ? utf8.decode(content) : content });
+    }
+  }
+  return fields;
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function readStruct(bytes: Buffer): Record<string, unknown> {
+  const entries = readMessage(bytes, { 1: 'message' }).map(({ value }) => {
+    const entry = readMessage(value as Buffer, { 1: 'string', 2: 'message' });
+    const key = entry.findLast(({ number }) => number === 1)?.value ?? '';
+    const values = entry.flatMap((field) => (field.number === 2 ? [field.value as Buffer] : []));
+    return [key as string, readValue(Buffer.concat(values))] as const;
   });
+  return Object.fromEntries(entries);
+}
+
+function readValue(bytes: Buffer): unknown {
+  const kinds = readMessage(bytes, {
+    1: 'int32',
+    2: 'double',
+    3: 'string',
+    4: 'bool',
+    5: 'message',
+    6: 'message',
+  });
+  // One of them: the last, and of a message all its parts that no other kind stands between.
+  const last = kinds.at(-1);
+  if (last === undefined) throw new Error('a value without a kind');
+  const start = kinds.findLastIndex(({ number }) => number !== last.number) + 1;
+  const content = () => Buffer.concat(kinds.slice(start).map(({ value }) => value as Buffer));
+  switch (last.number) {
+    case 1:
+      return null;
+    case 4:
+      return last.value === 1n;
+    case 5:
+      return readStruct(content());
+    case 6:
+      return readMessage(content(), { 1: 'message' }).map(({ value }) => readValue(value as Buffer));
+    default:
+      return last.value;
+  }
 }
 
 function meaning(read: {
@@ -188,40 +253,6 @@ function plain(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(plain);
   if (!isObject(value)) return value;
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, plain(inner)]));
-}
-
-interface Struct {
-  fields?: Record<string, Value>;
-}
-interface Value {
-  kind?: string;
-  nullValue?: number;
-  numberValue?: number;
-  stringValue?: string;
-  boolValue?: boolean;
-  structValue?: Struct;
-  listValue?: { values?: Value[] };
-}
-
-function structToJson({ fields = {} }: Struct): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [name, valueToJson(value)]));
-}
-
-function valueToJson(value: Value): unknown {
-  switch (value.kind) {
-    case 'numberValue':
-      return value.numberValue;
-    case 'stringValue':
-      return value.stringValue;
-    case 'boolValue':
-      return value.boolValue;
-    case 'structValue':
-      return structToJson(value.structValue ?? {});
-    case 'listValue':
-      return (value.listValue?.values ?? []).map(valueToJson);
-    default:
-      return null;
-  }
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

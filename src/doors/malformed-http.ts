@@ -1,0 +1,61 @@
+// What Node's HTTP/1 parser refuses, or gives up waiting for, never becomes a request: it is answered here.
+
+import type http from 'node:http';
+import type { Http2SecureServer } from 'node:http2';
+import type { Duplex } from 'node:stream';
+import type { Logger } from 'pino';
+import { ServiceError, toErrorJson } from '../errors.ts';
+import { logRequest } from '../logging.ts';
+import { newRequestContext } from '../request-context.ts';
+import { requestIsLate } from './request-body.ts';
+
+/** Answers what is not HTTP, or too slow, or too much of it, where the client can still read an answer. */
+export function answerMalformedHttp(
+  server: http.Server | Http2SecureServer,
+  maxHeaderBytes: number,
+  logger: Logger,
+): void {
+  const latest = new WeakMap<Duplex, { request: http.IncomingMessage; response: http.ServerResponse }>();
+  const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
+    if (request.httpVersionMajor === 1) latest.set(request.socket, { request, response });
+  };
+  (server as http.Server)
+    .on('request', note)
+    .on('checkContinue', note)
+    .on('clientError', (error: NodeJS.ErrnoException, socket) => {
+      // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
+      if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
+        socket.destroy();
+        return;
+      }
+      const before = latest.get(socket);
+      if (before?.request.complete && !before.response.writableFinished) {
+        // A whole request came first and is being worked on: its answer must not be lost to what follows it.
+        before.response.once('close', () => socket.end());
+        return;
+      }
+      const { status, message } = explain(error.code, maxHeaderBytes);
+      const context = newRequestContext('public');
+      const { requestId } = context;
+      const body = JSON.stringify(toErrorJson(new ServiceError('invalid_body', { message }), requestId));
+      socket.end(
+        `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
+          `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+      );
+      logRequest(logger, context, undefined, 'invalid_body');
+    });
+}
+
+function explain(code: string | undefined, maxHeaderBytes: number): { status: string; message: string } {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return {
+        status: '431 Request Header Fields Too Large',
+        message: `The headers are larger than ${maxHeaderBytes} bytes.`,
+      };
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return { status: '408 Request Timeout', message: requestIsLate };
+    default:
+      return { status: '400 Bad Request', message: 'The request is not valid HTTP.' };
+  }
+}

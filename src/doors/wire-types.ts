@@ -1,0 +1,110 @@
+// protobuf-es reads a field by its number, whatever wire type the bytes say. Every other implementation takes such
+// a field for one that it does not know: without this check, bytes that they refuse would here become an amount.
+
+import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
+
+interface KnownField {
+  wireTypes: readonly WireType[];
+  /** Of a field whose bytes are a message. */
+  message?: () => KnownFields;
+}
+type KnownFields = ReadonlyMap<number, KnownField>;
+
+/** As deep as protobuf-es itself reads. */
+const maxDepth = 100;
+
+/**
+ * Makes a check of the wire types of a message and all messages in it. The check throws an Error where a known field has
+ * another than its own, or where the bytes are no message at all; fields that are not known it leaves to the reader.
+ */
+export function createWireTypeCheck(desc: DescMessage): (bytes: Uint8Array) => void {
+  const known = fieldsOf(desc);
+  return (bytes) => {
+    const reader = new BinaryReader(bytes);
+    checkFields(reader, reader.len, known, 1);
+  };
+}
+
+function checkFields(reader: BinaryReader, end: number, known: KnownFields, depth: number): void {
+  if (depth > maxDepth) throw new Error(`messages are nested more than ${maxDepth} deep`);
+  while (reader.pos < end) {
+    const [number, wireType] = reader.tag();
+    const field = known.get(number);
+    if (field !== undefined && !field.wireTypes.includes(wireType)) {
+      throw new Error(`field ${number} has wire type ${wireType}, not ${field.wireTypes.join(' or ')}`);
+    }
+    if (field?.message !== undefined && wireType === WireType.LengthDelimited) {
+      const length = reader.uint32();
+      checkFields(reader, reader.pos + length, field.message(), depth + 1);
+    } else {
+      reader.skip(wireType, number);
+    }
+  }
+  if (reader.pos > end) throw new Error('a message is longer than it says');
+}
+
+const compiled = new WeakMap<DescMessage, Map<number, KnownField>>();
+
+function fieldsOf(desc: DescMessage): KnownFields {
+  const before = compiled.get(desc);
+  if (before !== undefined) return before;
+  const fields = new Map<number, KnownField>();
+  // Noted before it is filled: messages hold themselves.
+  compiled.set(desc, fields);
+  for (const field of desc.fields) fields.set(field.number, knownField(field));
+  return fields;
+}
+
+function knownField(field: DescField): KnownField {
+  const delimited = [WireType.LengthDelimited];
+  switch (field.fieldKind) {
+    case 'scalar':
+      return { wireTypes: [wireTypeOf(field.scalar)] };
+    case 'enum':
+      return { wireTypes: [WireType.Varint] };
+    case 'message':
+      return messageField(field.message, field.delimitedEncoding);
+    case 'list':
+      if (field.listKind === 'message') return messageField(field.message, field.delimitedEncoding);
+      // One after the other or packed: readers take both.
+      return {
+        wireTypes: [field.listKind === 'enum' ? WireType.Varint : wireTypeOf(field.scalar), ...delimited],
+      };
+    case 'map': {
+      const value: KnownField =
+        field.mapKind === 'message'
+          ? messageField(field.message, false)
+          : { wireTypes: [field.mapKind === 'enum' ? WireType.Varint : wireTypeOf(field.scalar)] };
+      const entry = new Map([
+        [1, { wireTypes: [wireTypeOf(field.mapKey)] }],
+        [2, value],
+      ]);
+      return { wireTypes: delimited, message: () => entry };
+    }
+  }
+}
+
+function messageField(desc: DescMessage, isGroup: boolean): KnownField {
+  return isGroup
+    ? { wireTypes: [WireType.StartGroup] }
+    : { wireTypes: [WireType.LengthDelimited], message: () => fieldsOf(desc) };
+}
+
+function wireTypeOf(scalar: ScalarType): WireType {
+  switch (scalar) {
+    case ScalarType.DOUBLE:
+    case ScalarType.FIXED64:
+    case ScalarType.SFIXED64:
+      return WireType.Bit64;
+    case ScalarType.FLOAT:
+    case ScalarType.FIXED32:
+    case ScalarType.SFIXED32:
+      return WireType.Bit32;
+    case ScalarType.STRING:
+    case ScalarType.BYTES:
+      return WireType.LengthDelimited;
+    default:
+      return WireType.Varint;
+  }
+}
