@@ -31,7 +31,7 @@ export function createPaymentIntentStore(em: EntityManager, queue: QueueLimits):
   const insert = createInsert(em);
 
   const commit = async (batch: readonly PaymentIntentRow[]): Promise<(StoredIntent | Error)[]> => {
-    const inserted = await insert(batch);
+    const inserted = await insert(inLockOrder(batch));
     const replayed = batch.filter(({ id }) => !inserted.has(id));
     if (replayed.length === 0) return batch.map((intent) => ({ intent, replayed: false }));
     // A statement of its own: only a new snapshot sees the rows that the insert ran into.
@@ -125,6 +125,16 @@ export function createInsert(
     });
     return new Set(result.rows.map(({ id }) => id));
   };
+}
+
+/**
+ * By idempotency key: an insert waits for whoever else is inserting the same key, and two that wait for each other,
+ * here or in another process, would be a deadlock.
+ */
+function inLockOrder(batch: readonly PaymentIntentRow[]): readonly PaymentIntentRow[] {
+  if (batch.every(({ idempotencyKey }) => idempotencyKey === null)) return batch;
+  const keyed = batch.map((intent) => ({ intent, key: idempotencyOf(intent) }));
+  return keyed.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)).map(({ intent }) => intent);
 }
 
 const idempotencyOf = (intent: PaymentIntentRow) =>

@@ -101,5 +101,10 @@ test('two processes on one database, the same keys sent to both: one intent and 
   const figures = await load.finish();
   expect(load.failures).toEqual(new Map());
   expect(figures.acknowledged).toBe(figures.sent * 4);
+  // Nor did they stand in each other's way: batches take their keys in one order.
+  const [statistics] = await cluster.query(
+    'select deadlocks::int from pg_stat_database where datname = current_database()',
+  );
+  expect(statistics).toEqual({ deadlocks: 0 });
   report(figures);
 });

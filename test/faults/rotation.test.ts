@@ -133,5 +133,5 @@ test('SIGHUP: new connections get the new certificate, open ones go on, an unusa
     stream.end('{"amount_units":1}');
   });
   expect(status).toBe(201);
-  session.close();
+  await new Promise<void>((resolve) => session.close(resolve));
 });
