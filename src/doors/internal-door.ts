@@ -121,12 +121,13 @@ async function serve(
   const isOurs = handler.service === options.service;
   let answer = await handler(universalRequest);
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
-  if (isOurs && context.error === undefined) {
+  // Of a call that was reset half sent Connect only knows that something went wrong.
+  const gone = request.stream.closed || request.stream.destroyed;
+  if (isOurs && context.error === undefined && !gone) {
     [answer, outcome] = await inWordsOfCatalogue(answer, context);
   }
   // Probes and reflection come every few seconds and tell nothing.
   if (isOurs) {
-    const gone = request.stream.destroyed;
     logRequest(options.logger, context, handler.method.name, gone ? 'canceled' : outcome);
   }
   // Where the write fails the client has gone, and nobody is left to tell.

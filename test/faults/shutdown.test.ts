@@ -1,7 +1,8 @@
 import { once } from 'node:events';
+import http from 'node:http';
 import http2 from 'node:http2';
 import { afterEach, expect, test } from 'vitest';
-import { openDoors } from '../support/doors.ts';
+import { httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
@@ -50,6 +51,27 @@ test('SIGTERM under load: not ready first, GOAWAY for every session, every reque
     failures: JSON.stringify(Object.fromEntries(load.failures)),
   });
   for (const session of sessions) session.destroy();
+});
+
+test('a connection that rests when the signal comes has one more request answered, and hears of the end', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const create = () =>
+    httpRequest(
+      `${service.publicUrl}/v1/payment_intents`,
+      {
+        agent,
+        headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+      },
+      '{"amount_units":1}',
+    );
+  expect((await create()).headers.connection).toBe('keep-alive');
+  const ended = service.end('SIGTERM');
+  await untilReadyz(service, 503, 1_000);
+  const last = await create();
+  expect([last.status, last.headers.connection]).toEqual([201, 'close']);
+  agent.destroy();
+  expect(await ended).toEqual({ code: 0, signal: null });
 });
 
 test('a call that is being written when the signal comes is answered', async () => {

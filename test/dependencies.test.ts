@@ -1,0 +1,30 @@
+// What `npm ci` runs and installs is what package.json says, and nothing else.
+
+import { readFile } from 'node:fs/promises';
+import { expect, test } from 'vitest';
+
+interface Manifest {
+  dependencies: Record<string, string>;
+  devDependencies: Record<string, string>;
+  allowScripts: Record<string, boolean>;
+}
+
+const manifest: Manifest = JSON.parse(await readFile('package.json', 'utf8'));
+const lock: { packages: Record<string, { hasInstallScript?: boolean }> } = JSON.parse(
+  await readFile('package-lock.json', 'utf8'),
+);
+
+test('every package with an install script is named, allowed or not', () => {
+  const withScript = Object.entries(lock.packages)
+    .filter(([, { hasInstallScript }]) => hasInstallScript)
+    .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
+  // npm's own lock knows the script of a package only where it could read it: optional ones of other platforms are named too.
+  expect(Object.keys(manifest.allowScripts)).toEqual(expect.arrayContaining(withScript));
+  expect(withScript.length).toBeGreaterThan(0);
+});
+
+test('every version is exact', () => {
+  for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
+    expect([name, version]).toEqual([name, expect.stringMatching(/^\d+\.\d+\.\d+(?:-[\w.]+)?$/)]);
+  }
+});
