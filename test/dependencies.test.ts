@@ -18,7 +18,6 @@ test('every package with an install script is named, allowed or not', () => {
   const withScript = Object.entries(lock.packages)
     .filter(([, { hasInstallScript }]) => hasInstallScript)
     .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
-  // npm's own lock knows the script of a package only where it could read it: optional ones of other platforms are named too.
   expect(Object.keys(manifest.allowScripts)).toEqual(expect.arrayContaining(withScript));
   expect(withScript.length).toBeGreaterThan(0);
 });

@@ -27,7 +27,7 @@ afterEach(endAll);
 test('peppers and client secret keys rotate over two processes, and nothing is refused', async () => {
   const added = () => `2:${randomBytes(32).toString('base64')}`;
   const [pepper, key] = [added(), added()];
-  // As docs/operations.md has it: known everywhere first, used then.
+  // As README.md has it: known everywhere first, used then.
   const known = {
     API_KEY_PEPPERS: `${cluster.secrets.API_KEY_PEPPERS},${pepper}`,
     CLIENT_SECRET_KEYS: `${cluster.secrets.CLIENT_SECRET_KEYS},${key}`,
