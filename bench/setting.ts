@@ -66,6 +66,7 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
       HTTP_PORT: '0',
       GRPC_PORT: '0',
       METRICS_PORT: '0',
+      RATE_LIMIT: '0',
     },
   };
 }

@@ -28,6 +28,8 @@ export interface Config {
   metricsPort: number;
   /** Those that are given. Without a `databaseUrl` the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
+  /** Requests a second for each API key, with a burst of twice that; 0 limits nothing. */
+  rateLimit: number;
   /** Longest time to finish what is in flight when the service is told to stop. */
   drainTimeoutMs: number;
   limits: TransportLimits;
@@ -119,6 +121,7 @@ export function loadConfig(
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
     secrets,
+    rateLimit: integer('RATE_LIMIT', 500, 0, 1_000_000),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
       connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,

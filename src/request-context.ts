@@ -24,6 +24,8 @@ export interface RequestContext {
   /** By `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
+  /** What is left of the key's allowance, as headers; there once this request has been counted. */
+  rateLimit?: Readonly<Record<string, string>>;
   /** What the request was refused with. */
   error?: ServiceError;
   /** True where an idempotent creation was answered again. */

@@ -1,7 +1,7 @@
 import http from 'node:http';
 import http2 from 'node:http2';
 import type { Logger } from 'pino';
-import { createAuthentication } from './authentication.ts';
+import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
@@ -19,6 +19,7 @@ import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
 import { createPaymentIntentStore } from './payment-intents/store.ts';
+import { createRateLimit } from './rate-limit.ts';
 import { readTls } from './tls.ts';
 
 export interface RunningServer {
@@ -44,13 +45,18 @@ export async function startServer(
 ): Promise<RunningServer> {
   const { limits } = config;
   const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'));
-  const { gate, interceptor: authenticated } = createAuthentication(apiKeys);
+  const authentication = createAuthentication(apiKeys);
+  const rateLimit = createRateLimit(config.rateLimit);
+  const gate = async (context: GateContext) => {
+    await authentication.gate(context);
+    rateLimit.take(context.values);
+  };
+  const interceptors = [authentication.interceptor, rateLimit.interceptor];
   const implementation = createPaymentIntentService(
     createPaymentIntentStore(database.orm.em, config.queue),
     database.keyRing('CLIENT_SECRET_KEYS'),
   );
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
-  const interceptors = [authenticated];
   const stopping = new AbortController();
 
   const publicDoor = createPublicDoor({

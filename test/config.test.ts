@@ -18,6 +18,7 @@ describe('the configuration', () => {
       grpcPort: 50051,
       metricsPort: 9464,
       secrets: {},
+      rateLimit: 500,
       drainTimeoutMs: 10_000,
       databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
       queue: { maxWaiting: 4_096, maxWaitMs: 3_000 },

@@ -8,6 +8,7 @@ import {
   BadRequestSchema,
   ErrorInfoSchema,
   RequestInfoSchema,
+  RetryInfoSchema,
 } from '../../src/gen/google/rpc/error_details_pb.ts';
 import { Chain, Lane, PaymentIntentSchema, Token } from '../../src/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
@@ -232,6 +233,7 @@ export function errorDetailsOf(error: grpc.ServiceError): {
   reason?: string;
   domain?: string;
   requestId?: string;
+  retryDelaySeconds?: number;
   violations: { field: string; message: string }[];
 } {
   const [status] = error.metadata.get('grpc-status-details-bin');
@@ -243,6 +245,8 @@ export function errorDetailsOf(error: grpc.ServiceError): {
     if (type === 'google.rpc.ErrorInfo') {
       const info = fromBinary(ErrorInfoSchema, value);
       Object.assign(result, { reason: info.reason, domain: info.domain });
+    } else if (type === 'google.rpc.RetryInfo') {
+      result.retryDelaySeconds = Number(fromBinary(RetryInfoSchema, value).retryDelay?.seconds);
     } else if (type === 'google.rpc.RequestInfo') {
       result.requestId = fromBinary(RequestInfoSchema, value).requestId;
     } else if (type === 'google.rpc.BadRequest') {

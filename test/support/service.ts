@@ -64,6 +64,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     GRPC_PORT: '0',
     METRICS_PORT: '0',
     DATABASE_POOL: '8',
+    RATE_LIMIT: '0',
     ...env,
   });
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);

@@ -58,7 +58,14 @@ export async function startProcess(
   const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
   const [, , ...args] = scripts.start.split(' ');
   const child = spawn(process.execPath, args, {
-    env: { PATH: process.env.PATH, DATABASE_URL: cluster.url, ...cluster.secrets, ...ports, ...env },
+    env: {
+      PATH: process.env.PATH,
+      DATABASE_URL: cluster.url,
+      ...cluster.secrets,
+      RATE_LIMIT: '0',
+      ...ports,
+      ...env,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {

@@ -1,0 +1,106 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import {
+  type Door,
+  errorDetailsOf,
+  grpcCall,
+  httpRequest,
+  openDoors,
+  toRequestBytes,
+} from './support/doors.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService({ RATE_LIMIT: '5' });
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+/** A merchant whose allowance is whole. */
+const newKey = async () => (await createTestMerchant(service.database)).keys.testnet.apiKey;
+const countRows = async () =>
+  (await service.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n;
+
+const createOverHttp = (apiKey: string, body = '{"amount_units":1}') =>
+  httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    { headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' } },
+    body,
+  );
+
+test('twice the rate at once, over both doors together; then 429, and no trace of it', async () => {
+  const apiKey = await newKey();
+  const rowsBefore = (await countRows()) ?? 0;
+  const codes = await Promise.all(
+    Array.from({ length: 16 }, (_, i) =>
+      (doors[i % 2] as Door)
+        .create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })
+        .then(({ code }) => code),
+    ),
+  );
+  const created = codes.filter((code) => code === 'ok').length;
+  // As many more as came back while they were sent.
+  expect(created).toBeGreaterThanOrEqual(10);
+  expect(created).toBeLessThan(16);
+  expect(codes.filter((code) => code === 'rate_limited').length).toBe(16 - created);
+  expect(await countRows()).toBe(rowsBefore + created);
+  // Nobody else has lost anything.
+  const [door] = doors as [Door];
+  const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${await newKey()}` });
+  expect(code).toBe('ok');
+});
+
+test('every answer says what is left, and a refusal when to come back', async () => {
+  const apiKey = await newKey();
+  const first = await createOverHttp(apiKey);
+  expect(first.headers).toMatchObject({
+    'ratelimit-policy': '"creates";q=10;w=2',
+    ratelimit: '"creates";r=9;t=1',
+  });
+  let last = first;
+  // Refused before the body is looked at.
+  while (last.status !== 429) last = await createOverHttp(apiKey, 'nonsense');
+  expect(last.headers).toMatchObject({
+    'retry-after': '1',
+    'ratelimit-policy': '"creates";q=10;w=2',
+    ratelimit: '"creates";r=0;t=2',
+  });
+  expect(JSON.parse(last.body).error.code).toBe('rate_limited');
+  await sleep(Number(last.headers['retry-after']) * 1000);
+  expect((await createOverHttp(apiKey)).status).toBe(201);
+});
+
+test('over gRPC it is RESOURCE_EXHAUSTED, with RetryInfo', async () => {
+  const apiKey = await newKey();
+  const client = new grpc.Client(new URL(service.internalUrl).host, grpc.credentials.createInsecure());
+  const metadata = new grpc.Metadata();
+  metadata.set('authorization', `Bearer ${apiKey}`);
+  for (;;) {
+    const { error } = await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata);
+    if (error === undefined) continue;
+    expect(error.code).toBe(grpc.status.RESOURCE_EXHAUSTED);
+    expect(errorDetailsOf(error)).toMatchObject({ reason: 'RATE_LIMITED', retryDelaySeconds: 1 });
+    break;
+  }
+  client.close();
+});
+
+test('0 turns it off', async () => {
+  const open = await startService({ RATE_LIMIT: '0' });
+  const [door] = openDoors(open);
+  const { apiKey } = open.merchant.keys.testnet;
+  const codes = await Promise.all(
+    Array.from({ length: 50 }, () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })),
+  );
+  expect(new Set(codes.map(({ code }) => code))).toEqual(new Set(['ok']));
+  door.close();
+  await open.close();
+});
