@@ -54,6 +54,11 @@ export class Listener {
     });
   }
 
+  /** Connections that are open. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
   get port(): number {
     return (this.#server.address() as AddressInfo).port;
   }

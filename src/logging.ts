@@ -32,6 +32,13 @@ export async function standardOutput(isTerminal: boolean): Promise<DestinationSt
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */
 export type RequestOutcome = 'ok' | 'canceled' | ErrorCode | (string & {});
 
+/** Told of every request that has ended; `rpc` is undefined for a path that is nobody's. */
+export type RequestObserver = (
+  context: RequestContext,
+  rpc: string | undefined,
+  outcome: RequestOutcome,
+) => void;
+
 /**
  * One line for one request. Only what is named here is written: headers, bodies, keys, client secrets and
  * metadata never reach it. An `internal` error is written whole, and `unavailable` with its reason.

@@ -1,6 +1,7 @@
 import http from 'node:http';
 import http2 from 'node:http2';
 import type { Logger } from 'pino';
+import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
@@ -12,9 +13,11 @@ import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
 import { Listener } from './listener.ts';
+import { logRequest, type RequestObserver } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
+import { createMetrics } from './operations/metrics.ts';
 import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
@@ -44,7 +47,12 @@ export async function startServer(
   logger: Logger,
 ): Promise<RunningServer> {
   const { limits } = config;
-  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'));
+  const metrics = createMetrics();
+  const onEnd: RequestObserver = (context, rpc, outcome) => {
+    logRequest(logger, context, rpc, outcome);
+    metrics.request(context, rpc, outcome);
+  };
+  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'), metrics.keyLookup);
   const authentication = createAuthentication(apiKeys);
   const rateLimit = createRateLimit(config.rateLimit);
   const gate = async (context: GateContext) => {
@@ -52,10 +60,8 @@ export async function startServer(
     rateLimit.take(context.values);
   };
   const interceptors = [authentication.interceptor, rateLimit.interceptor];
-  const implementation = createPaymentIntentService(
-    createPaymentIntentStore(database.orm.em, config.queue),
-    database.keyRing('CLIENT_SECRET_KEYS'),
-  );
+  const store = createPaymentIntentStore(database.orm.em, config.queue, metrics.batch);
+  const implementation = createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'));
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
   const stopping = new AbortController();
 
@@ -70,6 +76,7 @@ export async function startServer(
     interceptors,
     gate,
     logger,
+    onEnd,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
   });
@@ -85,6 +92,7 @@ export async function startServer(
     shutdownSignal: stopping.signal,
     requestTimeoutMs: limits.requestTimeoutMs,
     logger,
+    onEnd,
   });
 
   const http1Options = http1OptionsOf(limits);
@@ -95,10 +103,10 @@ export async function startServer(
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options }, publicDoor)
     : http.createServer(http1Options, publicDoor);
   publicServer.on('checkContinue', publicDoor);
-  answerMalformedHttp(publicServer, limits.maxHeaderBytes, logger);
+  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
-  const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness));
+  const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness, metrics));
 
   const listeners = [
     new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),
@@ -106,6 +114,17 @@ export async function startServer(
     new Listener(operationsServer, 'METRICS_PORT', config.metricsPort, limits, logger),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
+  metrics.watch({
+    version: manifest.version,
+    waitingCreates: store.waiting,
+    pool: await database.orm.em.getConnection().getNativeClient(),
+    connections: () => ({
+      public: publicListener.connections,
+      internal: internalListener.connections,
+      operations: operationsListener.connections,
+    }),
+    isReady: async () => (await readiness.check()) === 'ready',
+  });
   const keyChanges = await listenForKeyChanges(database.location, apiKeys.forget, logger);
   try {
     for (const listener of listeners) await listener.listen(config.host);

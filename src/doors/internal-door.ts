@@ -24,7 +24,7 @@ import {
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
 import { catalogue, ServiceError, toConnectError, toErrorJson } from '../errors.ts';
-import { logRequest, type RequestOutcome } from '../logging.ts';
+import type { RequestOutcome } from '../logging.ts';
 import {
   newRequestContext,
   type RequestContext,
@@ -75,7 +75,7 @@ function createConnectDoor(
     limitStream(request.stream, options.requestTimeoutMs, mayStayOpen);
     if (handler === undefined) {
       answerNotFound(request, response, context);
-      logRequest(options.logger, context, undefined, 'not_found');
+      options.onEnd(context, undefined, 'not_found');
       return;
     }
     serve(handler, request, response, context, options).catch((reason) => {
@@ -128,7 +128,7 @@ async function serve(
   }
   // Probes and reflection come every few seconds and tell nothing.
   if (isOurs) {
-    logRequest(options.logger, context, handler.method.name, gone ? 'canceled' : outcome);
+    options.onEnd(context, handler.method.name, gone ? 'canceled' : outcome);
   }
   // Where the write fails the client has gone, and nobody is left to tell.
   await universalResponseToNodeResponse(answer, response).catch(() => {});

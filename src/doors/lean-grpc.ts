@@ -17,7 +17,7 @@ import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grp
 import type { Logger } from 'pino';
 import type { GateContext } from '../authentication.ts';
 import { ServiceError } from '../errors.ts';
-import { logRequest, type RequestOutcome } from '../logging.ts';
+import type { RequestObserver, RequestOutcome } from '../logging.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
 import { isUnary } from '../transcoding/unary.ts';
 import {
@@ -40,6 +40,7 @@ export interface LeanGrpcOptions {
   interceptors: readonly Interceptor[];
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
+  onEnd: RequestObserver;
   /** For a call to arrive and be worked on, whatever deadline its client sets. */
   requestTimeoutMs: number;
 }
@@ -131,7 +132,7 @@ async function serve(
   } finally {
     clearTimeout(deadline);
   }
-  logRequest(options.logger, context, method.name, outcome);
+  options.onEnd(context, method.name, outcome);
 }
 
 function startDeadline(timeoutMs: number, ended: AbortController): NodeJS.Timeout {

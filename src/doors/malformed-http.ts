@@ -3,9 +3,8 @@
 import type http from 'node:http';
 import type { Http2SecureServer } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { Logger } from 'pino';
 import { ServiceError, toErrorJson } from '../errors.ts';
-import { logRequest } from '../logging.ts';
+import type { RequestObserver } from '../logging.ts';
 import { newRequestContext } from '../request-context.ts';
 import { requestIsLate } from './request-body.ts';
 
@@ -13,7 +12,7 @@ import { requestIsLate } from './request-body.ts';
 export function answerMalformedHttp(
   server: http.Server | Http2SecureServer,
   maxHeaderBytes: number,
-  logger: Logger,
+  onEnd: RequestObserver,
 ): void {
   const latest = new WeakMap<Duplex, { request: http.IncomingMessage; response: http.ServerResponse }>();
   const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
@@ -42,7 +41,7 @@ export function answerMalformedHttp(
         `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
           `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
       );
-      logRequest(logger, context, undefined, 'invalid_body');
+      onEnd(context, undefined, 'invalid_body');
     });
 }
 

@@ -1,15 +1,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { catalogue } from '../errors.ts';
+import type { Metrics } from '../operations/metrics.ts';
 import type { Readiness } from '../operations/readiness.ts';
 import { pathOf } from './node-headers.ts';
 
-/** The door of probes: `GET /healthz` (the process is alive) and `GET /readyz` (it should be sent requests). */
+/**
+ * The door of probes and scrapers: `GET /healthz` (the process is alive), `GET /readyz` (it should be sent requests) and
+ * `GET /metrics`.
+ */
 export function createOperationsDoor(
   readiness: Readiness,
+  metrics: Metrics,
 ): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
     const path = pathOf(request);
-    if (path !== '/healthz' && path !== '/readyz') {
+    if (path !== '/healthz' && path !== '/readyz' && path !== '/metrics') {
       return send(response, 404, { error: { code: 'not_found', message: catalogue.not_found.message } });
     }
     if (request.method !== 'GET' && request.method !== 'HEAD') {
@@ -19,14 +24,21 @@ export function createOperationsDoor(
       });
     }
     if (path === '/healthz') return send(response, 200, { status: 'alive' });
+    if (path === '/metrics') {
+      void metrics.text().then(({ contentType, body }) => sendText(response, 200, contentType, body));
+      return;
+    }
     void readiness.check().then((status) => send(response, status === 'ready' ? 200 : 503, { status }));
   };
 }
 
 function send(response: ServerResponse, status: number, body: object): void {
-  const text = `${JSON.stringify(body)}\n`;
+  sendText(response, status, 'application/json', `${JSON.stringify(body)}\n`);
+}
+
+function sendText(response: ServerResponse, status: number, contentType: string, text: string): void {
   response.writeHead(status, {
-    'Content-Type': 'application/json',
+    'Content-Type': contentType,
     'Content-Length': Buffer.byteLength(text),
     'Cache-Control': 'no-store',
   });

@@ -16,7 +16,7 @@ import {
   toErrorJson,
   toServiceError,
 } from '../errors.ts';
-import { logRequest } from '../logging.ts';
+import type { RequestObserver } from '../logging.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
@@ -43,6 +43,7 @@ export interface PublicDoorOptions {
   interceptors: readonly Interceptor[];
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
+  onEnd: RequestObserver;
   isDraining: () => boolean;
   requestTimeoutMs: number;
 }
@@ -87,7 +88,7 @@ export function createPublicDoor(
           return error.code;
         },
       )
-      .then((outcome) => logRequest(options.logger, context, endpoint?.method.name, outcome))
+      .then((outcome) => options.onEnd(context, endpoint?.method.name, outcome))
       .catch((reason) => {
         options.logger.error({ err: reason, request_id: context.requestId }, 'an answer could not be sent');
         request.destroy();

@@ -31,7 +31,11 @@ interface CachedKey {
 }
 
 /** Looks keys up by their keyed hash, under every pepper in the ring. */
-export function createApiKeys(em: EntityManager, peppers: KeyRing): ApiKeys {
+export function createApiKeys(
+  em: EntityManager,
+  peppers: KeyRing,
+  onLookup?: (remembered: boolean) => void,
+): ApiKeys {
   let generation = 0;
   const cache = new LRUCache<string, CachedKey | 'unknown'>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
   /** Shared by callers who ask for the same key at the same time. */
@@ -59,7 +63,9 @@ export function createApiKeys(em: EntityManager, peppers: KeyRing): ApiKeys {
       if (!isWellFormedApiKey(apiKey)) return undefined;
       // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
       const cacheKey = hash('sha256', apiKey, 'base64');
-      const key = cache.get(cacheKey) ?? (await lookUp(cacheKey, apiKey));
+      const remembered = cache.get(cacheKey);
+      onLookup?.(remembered !== undefined);
+      const key = remembered ?? (await lookUp(cacheKey, apiKey));
       if (key === 'unknown' || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
       return key.identity;
     },

@@ -9,6 +9,8 @@ export interface GroupCommitOptions<Item, Result> {
    * concerns it alone. Throws what concerns the whole batch.
    */
   commit(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
+  /** Told of each batch when it has been written, or has failed. */
+  onBatch?: (size: number, durationMs: number) => void;
   /** Batches written at the same time. */
   slots: number;
   maxBatchSize: number;
@@ -21,6 +23,8 @@ export interface GroupCommitOptions<Item, Result> {
 export interface GroupCommit<Item, Result> {
   /** Settles when the batch that took the item is durable, or failed. */
   add(item: Item): Promise<Result>;
+  /** How many items wait for a slot. */
+  waiting(): number;
 }
 
 interface Waiter<Item, Result> {
@@ -54,6 +58,7 @@ export function createGroupCommit<Item, Result>(
   };
 
   const commitBatch = async (batch: Waiter<Item, Result>[]) => {
+    const startedAtMs = performance.now();
     try {
       const outcomes = await options.commit(batch.map(({ item }) => item));
       batch.forEach(({ resolve, reject }, i) => {
@@ -64,6 +69,7 @@ export function createGroupCommit<Item, Result>(
     } catch (reason) {
       for (const { reject } of batch) reject(reason);
     } finally {
+      options.onBatch?.(batch.length, performance.now() - startedAtMs);
       busySlots--;
       fillSlots();
     }
@@ -80,6 +86,7 @@ export function createGroupCommit<Item, Result>(
   };
 
   return {
+    waiting: () => waiting.length,
     add(item) {
       if (waiting.length >= maxWaiting) {
         return Promise.reject(overloaded(`${maxWaiting} creates wait already`));

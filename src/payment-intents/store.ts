@@ -15,6 +15,8 @@ export interface PaymentIntentStore {
    * database cannot answer: then the intent may or may not be there, and a retry with the same key settles it.
    */
   create(intent: PaymentIntentRow): Promise<StoredIntent>;
+  /** How many creates wait to be written. */
+  waiting(): number;
 }
 
 export interface StoredIntent {
@@ -27,7 +29,11 @@ const slots = 2;
 const maxBatchSize = 128;
 
 /** Stores intents by group commit: those that arrive together share one statement and one flush to disk. */
-export function createPaymentIntentStore(em: EntityManager, queue: QueueLimits): PaymentIntentStore {
+export function createPaymentIntentStore(
+  em: EntityManager,
+  queue: QueueLimits,
+  onBatch?: (size: number, durationMs: number) => void,
+): PaymentIntentStore {
   const insert = createInsert(em);
 
   const commit = async (batch: readonly PaymentIntentRow[]): Promise<(StoredIntent | Error)[]> => {
@@ -55,6 +61,7 @@ export function createPaymentIntentStore(em: EntityManager, queue: QueueLimits):
     slots,
     maxBatchSize,
     ...queue,
+    ...(onBatch && { onBatch }),
     commit: (batch) =>
       orUnavailable(() =>
         commit(batch).catch((reason) => {
@@ -65,7 +72,7 @@ export function createPaymentIntentStore(em: EntityManager, queue: QueueLimits):
       ),
   });
 
-  return { create: (intent) => group.add(intent) };
+  return { create: (intent) => group.add(intent), waiting: () => group.waiting() };
 }
 
 function asOutcome(reason: unknown): Error[] {

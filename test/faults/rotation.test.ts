@@ -129,7 +129,10 @@ test('SIGHUP: new connections get the new certificate, open ones go on, an unusa
       authorization: `Bearer ${cluster.apiKey}`,
       'content-type': 'application/json',
     });
-    stream.on('response', (headers) => resolve(headers[':status'])).on('error', reject);
+    stream
+      .on('response', (headers) => resolve(headers[':status']))
+      .on('error', reject)
+      .resume();
     stream.end('{"amount_units":1}');
   });
   expect(status).toBe(201);

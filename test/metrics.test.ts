@@ -1,0 +1,112 @@
+import http2 from 'node:http2';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import manifest from '../package.json' with { type: 'json' };
+import { type Door, httpRequest, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: Door[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+/** Every sample of `GET /metrics` by its name and labels, as in `up{job="x"}`. */
+async function scrape(): Promise<Map<string, number>> {
+  const answer = await fetch(`${service.operationsUrl}/metrics`);
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
+  const samples = (await answer.text()).split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(
+    samples.map((line) => {
+      const space = line.lastIndexOf(' ');
+      return [line.slice(0, space), Number(line.slice(space + 1))];
+    }),
+  );
+}
+
+const authorization = () => `Bearer ${service.merchant.keys.testnet.apiKey}`;
+const requests = (door: string, method: string, code: string) =>
+  `payment_intents_requests_total{door="${door}",method="${method}",code="${code}"}`;
+
+test('counts every request once, by door, method and code, with its duration', async () => {
+  for (const door of doors) {
+    for (let i = 0; i < 3; i++) await door.create({ amount_units: 1 }, { authorization: authorization() });
+    await door.create({ amount_units: 0 }, { authorization: authorization() });
+    await door.create({ amount_units: 1 }, { authorization: undefined });
+  }
+  await httpRequest(`${service.publicUrl}/nothing?${'x'.repeat(100)}`, {});
+  const samples = await scrape();
+  for (const door of ['public', 'internal']) {
+    expect(samples.get(requests(door, 'CreatePaymentIntent', 'ok'))).toBe(3);
+    expect(samples.get(requests(door, 'CreatePaymentIntent', 'invalid_body'))).toBe(1);
+    expect(samples.get(requests(door, 'CreatePaymentIntent', 'api_key_missing'))).toBe(1);
+    const labels = `door="${door}",method="CreatePaymentIntent"`;
+    expect(samples.get(`payment_intents_request_duration_seconds_count{${labels}}`)).toBe(5);
+    expect(samples.get(`payment_intents_request_duration_seconds_bucket{le="10",${labels}}`)).toBe(5);
+  }
+  // A path that is nobody's makes no series of its own.
+  expect(samples.get(requests('public', 'none', 'not_found'))).toBe(1);
+});
+
+test('the group commit: how much each statement wrote', async () => {
+  const before = await scrape();
+  const [{ n } = { n: 0 }] = await service.query<{ n: number }>(
+    'select count(*)::int as n from payment_intents',
+  );
+  const [, internal] = doors as [Door, Door];
+  await Promise.all(
+    Array.from({ length: 40 }, () =>
+      internal.create({ amount_units: 1 }, { authorization: authorization() }),
+    ),
+  );
+  const after = await scrape();
+  expect(before.get('payment_intents_commit_batch_size_sum')).toBe(n);
+  expect(after.get('payment_intents_commit_batch_size_sum')).toBe(n + 40);
+  const statements = (samples: Map<string, number>) =>
+    samples.get('payment_intents_commit_batch_size_count') ?? 0;
+  expect(statements(after) - statements(before)).toBeLessThan(40);
+  expect(after.get('payment_intents_commit_duration_seconds_count')).toBe(statements(after));
+  expect(after.get('payment_intents_commit_queue_length')).toBe(0);
+});
+
+test('keys that were remembered, and those that were asked for', async () => {
+  const lookups = (samples: Map<string, number>, result: string) =>
+    samples.get(`payment_intents_key_lookups_total{result="${result}"}`) ?? 0;
+  const [door] = doors as [Door];
+  const mainnet = `Bearer ${service.merchant.keys.mainnet.apiKey}`;
+  const before = await scrape();
+  await door.create({ amount_units: 1 }, { authorization: mainnet });
+  await door.create({ amount_units: 1 }, { authorization: mainnet });
+  const after = await scrape();
+  expect(lookups(after, 'miss') - lookups(before, 'miss')).toBe(1);
+  expect(lookups(after, 'hit') - lookups(before, 'hit')).toBe(1);
+});
+
+test('the pool, open connections, readiness, the event loop and the build', async () => {
+  const session = http2.connect(service.internalUrl);
+  await new Promise((resolve) => session.once('remoteSettings', resolve));
+  const samples = await scrape();
+  const state = (name: string) => samples.get(`payment_intents_database_connections{state="${name}"}`);
+  expect((state('idle') ?? 0) + (state('busy') ?? 0)).toBeGreaterThan(0);
+  expect(state('awaited')).toBe(0);
+  // The session above, and the gRPC client's.
+  expect(samples.get('payment_intents_open_connections{port="internal"}')).toBe(2);
+  expect(samples.get('payment_intents_ready')).toBe(1);
+  expect(samples.get('nodejs_eventloop_lag_p99_seconds')).toBeGreaterThan(0);
+  expect(samples.get('process_resident_memory_bytes')).toBeGreaterThan(10_000_000);
+  expect(
+    samples.get(`payment_intents_build_info{version="${manifest.version}",node="${process.version}"}`),
+  ).toBe(1);
+  session.close();
+});
+
+test('the public and the internal port have no metrics', async () => {
+  expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
+});
