@@ -10,6 +10,7 @@ import type { Logger } from 'pino';
 import type { GateContext } from '../authentication.ts';
 import {
   catalogue,
+  type ErrorCode,
   type FieldViolation,
   invalidBody,
   ServiceError,
@@ -21,6 +22,7 @@ import { newRequestContext, type RequestContext, requestContextKey } from '../re
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
+import { createDocumentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
 import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
@@ -63,11 +65,22 @@ export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: Response) => void {
   const endpoints = compileEndpoints(options);
+  const documentation = createDocumentation();
 
   return (request, response) => {
     if ('stream' in request) limitStream(request.stream, options.requestTimeoutMs);
     const context = newRequestContext('public');
     const path = pathOf(request);
+    if (documentation.has(path)) {
+      documentation
+        .serve(path, request, response as ServerResponse, context.requestId)
+        .then(
+          () => 'ok' as const,
+          (reason) => refuse(reason, request, response, context, options),
+        )
+        .then((outcome) => options.onEnd(context, 'documentation', outcome));
+      return;
+    }
     const byMethod = endpoints.get(path);
     const endpoint = byMethod?.get(request.method ?? '');
     answer(request, response, byMethod, endpoint, context, options)
@@ -78,14 +91,7 @@ export function createPublicDoor(
         },
         (reason) => {
           if (reason instanceof ClientGone) return 'canceled';
-          const error = toServiceError(reason);
-          context.error = error;
-          if (response.destroyed) return error.code;
-          const body = JSON.stringify(toErrorJson(error, context.requestId));
-          const { httpStatus } = catalogue[error.code];
-          send(response, httpStatus, body, context, Object.entries(error.httpHeaders), options.isDraining());
-          discardBody(request);
-          return error.code;
+          return refuse(reason, request, response, context, options);
         },
       )
       .then((outcome) => options.onEnd(context, endpoint?.method.name, outcome))
@@ -94,6 +100,23 @@ export function createPublicDoor(
         request.destroy();
       });
   };
+}
+
+function refuse(
+  reason: unknown,
+  request: NodeRequest,
+  response: Response,
+  context: RequestContext,
+  options: PublicDoorOptions,
+): ErrorCode {
+  const error = toServiceError(reason);
+  context.error = error;
+  if (response.destroyed) return error.code;
+  const body = JSON.stringify(toErrorJson(error, context.requestId));
+  const { httpStatus } = catalogue[error.code];
+  send(response, httpStatus, body, context, Object.entries(error.httpHeaders), options.isDraining());
+  discardBody(request);
+  return error.code;
 }
 
 interface Answer {

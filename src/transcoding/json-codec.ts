@@ -1,7 +1,15 @@
 // The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case
 // words. protobuf-es speaks the standard mapping only (camelCase, 64-bit integers as strings, CHAIN_BASE).
 
-import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
+import type {
+  DescEnum,
+  DescEnumValue,
+  DescField,
+  DescMessage,
+  JsonObject,
+  Message,
+  MessageShape,
+} from '@bufbuild/protobuf';
 import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../errors.ts';
@@ -204,18 +212,25 @@ function integerCodec(
   };
 }
 
+/**
+ * The words of an enum in the public JSON, in the contract's order. Zero has none: it is "unspecified", and the JSON
+ * says that by leaving the field out.
+ */
+export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
+  return desc.values
+    .filter(({ number }) => number !== 0)
+    .map((value) => ({
+      value,
+      word: hasOption(value, json_word)
+        ? getOption(value, json_word)
+        : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase(),
+    }));
+}
+
 function compileEnum(desc: DescEnum): ValueCodec {
-  const numberByWord = new Map<string, number>();
-  const wordByNumber = new Map<number, string>();
-  for (const value of desc.values) {
-    // Zero is "unspecified": the JSON says that by leaving the field out.
-    if (value.number === 0) continue;
-    const word = hasOption(value, json_word)
-      ? getOption(value, json_word)
-      : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase();
-    numberByWord.set(word, value.number);
-    wordByNumber.set(value.number, word);
-  }
+  const values = enumWords(desc);
+  const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
+  const wordByNumber = new Map(values.map(({ word, value }) => [value.number, word]));
   const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
   return {
     decode(json, path, violations) {

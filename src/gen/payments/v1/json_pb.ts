@@ -2,16 +2,45 @@
 // @generated from file payments/v1/json.proto (package payments.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenExtension, GenFile } from "@bufbuild/protobuf/codegenv2";
-import { extDesc, fileDesc } from "@bufbuild/protobuf/codegenv2";
-import type { EnumValueOptions } from "@bufbuild/protobuf/wkt";
+import type { GenExtension, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { extDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { EnumValueOptions, FieldOptions } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_descriptor } from "@bufbuild/protobuf/wkt";
+import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file payments/v1/json.proto.
  */
 export const file_payments_v1_json: GenFile = /*@__PURE__*/
-  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MTpDCglqc29uX3dvcmQSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjRhgMgASgJUghqc29uV29yZIgBAWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MSItCglKc29uRmllbGQSEAoIcmVxdWlyZWQYASABKAgSDgoGc2NoZW1hGAIgASgJOkMKCWpzb25fd29yZBIhLmdvb2dsZS5wcm90b2J1Zi5FbnVtVmFsdWVPcHRpb25zGNGGAyABKAlSCGpzb25Xb3JkiAEBOlkKCmpzb25fZmllbGQSHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGNKGAyABKAsyFi5wYXltZW50cy52MS5Kc29uRmllbGRSCWpzb25GaWVsZIgBAWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+
+/**
+ * What a field of the public JSON takes beyond its type, for the reference that is generated from this contract.
+ *
+ * @generated from message payments.v1.JsonField
+ */
+export type JsonField = Message<"payments.v1.JsonField"> & {
+  /**
+   * A request without this field is refused.
+   *
+   * @generated from field: bool required = 1;
+   */
+  required: boolean;
+
+  /**
+   * Further keywords of JSON Schema (2020-12) for the field, as a JSON object: limits, default, examples.
+   *
+   * @generated from field: string schema = 2;
+   */
+  schema: string;
+};
+
+/**
+ * Describes the message payments.v1.JsonField.
+ * Use `create(JsonFieldSchema)` to create a new message.
+ */
+export const JsonFieldSchema: GenMessage<JsonField> = /*@__PURE__*/
+  messageDesc(file_payments_v1_json, 0);
 
 /**
  * The word that stands for this enum value in the public JSON. Without it the word is the value's
@@ -21,4 +50,12 @@ export const file_payments_v1_json: GenFile = /*@__PURE__*/
  */
 export const json_word: GenExtension<EnumValueOptions, string> = /*@__PURE__*/
   extDesc(file_payments_v1_json, 0);
+
+/**
+ * Documents the field; the rules themselves are the server's.
+ *
+ * @generated from extension: optional payments.v1.JsonField json_field = 50002;
+ */
+export const json_field: GenExtension<FieldOptions, JsonField> = /*@__PURE__*/
+  extDesc(file_payments_v1_json, 1);
 

@@ -1,0 +1,175 @@
+// The OpenAPI document and the service agree: what the service answers is what the document says, what the document
+// allows is accepted, and what it forbids is refused.
+
+import { readFile } from 'node:fs/promises';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import addFormats from 'ajv-formats';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { catalogue } from '../src/errors.ts';
+import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+
+useService((started) => {
+  service = started;
+});
+
+type Schema = Record<string, unknown>;
+interface OpenApi {
+  paths: Record<string, { post: { responses: Record<string, { headers: Record<string, unknown> }> } }>;
+  components: { schemas: Record<string, { properties: Record<string, Schema>; required: string[] }> };
+}
+const document: OpenApi = JSON.parse(await readFile('src/gen/openapi.json', 'utf8'));
+const { responses } = document.paths['/v1/payment_intents']?.post ?? { responses: {} };
+
+const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });
+addFormats.default(ajv);
+const validatorOf = (name: string) => {
+  const schema = document.components.schemas[name];
+  if (schema === undefined) throw new Error(`there is no schema ${name}`);
+  return ajv.getSchema(name) ?? ajv.compile({ ...schema, $id: name });
+};
+const isRequest = validatorOf('CreatePaymentIntentRequest');
+
+function expectDocumented(answer: HttpAnswer): void {
+  const response = responses[String(answer.status)];
+  expect(response, `the document has no answer ${answer.status}`).toBeDefined();
+  const validate = validatorOf(answer.status === 201 ? 'PaymentIntent' : 'Error');
+  validate(JSON.parse(answer.body));
+  expect(validate.errors ?? [], answer.body).toEqual([]);
+  const known = new Set(Object.keys(response?.headers ?? {}).map((name) => name.toLowerCase()));
+  const own = Object.keys(answer.headers).filter(
+    (name) => !/^(?:content-type|content-length|cache-control|connection|date|keep-alive)$/.test(name),
+  );
+  for (const name of own) expect(known).toContain(name);
+}
+
+const create = (body: string, headers: Record<string, string> = {}) =>
+  httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    {
+      headers: {
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        'content-type': 'application/json',
+        ...headers,
+      },
+    },
+    body,
+  );
+
+test('it is what the service answers at /openapi.json', async () => {
+  const answer = await fetch(`${service.publicUrl}/openapi.json`);
+  expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'application/json']);
+  expect(await answer.json()).toEqual(document);
+  const again = await fetch(`${service.publicUrl}/openapi.json`, {
+    headers: { 'if-none-match': answer.headers.get('etag') ?? '' },
+  });
+  expect(again.status).toBe(304);
+});
+
+describe('every answer is a documented one', () => {
+  test.each<[number, string, Record<string, string>]>([
+    [201, '{"amount_units":12500000}', {}],
+    [201, '{"amount_units":1,"metadata":{"a":[1,{"b":null}]}}', { 'idempotency-key': 'documented' }],
+    [201, '{"amount_units":1,"metadata":{"a":[1,{"b":null}]}}', { 'idempotency-key': 'documented' }],
+    [422, '{"amount_units":2}', { 'idempotency-key': 'documented' }],
+    [400, '{"amount_units":0}', {}],
+    [400, 'nonsense', {}],
+    [400, '{"amount_units":1}', { 'idempotency-key': 'a b' }],
+    [401, '{"amount_units":1}', { authorization: '' }],
+    [401, '{"amount_units":1}', { authorization: 'Bearer x' }],
+    [403, '{"amount_units":1}', { origin: 'https://shop.example' }],
+    [413, `"${'x'.repeat(70_000)}"`, {}],
+    [415, '{"amount_units":1}', { 'content-type': 'text/plain' }],
+  ])('%i', async (status, body, headers) => {
+    const answer = await create(body, headers);
+    expect(answer.status).toBe(status);
+    expectDocumented(answer);
+  });
+
+  test('every code of the catalogue that the public port answers there has an example', () => {
+    const text = JSON.stringify(responses);
+    const elsewhere = ['not_found', 'method_not_allowed'];
+    for (const [code, { httpStatus }] of Object.entries(catalogue)) {
+      if (elsewhere.includes(code)) continue;
+      expect(JSON.stringify(responses[String(httpStatus)])).toContain(`"${code}":{"summary"`);
+    }
+    expect(text).not.toMatch(/not_found/);
+  });
+});
+
+/** Values of a property's schema, by the keywords that the document uses. */
+function valuesOf(name: string, schema: Schema): fc.Arbitrary<unknown> {
+  const types = [schema.type].flat();
+  const value = (): fc.Arbitrary<unknown> => {
+    if (Array.isArray(schema.enum)) return fc.constantFrom(...schema.enum);
+    if (types.includes('integer')) {
+      const { minimum: min = -1e6, maximum: max = 1e6 } = schema as { minimum?: number; maximum?: number };
+      return fc.oneof(fc.integer({ min, max }), fc.constantFrom(min, max));
+    }
+    if (types.includes('object')) {
+      return fc.dictionary(
+        fc.string({ unit: 'grapheme-ascii', maxLength: 20 }),
+        fc.oneof(fc.string({ unit: 'grapheme-ascii' }), fc.integer(), fc.boolean(), fc.constant(null)),
+        { maxKeys: 5, noNullPrototype: true },
+      );
+    }
+    // Of an address the document can say no more than its form: a checksum is right in lower case.
+    if (schema.pattern === '^0x[0-9a-fA-F]{40}$') {
+      return fc
+        .uint8Array({ minLength: 20, maxLength: 20 })
+        .map((bytes) => `0x${Buffer.from(bytes).toString('hex')}`);
+    }
+    throw new Error(`teach this test to make a ${name}`);
+  };
+  return types.includes('null') ? fc.oneof({ weight: 6, arbitrary: value() }, fc.constant(null)) : value();
+}
+
+const { properties, required } = document.components.schemas.CreatePaymentIntentRequest as {
+  properties: Record<string, Schema>;
+  required: string[];
+};
+const request = fc.record(
+  Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, valuesOf(name, schema)])),
+  { requiredKeys: required },
+);
+
+test('what the document allows is accepted', async () => {
+  await fc.assert(
+    fc.asyncProperty(request, async (body) => {
+      expect(isRequest(body), JSON.stringify(isRequest.errors)).toBe(true);
+      const answer = await create(JSON.stringify(body));
+      expect([answer.status, answer.status === 201 ? '' : answer.body]).toEqual([201, '']);
+      expectDocumented(answer);
+    }),
+    { numRuns: 200 },
+  );
+});
+
+/** Ways to break a request against its schema. */
+const breakage = fc.oneof(
+  fc.constantFrom(...required).map((name) => (body: Schema) => ({ ...body, [name]: undefined })),
+  fc
+    .tuple(fc.constantFrom(...Object.keys(properties)), fc.constantFrom('x', 1.5, [], true, -1, { a: 1 }, ''))
+    .map(([name, value]) => (body: Schema) => ({ ...body, [name]: value })),
+  fc.stringMatching(/^[a-z_]{1,12}$/).map((name) => (body: Schema) => ({ ...body, [`x_${name}`]: 1 })),
+);
+
+test('what the document forbids is refused', async () => {
+  let refused = 0;
+  await fc.assert(
+    fc.asyncProperty(request, breakage, async (body, breakIt) => {
+      const broken = JSON.parse(JSON.stringify(breakIt(body)));
+      fc.pre(!isRequest(broken));
+      const answer = await create(JSON.stringify(broken));
+      expect([answer.status, JSON.stringify(broken)]).toEqual([400, JSON.stringify(broken)]);
+      expectDocumented(answer);
+      refused++;
+    }),
+    { numRuns: 200 },
+  );
+  expect(refused).toBe(200);
+});
