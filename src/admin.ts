@@ -1,11 +1,13 @@
 // The operator's command line: `npm run -s admin -- --help`.
 
+import { createInterface } from 'node:readline/promises';
 import Table from 'cli-table3';
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { type ChainName, chainNames, type ModeName, modeNames } from './chains.ts';
 import { loadConfig } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { migrate } from './database/orm.ts';
+import { diagnose, type Finding } from './doctor.ts';
 import {
   AdministrationError,
   type ApiKeySummary,
@@ -35,7 +37,10 @@ Examples:
   $ npm run -s admin -- merchant create --name "Ada's Books" --mode mainnet --wallet 0x…
   $ npm run -s admin -- key create --merchant mer_… --mode mainnet
   $ npm run -s admin -- key rotate --key key_… --overlap 24h
-  $ npm run -s admin -- --json key list --merchant mer_…`,
+  $ npm run -s admin -- --json key list --merchant mer_…
+  $ npm run -s admin -- doctor
+
+Exit codes: 0 done, 1 could not be done, 2 called wrongly.`,
   );
 
 program
@@ -51,6 +56,21 @@ program
       );
     }),
   );
+
+program
+  .command('doctor')
+  .description('check configuration, database, schema, secrets, clock and ports, one line each')
+  .action(async () => {
+    const findings: Finding[] = [];
+    for await (const finding of diagnose(process.env)) {
+      findings.push(finding);
+      if (!program.opts().json) {
+        console.log(`${finding.ok ? 'ok    ' : 'FAILED'}  ${finding.check.padEnd(13)}  ${finding.message}`);
+      }
+    }
+    if (program.opts().json) console.log(JSON.stringify(findings, null, 2));
+    if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
+  });
 
 const merchant = program.command('merchant').description('who is paid, and to which wallets');
 
@@ -141,8 +161,12 @@ key
   .command('revoke')
   .description('refuse a key from now on, on every running process')
   .requiredOption('--key <id>', 'id of the key, key_…')
+  .option('--yes', 'do not ask; without a terminal nothing is asked anyway')
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
+      if (options.yes !== true) {
+        await confirm(`Revoke ${options.key}? Every request with it is refused from now on, for good.`);
+      }
       const revoked = keyFields(await revokeApiKey(orm.em, options.key));
       print(revoked, [revoked]);
     }),
@@ -162,6 +186,14 @@ key
       );
     }),
   );
+
+/** Asks whoever sits at the terminal, and throws unless they agree. A script has decided already. */
+async function confirm(question: string): Promise<void> {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return;
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const answer = await terminal.question(`${question} [y/N] `).finally(() => terminal.close());
+  if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
+}
 
 async function withDatabase(
   { allowPending = false }: { allowPending?: boolean },
@@ -302,8 +334,8 @@ function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
 
 program.parseAsync().catch((error: unknown) => {
   process.exitCode = 1;
-  // Commander has printed what is wrong, or the help that was asked for.
-  if (error instanceof CommanderError) process.exitCode = error.exitCode;
+  // Commander has printed what is wrong, or the help that was asked for. What was called wrongly ends with 2.
+  if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
   else if (error instanceof StartupError || error instanceof AdministrationError)
     console.error(`admin: ${error.message}`);
   else console.error(error);

@@ -1,5 +1,7 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
@@ -183,7 +185,8 @@ describe('says what is wrong, in one line, and exits with 1', () => {
     ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
   ])('%s', async (_, args, says) => {
     const { code, stderr, stdout } = await admin(...args);
-    expect([code, stdout]).toEqual([1, '']);
+    // What the command line itself finds is a wrong call, the rest could not be done.
+    expect([code, stdout]).toEqual([stderr.startsWith('error:') ? 2 : 1, '']);
     expect(stderr).toMatch(says);
     expect(stderr.trim().split('\n').length).toBeLessThanOrEqual(2);
     expect(stderr).not.toMatch(/\bat .*\.ts|sk_testnet_/);
@@ -194,4 +197,138 @@ test('help shows examples and exits with 0', async () => {
   const { code, stdout } = await admin('--help');
   expect(code).toBe(0);
   expect(stdout).toMatch(/Examples:[\s\S]*key rotate/);
+});
+
+// Other systems have another `script`.
+describe.skipIf(process.platform !== 'linux')('revoking asks whoever sits at a terminal', () => {
+  /** The command in a terminal of its own, with what is typed there; without `script` there is none to be had. */
+  const inTerminal = async (typed: string, ...args: string[]) => {
+    const command = [process.execPath, 'src/admin.ts', ...args].join(' ');
+    const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
+    let screen = '';
+    terminal.stdout.on('data', (chunk) => {
+      screen += chunk;
+      if (screen.includes('[y/N]') && terminal.stdin.writable) terminal.stdin.end(typed);
+    });
+    const [code] = await once(terminal, 'close');
+    return { code, screen };
+  };
+  const newKey = async () => {
+    const { merchant_id } = await json(
+      'merchant',
+      'create',
+      '--name',
+      'x',
+      '--mode',
+      'testnet',
+      '--wallet',
+      wallet,
+    );
+    const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
+    const status = async () => (await json('key', 'list', '--merchant', merchant_id))[0].status;
+    return { key_id, status };
+  };
+
+  test('no is no', async () => {
+    const { key_id, status } = await newKey();
+    const { code, screen } = await inTerminal('n\n', 'key', 'revoke', '--key', key_id);
+    expect(screen).toMatch(/for good\. \[y\/N\]/);
+    expect([code, await status()]).toEqual([1, 'active']);
+  });
+
+  test('yes is yes', async () => {
+    const { key_id, status } = await newKey();
+    const { code } = await inTerminal('y\n', 'key', 'revoke', '--key', key_id);
+    expect([code, await status()]).toEqual([0, 'revoked']);
+  });
+
+  test('--yes asks nothing', async () => {
+    const { key_id, status } = await newKey();
+    const { code, screen } = await inTerminal('', 'key', 'revoke', '--key', key_id, '--yes');
+    expect(screen).not.toMatch(/y\/N/);
+    expect([code, await status()]).toEqual([0, 'revoked']);
+  });
+});
+
+describe('doctor', () => {
+  const ring = (version: number) => `${version}:${Buffer.alloc(32, version).toString('base64')}`;
+  const doctor = async (change: NodeJS.ProcessEnv, ...args: string[]) => {
+    const before = env;
+    env = {
+      ...env,
+      CLIENT_SECRET_KEYS: ring(1),
+      HTTP_PORT: '0',
+      GRPC_PORT: '0',
+      METRICS_PORT: '0',
+      ...change,
+    };
+    return admin('doctor', ...args).finally(() => {
+      env = before;
+    });
+  };
+
+  test('one line for each check, and 0 where all is well', async () => {
+    const { code, stdout } = await doctor({});
+    const lines = stdout.trim().split('\n');
+    expect(lines.map((line) => line.split(/ +/).slice(0, 2))).toEqual(
+      [
+        'configuration',
+        'database',
+        'schema',
+        'secrets',
+        'clock',
+        'HTTP_PORT',
+        'GRPC_PORT',
+        'METRICS_PORT',
+      ].map((check) => ['ok', check]),
+    );
+    expect(code).toBe(0);
+  });
+
+  test('JSON for scripts', async () => {
+    const { code, stdout } = await doctor({}, '--json');
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toContainEqual({ check: 'schema', ok: true, message: 'up to date' });
+  });
+
+  test('what is wrong, what to do about it, and 1', async () => {
+    const taken = createServer().listen(0, '127.0.0.1');
+    await once(taken, 'listening');
+    const port = String((taken.address() as AddressInfo).port);
+    const { code, stdout } = await doctor({ HTTP_PORT: port, API_KEY_PEPPERS: ring(7) });
+    taken.close();
+    expect(code).toBe(1);
+    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: put it back/m);
+    expect(stdout).toMatch(
+      new RegExp(`^FAILED +HTTP_PORT +port ${port} .* set HTTP_PORT to another port`, 'm'),
+    );
+  });
+
+  test.each<[string, NodeJS.ProcessEnv, RegExp]>([
+    ['a variable', { DATABASE_POOL: 'x' }, /FAILED +configuration .*DATABASE_POOL must be/],
+    [
+      'no database',
+      { DATABASE_URL: 'postgresql://nobody@127.0.0.1:1/none' },
+      /FAILED +database .*check DATABASE_URL/,
+    ],
+    [
+      'an empty database',
+      { DATABASE_URL: 'schema' },
+      /FAILED +schema +lacks 2026-11-21-create-payment-intents: run "npm run -s admin -- migrate"/,
+    ],
+    [
+      'no certificate',
+      { TLS_CERT_FILE: '/none', TLS_KEY_FILE: '/none' },
+      /FAILED +TLS +TLS_CERT_FILE cannot be read/,
+    ],
+  ])('%s', async (_, change, says) => {
+    // The cluster's own database has no schema of ours.
+    const empty = env.DATABASE_URL?.replace(database.database, 'postgres');
+    const { code, stdout } = await doctor(
+      change.DATABASE_URL === 'schema' ? { DATABASE_URL: empty } : change,
+    );
+    expect(stdout).toMatch(says);
+    expect([code, stdout]).not.toContainEqual(expect.stringMatching(/\n +at /));
+    expect(code).toBe(1);
+  });
 });

@@ -108,6 +108,8 @@ test('no connection left in the database: quick refusals, and full service when 
   const doors = openDoors(service);
   const options = { authorization: `Bearer ${cluster.apiKey}` };
   for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
+  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 16 });
+  await load.progress(200);
 
   const others: pg.Client[] = [];
   const takeAll = async () => {
@@ -139,6 +141,10 @@ test('no connection left in the database: quick refusals, and full service when 
     expect(performance.now() - startedAtMs).toBeLessThan(1_000);
   }
   await Promise.all(others.map((client) => client.end()));
+  await load.progress(200);
+  const figures = await load.finish();
+  expect([...load.failures.keys()]).toEqual(['unavailable']);
+  report(figures);
   for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
   for (const door of doors) door.close();
 });
