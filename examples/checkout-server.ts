@@ -1,0 +1,80 @@
+// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` answers the one value that the frontend may see.
+//
+//   PAYMENTS_API_KEY=sk_testnet_… node examples/checkout-server.ts
+//
+// Needs Node.js 24 and nothing else.
+
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const { PAYMENTS_API_KEY, PAYMENTS_URL = 'http://127.0.0.1:8080', PORT = '3000' } = process.env;
+if (PAYMENTS_API_KEY === undefined) throw new Error('set PAYMENTS_API_KEY to your secret API key');
+
+/** What an order costs is the backend's to know: an amount that comes from a frontend can be anything. */
+const priceOf = (_orderId: string) => 12_500_000;
+
+interface PaymentIntent {
+  id: string;
+  mode: string;
+  chain: string;
+  status: string;
+  client_secret: string;
+}
+
+/**
+ * Creates the intent of an order, or finds the one it has. The order's id is the idempotency key, so that every
+ * retry, of this process or of one that takes its place, means the same intent.
+ */
+async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
+  const maxTries = 8;
+  for (let tryNumber = 1; ; tryNumber++) {
+    let wait = Math.min(2 ** tryNumber * 50, 5_000) * (0.5 + Math.random() / 2);
+    try {
+      const answer = await fetch(`${PAYMENTS_URL}/v1/payment_intents`, {
+        method: 'POST',
+        headers: {
+          Authorization: `Bearer ${PAYMENTS_API_KEY}`,
+          'Content-Type': 'application/json',
+          'Idempotency-Key': orderId,
+        },
+        body: JSON.stringify({ amount_units: priceOf(orderId), metadata: { order_id: orderId } }),
+        signal: AbortSignal.timeout(10_000),
+      });
+      const body = await answer.text();
+      if (answer.status === 201) return JSON.parse(body);
+      // 429, 500 and 503 may pass; what else is refused stays refused until somebody changes the request.
+      if (![429, 500, 503].includes(answer.status) || tryNumber === maxTries) {
+        throw new PaymentRefused(`${answer.status} ${body}`);
+      }
+      wait = Math.max(wait, Number(answer.headers.get('Retry-After') ?? 0) * 1_000);
+    } catch (error) {
+      // The connection broke, or no answer came: the intent may be there or not. The next try settles it.
+      if (error instanceof PaymentRefused || tryNumber === maxTries) throw error;
+    }
+    await sleep(wait);
+  }
+}
+
+class PaymentRefused extends Error {}
+
+const server = createServer(async (request, response) => {
+  const reply = (status: number, body: object) =>
+    response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+  if (request.method !== 'POST' || request.url !== '/checkout') return reply(404, { error: 'not found' });
+  try {
+    const { order_id: orderId } = JSON.parse(await text(request)) as { order_id: string };
+    const intent = await createPaymentIntent(orderId);
+    // Yours to store: the order, the intent's id, its mode and chain, and every status you see.
+    console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain, status: intent.status });
+    return reply(200, { client_secret: intent.client_secret });
+  } catch (error) {
+    // The whole answer goes to your log, and none of it to the payer.
+    console.error(error);
+    return reply(502, { error: 'the payment could not be prepared; try again' });
+  }
+});
+server.listen(Number(PORT), '127.0.0.1', () => {
+  console.log(`listening on port ${(server.address() as AddressInfo).port}`);
+});

@@ -1,0 +1,98 @@
+"""A gRPC client in Python: creates an intent, reads a refusal, asks for health, lists what there is.
+
+    npx buf generate --template examples/grpc/buf.gen.protoc.yaml --output /tmp/python
+    PAYMENTS_API_KEY=sk_testnet_… PYTHONPATH=/tmp/python/gen python3 examples/grpc/client.py 127.0.0.1:50051
+
+Needs grpcio and protobuf (Debian: python3-grpcio, python3-protobuf, protobuf-compiler).
+"""
+
+import json
+import os
+import pkgutil
+import sys
+import uuid
+
+import grpc
+
+# The reflection protos are generated into a package that grpcio has the name of.
+grpc.__path__ = pkgutil.extend_path(grpc.__path__, "grpc")
+
+from google.protobuf import json_format
+from google.rpc import error_details_pb2, status_pb2
+from grpc.reflection.v1 import reflection_pb2
+from health.v1 import health_pb2
+from payments.v1 import payment_intent_pb2, payment_intent_service_pb2
+
+channel = grpc.insecure_channel(sys.argv[1])
+api_key = os.environ["PAYMENTS_API_KEY"]
+
+create_payment_intent = channel.unary_unary(
+    "/payments.v1.PaymentIntentService/CreatePaymentIntent",
+    request_serializer=payment_intent_service_pb2.CreatePaymentIntentRequest.SerializeToString,
+    response_deserializer=payment_intent_pb2.PaymentIntent.FromString,
+)
+
+
+def create(order, **fields):
+    """Creates the intent of an order. The order is the idempotency key: safe to repeat after UNAVAILABLE."""
+    request = payment_intent_service_pb2.CreatePaymentIntentRequest(**fields)
+    request.metadata["order_id"] = order
+    metadata = [("authorization", f"Bearer {api_key}"), ("idempotency-key", order)]
+    return create_payment_intent(request, metadata=metadata, timeout=10)
+
+
+def refusal_of(error):
+    """The details that a refusal carries, by the names of their types."""
+    trailers = dict(error.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    known = {
+        "google.rpc.ErrorInfo": error_details_pb2.ErrorInfo,
+        "google.rpc.BadRequest": error_details_pb2.BadRequest,
+        "google.rpc.RequestInfo": error_details_pb2.RequestInfo,
+        "google.rpc.RetryInfo": error_details_pb2.RetryInfo,
+    }
+    details = {}
+    for packed in status.details:
+        name = packed.type_url.split("/")[-1]
+        details[name] = json_format.MessageToDict(known[name].FromString(packed.value))
+    return {"code": error.code().name, "message": error.details(), "details": details}
+
+
+order = f"order-{uuid.uuid4()}"
+intent = create(order, amount_units=12_500_000, chain=payment_intent_pb2.CHAIN_POLYGON)
+again = create(order, amount_units=12_500_000, chain=payment_intent_pb2.CHAIN_POLYGON)
+
+try:
+    create(f"order-{uuid.uuid4()}", amount_units=0, wallet_address="nobody")
+    refusal = None
+except grpc.RpcError as error:
+    refusal = refusal_of(error)
+
+check_health = channel.unary_unary(
+    "/grpc.health.v1.Health/Check",
+    request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+    response_deserializer=health_pb2.HealthCheckResponse.FromString,
+)
+health = check_health(
+    health_pb2.HealthCheckRequest(service="payments.v1.PaymentIntentService"), timeout=10
+)
+
+reflect = channel.stream_stream(
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+    response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+)
+[listed] = reflect(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=10)
+
+print(
+    json.dumps(
+        {
+            "intent": json_format.MessageToDict(intent, preserving_proto_field_name=True),
+            "same_again": intent == again,
+            "refusal": refusal,
+            "health": health_pb2.HealthCheckResponse.ServingStatus.Name(health.status),
+            "services": sorted(s.name for s in listed.list_services_response.service),
+        },
+        indent=2,
+    )
+)

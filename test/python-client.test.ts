@@ -1,0 +1,81 @@
+// Another language, another implementation of protobuf and gRPC: the example client in Python, from our contract.
+
+import { execFile, execFileSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startService, type TestService } from './support/service.ts';
+
+const run = promisify(execFile);
+
+/** Debian's own, which is the one that Debian's packages are for. */
+const python = '/usr/bin/python3';
+const isInstalled = (program: string, ...args: string[]) => {
+  try {
+    execFileSync(program, args, { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+};
+const canRun =
+  isInstalled('protoc', '--version') && isInstalled(python, '-c', 'import grpc, google.protobuf');
+if (!canRun) {
+  console.log('skipped: apt-get install protobuf-compiler python3-grpcio python3-protobuf');
+}
+
+let service: TestService;
+let folder: string;
+
+beforeAll(async () => {
+  service = await startService();
+  folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
+});
+
+afterAll(async () => {
+  await service.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test.skipIf(!canRun)('creates, replays, reads a refusal, the health and the reflection', async () => {
+  const template = 'examples/grpc/buf.gen.protoc.yaml';
+  await run('node_modules/.bin/buf', ['generate', '--template', template, '--output', folder]);
+  const { stdout } = await run(python, ['examples/grpc/client.py', new URL(service.internalUrl).host], {
+    env: {
+      ...process.env,
+      PYTHONPATH: join(folder, 'gen'),
+      PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+    },
+  });
+  const { intent, same_again, refusal, health, services } = JSON.parse(stdout);
+  expect(intent).toMatchObject({
+    status: 'PAYMENT_INTENT_STATUS_REQUIRES_PAYMENT',
+    mode: 'MODE_TESTNET',
+    chain: 'CHAIN_POLYGON',
+    chain_id: '80002',
+    amount_units: '12500000',
+    expected_wallet: service.merchant.wallets.testnet.polygon,
+    metadata: { order_id: expect.stringMatching(/^order-/) },
+  });
+  expect(same_again).toBe(true);
+  expect(refusal).toEqual({
+    code: 'INVALID_ARGUMENT',
+    message: expect.stringMatching(/every faulty field/),
+    details: {
+      'google.rpc.ErrorInfo': { reason: 'INVALID_BODY', domain: 'payments' },
+      'google.rpc.BadRequest': {
+        fieldViolations: [
+          { field: 'amount_units', description: expect.any(String) },
+          { field: 'wallet_address', description: expect.any(String) },
+        ],
+      },
+      'google.rpc.RequestInfo': { requestId: expect.stringMatching(/^req_/) },
+    },
+  });
+  expect(health).toBe('SERVING');
+  expect(services).toEqual(
+    expect.arrayContaining(['payments.v1.PaymentIntentService', 'grpc.health.v1.Health']),
+  );
+});
