@@ -92,8 +92,9 @@ function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], 
   const url = `${tls ? 'https' : 'http'}://${address}:${ports.http}/v1/payment_intents`;
   return `
   Payment intents   ${url}
+  Reference         ${new URL('/docs', url)}
   gRPC              ${address}:${ports.grpc}
-  Health            http://${address}:${ports.metrics}/readyz
+  Operations        http://${address}:${ports.metrics}/readyz and /metrics
   Demo merchant     ${dataDir}/demo.json (test money only)
 
   Create a payment intent of 12.50 USDC:

@@ -22,6 +22,13 @@ test('every package with an install script is named, allowed or not', () => {
   expect(withScript.length).toBeGreaterThan(0);
 });
 
+test('the client uses what the service uses', async () => {
+  const client: Manifest & { version: string } = JSON.parse(await readFile('client/package.json', 'utf8'));
+  for (const [name, version] of Object.entries(client.dependencies)) {
+    expect([name, version]).toEqual([name, manifest.dependencies[name]]);
+  }
+});
+
 test('every version is exact', () => {
   for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
     expect([name, version]).toEqual([name, expect.stringMatching(/^\d+\.\d+\.\d+(?:-[\w.]+)?$/)]);

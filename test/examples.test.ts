@@ -2,40 +2,23 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import net from 'node:net';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { type LossyNetwork, startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
 
 const run = promisify(execFile);
 let service: TestService;
-let network: net.Server;
+let network: LossyNetwork;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
   service = await startService();
-  let connections = 0;
-  network = net.createServer((client) => {
-    const server = net.connect(service.server.ports.http, '127.0.0.1');
-    const cut = () => {
-      client.destroy();
-      server.destroy();
-    };
-    for (const socket of [client, server]) socket.on('error', cut).on('close', cut);
-    connections++;
-    if (connections === 1) return cut();
-    client.pipe(server);
-    // The intent is made, and nobody hears of it.
-    if (connections === 2) server.once('data', cut);
-    else server.pipe(client);
-  });
-  network.listen(0, '127.0.0.1');
-  await once(network, 'listening');
-  const { port } = network.address() as net.AddressInfo;
+  network = await startLossyNetwork(service.server.ports.http);
   env = {
     ...process.env,
-    PAYMENTS_URL: `http://127.0.0.1:${port}`,
+    PAYMENTS_URL: `http://127.0.0.1:${network.port}`,
     PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
     PORT: '0',
   };

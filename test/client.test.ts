@@ -1,0 +1,202 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  createPaymentIntentsClient,
+  type PaymentIntentsClientOptions,
+  PaymentIntentsError,
+} from '../client/index.ts';
+import { startLossyNetwork } from './support/lossy-network.ts';
+import { startService, type TestService } from './support/service.ts';
+
+const run = promisify(execFile);
+let service: TestService;
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(() => service.close());
+
+const rowsWith = (key: string) =>
+  service.query<{ id: string }>('select id from payment_intents where idempotency_key = $1', [key]);
+
+describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
+  const port = () => service.server.ports[protocol === 'json' ? 'http' : 'grpc'];
+  const clientAt = (toPort: number, change: Partial<PaymentIntentsClientOptions> = {}) =>
+    createPaymentIntentsClient({
+      baseUrl: `http://127.0.0.1:${toPort}`,
+      apiKey: service.merchant.keys.testnet.apiKey,
+      protocol,
+      ...change,
+    });
+
+  test('answers the intent with all its fields', async () => {
+    const intent = await clientAt(port()).createPaymentIntent({
+      amountUnits: 12_500_000n,
+      chain: 'polygon',
+      expiresInMinutes: 45,
+      lane: 'manual',
+      metadata: { order_id: 'order-1', nested: [1, null, { a: 'b' }] },
+    });
+    expect(intent).toEqual({
+      id: expect.stringMatching(/^pi_/),
+      status: 'requires_payment',
+      clientSecret: expect.stringMatching(/^pi_.*_secret_/),
+      mode: 'testnet',
+      chain: 'polygon',
+      chainId: 80002,
+      confirmationsRequired: 12,
+      amountUnits: 12_500_000n,
+      decimals: 6,
+      tokenSymbol: 'USDC',
+      tokenAddress: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+      expectedWallet: service.merchant.wallets.testnet.polygon,
+      expiresAt: expect.any(Date),
+      expiresInMinutes: 45,
+      lane: 'manual',
+      metadata: { order_id: 'order-1', nested: [1, null, { a: 'b' }] },
+      replayed: false,
+    });
+  });
+
+  test('the largest amount is exact, and one more is refused', async () => {
+    const client = clientAt(port());
+    const { amountUnits } = await client.createPaymentIntent({ amountUnits: 2n ** 53n - 1n });
+    expect(amountUnits).toBe(9007199254740991n);
+    await expect(client.createPaymentIntent({ amountUnits: 2n ** 53n + 1n })).rejects.toMatchObject({
+      code: 'invalid_body',
+    });
+  });
+
+  test('an idempotency key of its own for each call, or the one that is given', async () => {
+    const client = clientAt(port());
+    const [a, b] = [
+      await client.createPaymentIntent({ amountUnits: 1 }),
+      await client.createPaymentIntent({ amountUnits: 1 }),
+    ];
+    expect(a.id).not.toBe(b.id);
+    const idempotencyKey = `${protocol}-given`;
+    const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
+    const again = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
+    expect(again).toEqual({ ...first, replayed: true });
+  });
+
+  test('a lost request and a lost answer: retried with the same key, one intent', async () => {
+    const network = await startLossyNetwork(port());
+    const idempotencyKey = `${protocol}-lossy`;
+    const intent = await clientAt(network.port).createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
+    network.close();
+    expect(intent.replayed).toBe(true);
+    expect(await rowsWith(idempotencyKey)).toHaveLength(1);
+  });
+
+  test('a refusal is a typed error and not tried again', async () => {
+    const linesBefore = service.log.length;
+    const error = await clientAt(port())
+      .createPaymentIntent({ amountUnits: 0, walletAddress: 'nobody' })
+      .catch((reason) => reason);
+    expect(error).toBeInstanceOf(PaymentIntentsError);
+    expect(error).toMatchObject({
+      code: 'invalid_body',
+      requestId: expect.stringMatching(/^req_/),
+      details: [
+        { field: 'amount_units', message: expect.any(String) },
+        { field: 'wallet_address', message: expect.any(String) },
+      ],
+      isRetryable: false,
+    });
+    expect(service.log.slice(linesBefore).filter(({ code }) => code === 'invalid_body')).toHaveLength(1);
+    const badKey = clientAt(port(), { apiKey: 'sk_testnet_nonsense' });
+    await expect(badKey.createPaymentIntent({ amountUnits: 1 })).rejects.toMatchObject({
+      code: 'api_key_invalid',
+    });
+  });
+
+  test('nobody there: gives up after its tries, with the key to go on with', async () => {
+    const client = clientAt(1, { maxTries: 2 });
+    const error = await client.createPaymentIntent({ amountUnits: 1 }).catch((reason) => reason);
+    expect(error).toMatchObject({ code: 'network', isRetryable: true, requestId: undefined });
+    expect(error.idempotencyKey).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  test('Retry-After is kept', async () => {
+    const limited = await startService({ RATE_LIMIT: '1' });
+    const client = createPaymentIntentsClient({
+      baseUrl: protocol === 'json' ? limited.publicUrl : limited.internalUrl,
+      apiKey: limited.merchant.keys.testnet.apiKey,
+      protocol,
+    });
+    // Two at once are the burst of a limit of one; the third is told to come back after a second.
+    await Promise.all([1, 2].map(() => client.createPaymentIntent({ amountUnits: 1 })));
+    const startedAtMs = performance.now();
+    await client.createPaymentIntent({ amountUnits: 1 });
+    expect(performance.now() - startedAtMs).toBeGreaterThan(950);
+    expect(limited.log.filter(({ code }) => code === 'rate_limited')).toHaveLength(1);
+    await limited.close();
+  });
+
+  test('a signal ends the call', async () => {
+    const ended = AbortSignal.timeout(50);
+    const call = clientAt(1, { maxTries: 50 }).createPaymentIntent({ amountUnits: 1 }, { signal: ended });
+    await expect(call).rejects.toMatchObject({ name: 'TimeoutError' });
+  });
+});
+
+test('refuses to run in a browser', () => {
+  const browser = globalThis as { window?: unknown };
+  browser.window = {};
+  try {
+    expect(() => createPaymentIntentsClient({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+  } finally {
+    delete browser.window;
+  }
+});
+
+test('the packed package installs into an empty project, with its types', { timeout: 120_000 }, async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
+  try {
+    const bin = (name: string) => resolve('node_modules/.bin', name);
+    const [tsc, npm] = [bin('tsc'), 'npm'];
+    await run(tsc, ['--project', 'client', '--outDir', join(folder, 'package/dist')]);
+    await run('cp', ['client/package.json', join(folder, 'package')]);
+    await run(npm, ['pack', './package'], { cwd: folder });
+    const [tarball = ''] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'));
+    await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
+    await run(npm, ['install', '--no-audit', '--no-fund', tarball], { cwd: folder });
+    await writeFile(
+      join(folder, 'use.ts'),
+      `import { createPaymentIntentsClient, PaymentIntentsError } from 'payment-intents-client';
+const client = createPaymentIntentsClient({ baseUrl: process.argv[2] as string, apiKey: process.argv[3] as string });
+const intent = await client.createPaymentIntent({ amountUnits: 5 });
+const secret: string = intent.clientSecret;
+console.log(secret);
+// @ts-expect-error: there is no such chain
+await client.createPaymentIntent({ amountUnits: 5, chain: 'solana' }).catch((error: unknown) => {
+  if (error instanceof PaymentIntentsError) console.log(error.code);
+});
+`,
+    );
+    await run(
+      tsc,
+      [
+        ...['--noEmit', '--strict', '--skipLibCheck', 'false', '--module', 'nodenext', '--target', 'es2024'],
+        ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', 'use.ts'],
+      ],
+      { cwd: folder },
+    ).catch((error) => {
+      throw new Error(error.stdout);
+    });
+    const { stdout } = await run(
+      process.execPath,
+      ['use.ts', service.publicUrl, service.merchant.keys.testnet.apiKey],
+      { cwd: folder },
+    );
+    expect(stdout).toMatch(/^pi_.*_secret_.*\ninvalid_body\n$/);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
