@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
@@ -109,4 +110,31 @@ test('the pool, open connections, readiness, the event loop and the build', asyn
 
 test('the public and the internal port have no metrics', async () => {
   expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
+});
+
+test('every query of the dashboard and every alert of the documentation is about a series that there is', async () => {
+  for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
+  const samples = [...(await scrape()).keys()];
+  const dashboard = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
+    panels: { title: string; targets: { expr: string }[] }[];
+  };
+  const operations = await readFile('docs/operations.md', 'utf8');
+  const alerts = [...operations.matchAll(/^\| `([^`]*(?:payment_intents|nodejs)_[^`]*)`/gm)].map(
+    ([, expr = '']) => expr,
+  );
+  const queries = [...dashboard.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)), ...alerts];
+  expect(queries.length).toBeGreaterThan(20);
+  for (const query of queries) {
+    const selectors = [...query.matchAll(/((?:payment_intents|nodejs|process)_\w+)(?:\{([^}]*)\})?/g)];
+    expect(selectors.length, query).toBeGreaterThan(0);
+    for (const [, name = '', matchers = ''] of selectors) {
+      const series = samples.filter((sample) => sample.replace(/\{.*/, '') === name);
+      expect(series.length, `${name} in ${query}`).toBeGreaterThan(0);
+      // The job and the instance are the scraper's own labels; of the others each has to be one of the series'.
+      const labels = [...matchers.matchAll(/(\w+)(?:=~|=)/g), ...query.matchAll(/by \(([\w, ]+)\)/g)]
+        .flatMap(([, found = '']) => found.split(/, */))
+        .filter((label) => !['job', 'instance'].includes(label));
+      for (const label of labels) expect(series[0], query).toContain(`${label}="`);
+    }
+  }
 });

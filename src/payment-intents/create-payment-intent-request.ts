@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
 import type { ChainName } from '../chains.ts';
 import type { FieldViolation } from '../errors.ts';
@@ -124,7 +124,7 @@ export function fingerprintOf(intent: NewPaymentIntent): Buffer {
     intent.walletOverride ?? null,
     intent.metadata,
   ]);
-  return createHash('sha256').update(canonical).digest();
+  return hash('sha256', canonical, 'buffer');
 }
 
 function findMetadataProblem(metadata: JsonObject): string | undefined {

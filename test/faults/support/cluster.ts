@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
-import { pgConfigOf, type SocketLocation } from '../../../src/database/location.ts';
+import { type DatabaseLocation, pgConfigOf, type SocketLocation } from '../../../src/database/location.ts';
 import { createOrm, migrate } from '../../../src/database/orm.ts';
 import { parseKeyRing } from '../../../src/key-ring.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
@@ -25,6 +25,8 @@ export interface Cluster {
   merchantId: string;
   apiKey: string;
   keyId: string;
+  /** A new merchant's key in another database, by the same secrets. */
+  newKeyIn(location: DatabaseLocation): Promise<string>;
   newKey(): Promise<{ keyId: string; apiKey: string }>;
   revoke(keyId: string): Promise<void>;
   query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
@@ -76,6 +78,17 @@ async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise
     secrets,
     ...(await newKey()),
     newKey,
+    async newKeyIn(other) {
+      const orm = createOrm(other, 1);
+      try {
+        const wallets = { base: wallet, polygon: wallet };
+        const merchant = await createMerchant(orm.em, 'Elsewhere', 'testnet', wallets);
+        const peppers = parseKeyRing(secrets.API_KEY_PEPPERS);
+        return (await createApiKey(orm.em, peppers, merchant, 'testnet', undefined)).apiKey;
+      } finally {
+        await orm.close();
+      }
+    },
     revoke: (keyId) => withOrm(async (orm) => void (await revokeApiKey(orm.em, keyId))),
     async query(sql, values) {
       const client = new pg.Client(pgConfigOf(location));
