@@ -74,7 +74,7 @@ test('a connection cut between COMMIT and its answer: 503, and the retry finds t
   });
   const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
-  await load.progress(10_000);
+  await load.progress(5_000);
   const figures = await load.finish();
   await service.end('SIGTERM');
   await proxy.close();
@@ -97,7 +97,7 @@ test('two processes on one database, the same keys sent to both: one intent and 
     callers: 16,
     callersPerKey: 4,
   });
-  await load.progress(12_000);
+  await load.progress(8_000);
   const figures = await load.finish();
   expect(load.failures).toEqual(new Map());
   expect(figures.acknowledged).toBe(figures.sent * 4);

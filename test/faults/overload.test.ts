@@ -108,8 +108,6 @@ test('no connection left in the database: quick refusals, and full service when 
   const doors = openDoors(service);
   const options = { authorization: `Bearer ${cluster.apiKey}` };
   for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
-  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 16 });
-  await load.progress(200);
 
   const others: pg.Client[] = [];
   const takeAll = async () => {
@@ -140,8 +138,10 @@ test('no connection left in the database: quick refusals, and full service when 
     expect((await door.create({ amount_units: 1 }, options)).code).toBe('unavailable');
     expect(performance.now() - startedAtMs).toBeLessThan(1_000);
   }
+  const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 16 });
+  await expect.poll(() => load.failures.get('unavailable'), { timeout: 10_000 }).toBeGreaterThan(100);
   await Promise.all(others.map((client) => client.end()));
-  await load.progress(200);
+  await load.progress(1_000);
   const figures = await load.finish();
   expect([...load.failures.keys()]).toEqual(['unavailable']);
   report(figures);
