@@ -59,8 +59,9 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
     for (let round = 0; round < rounds; round++) {
       startsMs.push((await startToReadyMs(setting)) - (await startOfNodeMs()));
       // There and back, so that none always runs on the machine that another has warmed or tired.
-      for (const contender of round % 2 === 0 ? contenders : contenders.toReversed()) {
-        await measure(contender, setting, database, seconds, samples);
+      const isReversed = round % 2 === 1;
+      for (const contender of isReversed ? contenders.toReversed() : contenders) {
+        await measure(contender, setting, database, seconds, samples, isReversed);
       }
       for (const clients of inFlight) {
         await database.orm.em.execute('checkpoint');
@@ -81,6 +82,7 @@ async function measure(
   database: PreparedDatabase,
   seconds: number,
   samples: Samples,
+  isReversed: boolean,
 ): Promise<void> {
   const { name, protocol } = contender;
   const server = await contender.start(database);
@@ -102,8 +104,9 @@ async function measure(
   }
   if (name === 'ours, public door') {
     const wrk = { ...target, inFlight: 64 };
-    await sample(`${withoutKeys} @64`, () => loadByWrk(folder, 'no idempotency keys', wrk));
-    await sample(`${withKeys} @64`, () => loadByWrk(folder, 'random idempotency keys', wrk));
+    const without = () => sample(`${withoutKeys} @64`, () => loadByWrk(folder, 'no idempotency keys', wrk));
+    const withOnes = () => sample(`${withKeys} @64`, () => loadByWrk(folder, 'random idempotency keys', wrk));
+    for (const next of isReversed ? [withOnes, without] : [without, withOnes]) await next();
   }
   await server.stop();
 }

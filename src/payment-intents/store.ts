@@ -139,10 +139,16 @@ export function createInsert(
  * here or in another process, would be a deadlock.
  */
 function inLockOrder(batch: readonly PaymentIntentRow[]): readonly PaymentIntentRow[] {
-  if (batch.every(({ idempotencyKey }) => idempotencyKey === null)) return batch;
-  const keyed = batch.map((intent) => ({ intent, key: idempotencyOf(intent) }));
-  return keyed.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)).map(({ intent }) => intent);
+  if (batch.every(({ idempotencyKey }) => idempotencyKey == null)) return batch;
+  return batch.toSorted(
+    (a, b) =>
+      compare(a.idempotencyKey ?? '', b.idempotencyKey ?? '') ||
+      compare(a.merchantId, b.merchantId) ||
+      compare(a.mode, b.mode),
+  );
 }
+
+const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 
 const idempotencyOf = (intent: PaymentIntentRow) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
