@@ -1,6 +1,7 @@
 import type { DatabaseTimeouts } from './database/orm.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
+import type { TlsFiles } from './tls.ts';
 
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -33,7 +34,7 @@ export interface Config {
   /** Longest time to finish what is in flight when the service is told to stop. */
   drainTimeoutMs: number;
   limits: TransportLimits;
-  tls: { certFile: string; keyFile: string } | undefined;
+  tls: TlsFiles | undefined;
   logLevel: LogLevel;
 }
 

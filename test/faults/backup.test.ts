@@ -1,7 +1,7 @@
 // Backup and restore with PostgreSQL's own tools, as docs/operations.md has it. They have to be as new as the server,
 // and the embedded one comes without them: here Debian's server and Debian's tools are used together.
 
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, chown, mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,6 +12,7 @@ import { afterEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
 import { openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
+import { databaseAccount } from './support/database-account.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
 const run = promisify(execFile);
@@ -35,7 +36,7 @@ test.skipIf(bin === undefined)(
   async () => {
     const folder = await mkdtemp(join(tmpdir(), 'pi-backup-'));
     await chmod(folder, 0o755);
-    const account = process.getuid?.() === 0 ? idsOf('postgres') : undefined;
+    const account = databaseAccount();
     const data = join(folder, 'data');
     await mkdir(data);
     if (account) await chown(data, account.uid, account.gid);
@@ -92,8 +93,3 @@ test.skipIf(bin === undefined)(
     }
   },
 );
-
-function idsOf(account: string): { uid: number; gid: number } {
-  const id = (what: string) => Number(execFileSync('id', [what, account], { encoding: 'utf8' }));
-  return { uid: id('-u'), gid: id('-g') };
-}

@@ -15,6 +15,13 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
+async function expectAccepted(doors: Door[], apiKey: string): Promise<void> {
+  for (const door of doors) {
+    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+    expect(code).toBe('ok');
+  }
+}
+
 /** Creates by turns on all doors until each has refused the key, and answers when each first did. */
 async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> {
   const startedAtMs = performance.now();
@@ -37,10 +44,7 @@ test('a revoked key is refused by every process within a second', async () => {
   ];
   const doors = services.flatMap((service) => openDoors(service));
   const { apiKey, keyId } = await cluster.newKey();
-  for (const door of doors) {
-    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-    expect(code).toBe('ok');
-  }
+  await expectAccepted(doors, apiKey);
   await cluster.revoke(keyId);
   const tookMs = await refusedAfterMs(doors, apiKey);
   for (const door of doors) door.close();
@@ -59,10 +63,7 @@ test('where the notification is lost, within the ten seconds that an answer is r
   const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
   const doors = openDoors(service);
   const { apiKey, keyId } = await cluster.newKey();
-  for (const door of doors) {
-    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-    expect(code).toBe('ok');
-  }
+  await expectAccepted(doors, apiKey);
   await cluster.revoke(keyId);
   const tookMs = await refusedAfterMs(doors, apiKey);
   for (const door of doors) door.close();

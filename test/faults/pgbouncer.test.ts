@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, expect, test } from 'vitest';
 import { type Cluster, useCluster } from './support/cluster.ts';
+import { databaseAccount } from './support/database-account.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
@@ -50,7 +51,7 @@ default_pool_size = 4
   );
   await chmod(file, 0o644);
   // PgBouncer does not run as root; the socket lets in who runs PostgreSQL.
-  const account = process.getuid?.() === 0 ? idsOf('postgres') : undefined;
+  const account = databaseAccount();
   if (account) await chown(folder, account.uid, account.gid);
   const child = spawn(pgbouncer as string, [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
   await new Promise<void>((resolve, reject) => {
@@ -80,8 +81,3 @@ default_pool_size = 4
     await exited;
   }
 });
-
-function idsOf(account: string): { uid: number; gid: number } {
-  const id = (what: string) => Number(execFileSync('id', [what, account], { encoding: 'utf8' }));
-  return { uid: id('-u'), gid: id('-g') };
-}
