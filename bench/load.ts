@@ -74,11 +74,8 @@ export async function loadByWrk(
   { port, apiKey, inFlight, seconds }: Load,
 ): Promise<Measurement> {
   const script = join(folder, 'create.lua');
-  // Both build every request anew, so that the client's own work is the same.
-  const idempotencyKey =
-    keys === 'no idempotency keys'
-      ? ''
-      : `wrk.headers["Idempotency-Key"] = string.format("%08x-%08x-%08x", math.random(0, 2^31), math.random(0, 2^31), math.random(0, 2^31))`;
+  // Both make a key and build every request anew, so that the client's own work is the same.
+  const send = keys === 'no idempotency keys' ? '' : 'wrk.headers["Idempotency-Key"] = key';
   await writeFile(
     script,
     `wrk.method = "POST"
@@ -87,7 +84,8 @@ wrk.headers["Content-Type"] = "application/json"
 wrk.headers["Authorization"] = "Bearer ${apiKey}"
 function init() math.randomseed(${Math.floor(Math.random() * 2 ** 31)}) end
 function request()
-  ${idempotencyKey}
+  local key = string.format("%08x-%08x-%08x", math.random(0, 2^31), math.random(0, 2^31), math.random(0, 2^31))
+  ${send}
   return wrk.format()
 end
 `,

@@ -236,10 +236,9 @@ function send(
   headers: Iterable<[string, string]>,
   isDraining: boolean,
 ): void {
-  const bytes = Buffer.from(body);
   const all: Record<string, string | number> = {
     'Content-Type': 'application/json',
-    'Content-Length': bytes.length,
+    'Content-Length': Buffer.byteLength(body),
     'Cache-Control': 'no-store',
     'X-Request-Id': context.requestId,
     ...Object.fromEntries(headers),
@@ -247,5 +246,6 @@ function send(
   // HTTP/2 says the same by GOAWAY.
   if (isDraining && !('stream' in response)) all.Connection = 'close';
   (response as ServerResponse).writeHead(status, all);
-  response.end(bytes);
+  // As text, which Node sends together with the head in one piece.
+  response.end(body);
 }

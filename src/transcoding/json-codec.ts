@@ -45,14 +45,17 @@ export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec
       const violations: FieldViolation[] = [];
       return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
     },
-    encode: (message) => JSON.stringify(codec.encode(message)),
+    encode: (message) => codec.encode(message),
   };
 }
 
-/** Reads and writes one value. `decode` answers undefined for what it has put on the list of violations. */
+/**
+ * Reads and writes one value. `decode` answers undefined for what it has put on the list of violations. `encode`
+ * answers JSON text at once: through an object for JSON.stringify it takes twice as long.
+ */
 interface ValueCodec {
   decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
-  encode(value: unknown): unknown;
+  encode(value: unknown): string;
 }
 
 /** Codecs of messages by their descriptors, so that a message may hold itself. */
@@ -61,6 +64,8 @@ type CompiledMessages = Map<DescMessage, ValueCodec>;
 interface FieldCodec {
   name: string;
   localName: string;
+  /** What stands before its value: `{"id":` or `,"status":`. */
+  prefix: string;
   codec: ValueCodec;
 }
 
@@ -96,18 +101,19 @@ function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCod
     },
     encode(value) {
       const message = value as Record<string, unknown>;
-      const json: Record<string, unknown> = {};
-      for (const { name, localName, codec } of fields) {
+      let text = '';
+      for (const { prefix, localName, codec } of fields) {
         const fieldValue = message[localName];
-        json[name] = fieldValue === undefined ? null : codec.encode(fieldValue);
+        text += prefix + (fieldValue === undefined ? 'null' : codec.encode(fieldValue));
       }
-      return json;
+      return text === '' ? '{}' : `${text}}`;
     },
   };
   compiled.set(desc, codec);
   for (const field of desc.fields) {
     const { name, localName } = field;
-    fields.push({ name, localName, codec: compileField(field, compiled) });
+    const prefix = `${fields.length === 0 ? '{' : ','}${JSON.stringify(name)}:`;
+    fields.push({ name, localName, prefix, codec: compileField(field, compiled) });
   }
   for (const field of fields) fieldsByName.set(field.name, field);
   return codec;
@@ -164,13 +170,13 @@ const stringCodec: ValueCodec = {
     if (!json.isWellFormed()) return violate(violations, path, 'must not hold a lone surrogate');
     return json;
   },
-  encode: (value) => value,
+  encode: (value) => JSON.stringify(value),
 };
 
 const boolCodec: ValueCodec = {
   decode: (json, path, violations) =>
     typeof json === 'boolean' ? json : violate(violations, path, 'must be true or false'),
-  encode: (value) => value,
+  encode: (value) => JSON.stringify(value),
 };
 
 const doubleCodec: ValueCodec = {
@@ -178,7 +184,7 @@ const doubleCodec: ValueCodec = {
     typeof json === 'number'
       ? json
       : violate(violations, path, 'must be a number that a double holds exactly'),
-  encode: (value) => value,
+  encode: (value) => JSON.stringify(value),
 };
 
 /** Integers of up to 32 bits are `number` in a message. */
@@ -207,7 +213,7 @@ function integerCodec(
       const number = Number(value);
       // A JSON client would read another number: better no answer than a wrong amount.
       if (!Number.isSafeInteger(number)) throw new RangeError(`${value} does not fit a JSON number`);
-      return number;
+      return String(number);
     },
   };
 }
@@ -230,14 +236,14 @@ export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue 
 function compileEnum(desc: DescEnum): ValueCodec {
   const values = enumWords(desc);
   const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
-  const wordByNumber = new Map(values.map(({ word, value }) => [value.number, word]));
+  const textByNumber = new Map(values.map(({ word, value }) => [value.number, JSON.stringify(word)]));
   const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
   return {
     decode(json, path, violations) {
       const number = typeof json === 'string' ? numberByWord.get(json) : undefined;
       return number ?? violate(violations, path, `must be ${words}`);
     },
-    encode: (value) => wordByNumber.get(value as number) ?? null,
+    encode: (value) => textByNumber.get(value as number) ?? 'null',
   };
 }
 
@@ -253,7 +259,7 @@ function listOf(item: ValueCodec): ValueCodec {
       );
       return violations.length === faultsBefore ? items : undefined;
     },
-    encode: (value) => (value as unknown[]).map((entry) => item.encode(entry)),
+    encode: (value) => `[${(value as unknown[]).map((entry) => item.encode(entry)).join(',')}]`,
   };
 }
 
@@ -271,7 +277,7 @@ const structCodec: ValueCodec = {
     }
     return json as JsonObject;
   },
-  encode: (value) => value,
+  encode: (value) => JSON.stringify(value),
 };
 
 /** `google.protobuf.Timestamp`: RFC 3339 in UTC with milliseconds. */
@@ -288,7 +294,7 @@ const timestampCodec: ValueCodec = {
   },
   encode(value) {
     const { seconds, nanos } = value as Timestamp;
-    return new Date(Number(seconds) * 1000 + Math.floor(nanos / 1_000_000)).toISOString();
+    return `"${new Date(Number(seconds) * 1000 + Math.floor(nanos / 1_000_000)).toISOString()}"`;
   },
 };
 
