@@ -1,12 +1,15 @@
-import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
+import { createHmac, createSecretKey, type Hmac, type KeyObject } from 'node:crypto';
 
 /** Secret keys by version, newest first: the newest signs, all of them verify, so that keys can be rotated. */
 export interface KeyRing {
   newestVersion: number;
   /** Newest first. */
   versions: readonly number[];
-  /** HMAC-SHA256 of the text under the key of that version. Throws where the ring has no such version. */
-  hmac(version: number, text: string): Buffer;
+  /**
+   * HMAC-SHA256 of the text under the key of that version, for the caller to digest as it needs it. Throws where the
+   * ring has no such version.
+   */
+  hmac(version: number, text: string): Hmac;
 }
 
 /** Fewest bytes of a key: the length of HMAC-SHA256's output, as RFC 2104 recommends. */
@@ -39,7 +42,7 @@ export function parseKeyRing(text: string): KeyRing {
     hmac(version, value) {
       const key = keys.get(version);
       if (key === undefined) throw new Error(`the key ring has no version ${version}`);
-      return createHmac('sha256', key).update(value).digest();
+      return createHmac('sha256', key).update(value);
     },
   };
 }

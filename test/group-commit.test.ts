@@ -46,7 +46,7 @@ function row(change: Partial<PaymentIntentRow> = {}): PaymentIntentRow {
 }
 
 const keyed = (idempotencyKey: string, fingerprint = 1, change: Partial<PaymentIntentRow> = {}) =>
-  row({ idempotencyKey, requestFingerprint: Buffer.alloc(32, fingerprint), ...change });
+  row({ idempotencyKey, requestFingerprint: Buffer.alloc(32, fingerprint).toString('hex'), ...change });
 
 const idsIn = async (ids: string[]) =>
   (await service.query<{ id: string }>('select id from payment_intents where id = any($1)', [ids])).map(

@@ -169,7 +169,7 @@ async function insertKey(
     merchantId,
     mode,
     pepperVersion: peppers.newestVersion,
-    keyHash: peppers.hmac(peppers.newestVersion, apiKey),
+    keyHash: peppers.hmac(peppers.newestVersion, apiKey).digest(),
     hint: apiKeyHint(apiKey),
     createdAt: new Date(),
     expiresAt: expiresAt ?? null,

@@ -84,7 +84,7 @@ async function findKey(em: EntityManager, peppers: KeyRing, apiKey: string): Pro
        from api_keys k
        left join payout_wallets w on w.merchant_id = k.merchant_id and w.mode = k.mode
       where ${peppers.versions.map(() => '(k.key_hash = ? and k.pepper_version = ?)').join(' or ')}`,
-    peppers.versions.flatMap((version) => [peppers.hmac(version, apiKey), version]),
+    peppers.versions.flatMap((version) => [peppers.hmac(version, apiKey).digest(), version]),
   );
   const [row] = rows;
   if (row === undefined) return 'unknown';

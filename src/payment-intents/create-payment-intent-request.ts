@@ -110,10 +110,10 @@ export function clampExpiryMinutes(minutes: number): number {
 }
 
 /**
- * SHA-256 of what was asked for, after defaults and clamping: two requests that mean the same have the same. The
+ * SHA-256, in hexadecimal, of what was asked for, after defaults and clamping: two requests that mean the same have the same. The
  * merchant's own wallet is left out, so that a retry stays a retry after the merchant has changed it.
  */
-export function fingerprintOf(intent: NewPaymentIntent): Buffer {
+export function fingerprintOf(intent: NewPaymentIntent): string {
   const canonical = canonicalJson([
     'CreatePaymentIntent/1',
     String(intent.amountUnits),
@@ -124,7 +124,7 @@ export function fingerprintOf(intent: NewPaymentIntent): Buffer {
     intent.walletOverride ?? null,
     intent.metadata,
   ]);
-  return hash('sha256', canonical, 'buffer');
+  return hash('sha256', canonical, 'hex');
 }
 
 function findMetadataProblem(metadata: JsonObject): string | undefined {

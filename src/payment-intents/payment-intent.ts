@@ -29,6 +29,19 @@ class MetadataType extends Type<JsonObject, string> {
   }
 }
 
+/** Bytes that are hexadecimal text here: a Buffer for each would cost more to make and to collect than the hash itself. */
+class HexType extends Type<string | null, string | null> {
+  override convertToDatabaseValue(value: string | null): string | null {
+    return value === null ? null : `\\x${value}`;
+  }
+  override convertToJSValue(value: string | Buffer | null): string | null {
+    return Buffer.isBuffer(value) ? value.toString('hex') : value;
+  }
+  override getColumnType(): string {
+    return 'bytea';
+  }
+}
+
 /**
  * A payment intent at rest. Everything about the chain and the token is frozen here when the intent is
  * created: a later change of our tables changes no intent that somebody is paying.
@@ -62,7 +75,7 @@ export const PaymentIntentEntity = defineEntity({
     clientSecretVersion: p.smallint(),
     idempotencyKey: p.text().nullable(),
     /** SHA-256 of the normalised request; there where the idempotency key is. */
-    requestFingerprint: p.blob().nullable(),
+    requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
   uniques: [
     {

@@ -180,10 +180,7 @@ async function findByIdempotencyKeys(
 
 function replay(intent: PaymentIntentRow, first: PaymentIntentRow | undefined): StoredIntent | Error {
   if (first === undefined) return new Error(`payment intent ${intent.id} is neither inserted nor there`);
-  const { requestFingerprint } = first;
   const isSameRequest =
-    requestFingerprint != null &&
-    intent.requestFingerprint != null &&
-    Buffer.compare(requestFingerprint, intent.requestFingerprint) === 0;
+    first.requestFingerprint != null && first.requestFingerprint === intent.requestFingerprint;
   return isSameRequest ? { intent: first, replayed: true } : new ServiceError('idempotency_key_reused');
 }
