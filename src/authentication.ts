@@ -1,6 +1,7 @@
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { ServiceError } from './errors.ts';
 import type { ApiKeys } from './merchants/api-keys.ts';
+import type { Trace } from './operations/tracing.ts';
 import { type Identity, requestContextOf } from './request-context.ts';
 
 /** The part of a Connect HandlerContext that authentication needs, so that every door can offer it. */
@@ -24,7 +25,7 @@ export interface Authentication {
 export function createAuthentication(apiKeys: ApiKeys): Authentication {
   const authenticate = async (values: ContextValues, header: Headers) => {
     const context = requestContextOf(values);
-    context.identity ??= await identify(apiKeys, header.get('authorization'));
+    context.identity ??= await identify(apiKeys, header.get('authorization'), context.trace);
   };
   return {
     gate: (context) => authenticate(context.values, context.requestHeader),
@@ -35,11 +36,15 @@ export function createAuthentication(apiKeys: ApiKeys): Authentication {
   };
 }
 
-async function identify(apiKeys: ApiKeys, authorization: string | null): Promise<Identity> {
+async function identify(
+  apiKeys: ApiKeys,
+  authorization: string | null,
+  trace: Trace | undefined,
+): Promise<Identity> {
   const [, scheme, credentials] = /^(\S*)[ \t]*(.*)$/.exec(authorization ?? '') ?? [];
   if (scheme?.toLowerCase() !== 'bearer') throw new ServiceError('api_key_missing');
   if (credentials === undefined || credentials === '') throw new ServiceError('api_key_missing');
-  const identity = await apiKeys.identify(credentials);
+  const identity = await apiKeys.identify(credentials, trace);
   if (identity === undefined) throw new ServiceError('api_key_invalid');
   return identity;
 }

@@ -36,6 +36,8 @@ export interface Config {
   limits: TransportLimits;
   tls: TlsFiles | undefined;
   logLevel: LogLevel;
+  /** True where OpenTelemetry's variables ask for traces; it reads them itself. */
+  tracing: boolean;
 }
 
 /** Creates wait where the database is slower than they come. What is over a limit is refused as `unavailable`. */
@@ -142,9 +144,17 @@ export function loadConfig(
     },
     tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
     logLevel: isLogLevel(logLevel) ? logLevel : 'info',
+    tracing: asksForTraces(env),
   };
   if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
   return config;
+}
+
+/** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
+function asksForTraces(env: Readonly<Record<string, string | undefined>>): boolean {
+  if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
+  if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
+  return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);
 }
 
 function isPostgresUrl(text: string): boolean {

@@ -59,6 +59,7 @@ export function logRequest(
     mode: identity?.mode,
     code: outcome,
     replayed: context.replayed,
+    trace_id: context.trace?.span.spanContext().traceId,
     duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
   };
   const message = `${rpc ?? 'request'} ${outcome}`;

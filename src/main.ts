@@ -110,9 +110,12 @@ function reachable(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-main().catch((error: unknown) => {
-  if (error instanceof StartupError) console.error(`payment-intent-service: ${error.message}`);
-  else console.error(error);
-  // Whatever is still open must not keep a process alive that serves nobody.
-  process.exit(1);
-});
+// Whatever is still open, like a question to a collector of traces, must not keep a process alive that serves nobody.
+main().then(
+  () => process.exit(),
+  (error: unknown) => {
+    if (error instanceof StartupError) console.error(`payment-intent-service: ${error.message}`);
+    else console.error(error);
+    process.exit(1);
+  },
+);

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { type ContextKey, type ContextValues, createContextKey } from '@connectrpc/connect';
 import type { ChainName, ModeName } from './chains.ts';
 import type { ServiceError } from './errors.ts';
+import type { Trace } from './operations/tracing.ts';
 import type { WalletAddress } from './wallet-address.ts';
 
 /** Whom an accepted API key stands for. */
@@ -30,6 +31,8 @@ export interface RequestContext {
   error?: ServiceError;
   /** True where an idempotent creation was answered again. */
   replayed?: boolean;
+  /** Its span, where requests are traced. */
+  trace?: Trace;
 }
 
 /** Where interceptors and methods find the context of the request they serve. */

@@ -20,6 +20,7 @@ import { registerHealth } from './operations/health.ts';
 import { createMetrics } from './operations/metrics.ts';
 import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
+import { startTracing } from './operations/tracing.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
 import { createPaymentIntentStore } from './payment-intents/store.ts';
 import { createRateLimit } from './rate-limit.ts';
@@ -48,11 +49,16 @@ export async function startServer(
 ): Promise<RunningServer> {
   const { limits } = config;
   const metrics = createMetrics();
+  const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
   const onEnd: RequestObserver = (context, rpc, outcome) => {
     logRequest(logger, context, rpc, outcome);
     metrics.request(context, rpc, outcome);
+    tracing?.end(context, outcome);
   };
-  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'), metrics.keyLookup);
+  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'), {
+    onLookup: metrics.keyLookup,
+    tracing,
+  });
   const authentication = createAuthentication(apiKeys);
   const rateLimit = createRateLimit(config.rateLimit);
   const gate = async (context: GateContext) => {
@@ -60,7 +66,10 @@ export async function startServer(
     rateLimit.take(context.values);
   };
   const interceptors = [authentication.interceptor, rateLimit.interceptor];
-  const store = createPaymentIntentStore(database.orm.em, config.queue, metrics.batch);
+  const store = createPaymentIntentStore(database.orm.em, config.queue, {
+    onBatch: metrics.batch,
+    tracing,
+  });
   const implementation = createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'));
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
   const stopping = new AbortController();
@@ -77,6 +86,7 @@ export async function startServer(
     gate,
     logger,
     onEnd,
+    tracing,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
   });
@@ -93,6 +103,7 @@ export async function startServer(
     requestTimeoutMs: limits.requestTimeoutMs,
     logger,
     onEnd,
+    tracing,
   });
 
   const http1Options = http1OptionsOf(limits);
@@ -142,7 +153,7 @@ export async function startServer(
         publicListener.close(config.drainTimeoutMs),
         internalListener.close(config.drainTimeoutMs),
       ]);
-      await Promise.all([operationsListener.close(0), keyChanges.stop()]);
+      await Promise.all([operationsListener.close(0), keyChanges.stop(), tracing?.stop()]);
     },
     async reloadTls() {
       if (config.tls === undefined) return;

@@ -32,6 +32,7 @@ describe('the configuration', () => {
       },
       tls: undefined,
       logLevel: 'info',
+      tracing: false,
     });
   });
 
@@ -67,6 +68,17 @@ describe('the configuration', () => {
 
   test('an empty variable is one that is not set', () => {
     expect(loadConfig({ DATABASE_URL: '', HTTP_PORT: '', LOG_LEVEL: '' })).toEqual(loadConfig({}));
+  });
+
+  test.each([
+    [{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, true],
+    [{ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://collector:4318/v1/traces' }, true],
+    [{ OTEL_TRACES_EXPORTER: 'console' }, true],
+    [{ OTEL_TRACES_EXPORTER: 'none', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, false],
+    [{ OTEL_SDK_DISABLED: 'true', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, false],
+    [{ OTEL_SERVICE_NAME: 'payments' }, false],
+  ])('%o: traces %s', (env, tracing) => {
+    expect(loadConfig(env as Record<string, string>).tracing).toBe(tracing);
   });
 
   test('names every problem at once, and no secret', () => {

@@ -336,3 +336,43 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     expectOneLine(await fail({}), /secrets\.json cannot be used/);
   });
 });
+
+describe('traces', () => {
+  test('a collector that takes everything and says nothing keeps nobody waiting, not even the end', async () => {
+    const silent = net.createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as net.AddressInfo;
+    const service = await start({
+      DATA_DIR: join(folder, 'data'),
+      OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+      OTEL_BSP_SCHEDULE_DELAY: '10',
+    });
+    const asked = once(silent, 'connection');
+    const { stdout } = await run('sh', ['-c', service.curl]);
+    expect(stdout).toMatch(/^HTTP\/1.1 201 /);
+    await asked;
+    const { code, output } = await service.exit('SIGTERM');
+    expect(output).toContain('"message":"stopped"');
+    // Nor did it stay until OpenTelemetry had lost its patience.
+    expect(output).not.toContain('OpenTelemetry');
+    expect(code).toBe(0);
+    silent.close();
+  });
+
+  test('OpenTelemetry’s SDK is not even loaded where nothing asks for it', async () => {
+    const script = `
+      import { registerHooks } from 'node:module';
+      let loaded = 0;
+      registerHooks({
+        load(url, context, next) {
+          loaded++;
+          if (url.includes('@opentelemetry/sdk')) console.log(url);
+          return next(url, context);
+        },
+      });
+      await import('./src/server.ts');
+      console.log(loaded > 100);`;
+    const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', script]);
+    expect(stdout).toBe('true\n');
+  });
+});

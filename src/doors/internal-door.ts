@@ -34,6 +34,7 @@ import {
 import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
 import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
+import { operationOf } from './method-call.ts';
 import { headersOf, pathOf } from './node-headers.ts';
 import { discardBody, limitStream, maxBodyBytes } from './request-body.ts';
 
@@ -119,6 +120,7 @@ async function serve(
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
   const isOurs = handler.service === options.service;
+  if (isOurs) options.tracing?.begin(context, operationOf(handler.method), universalRequest.header);
   let answer = await handler(universalRequest);
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // Of a call that was reset half sent Connect only knows that something went wrong.

@@ -18,6 +18,7 @@ import type { Logger } from 'pino';
 import type { GateContext } from '../authentication.ts';
 import { ServiceError } from '../errors.ts';
 import type { RequestObserver, RequestOutcome } from '../logging.ts';
+import type { Operation, Tracing } from '../operations/tracing.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
 import { isUnary } from '../transcoding/unary.ts';
 import {
@@ -28,7 +29,7 @@ import {
   notOneMessage,
   refusalOf,
 } from './catalogue-errors.ts';
-import { behindInterceptors, type UnaryMethod } from './method-call.ts';
+import { behindInterceptors, operationOf, type UnaryMethod } from './method-call.ts';
 import { headersFrom } from './node-headers.ts';
 import { discardStream, maxBodyBytes } from './request-body.ts';
 import { createWireTypeCheck } from './wire-types.ts';
@@ -41,6 +42,7 @@ export interface LeanGrpcOptions {
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
   onEnd: RequestObserver;
+  tracing?: Tracing | undefined;
   /** For a call to arrive and be worked on, whatever deadline its client sets. */
   requestTimeoutMs: number;
 }
@@ -49,6 +51,7 @@ interface Call {
   method: DescMethodUnary;
   invoke: ReturnType<typeof behindInterceptors>;
   checkWireTypes: (bytes: Uint8Array) => void;
+  operation: Operation;
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
@@ -87,13 +90,18 @@ function compileCalls({ service, methods, interceptors }: LeanGrpcOptions): Map<
     if (!isUnary(method) || implementation === undefined) continue;
     const invoke = behindInterceptors(method, implementation, all);
     const checkWireTypes = createWireTypeCheck(method.input);
-    calls.set(`/${service.typeName}/${method.name}`, { method, invoke, checkWireTypes });
+    calls.set(`/${service.typeName}/${method.name}`, {
+      method,
+      invoke,
+      checkWireTypes,
+      operation: operationOf(method),
+    });
   }
   return calls;
 }
 
 async function serve(
-  { method, invoke, checkWireTypes }: Call,
+  { method, invoke, checkWireTypes, operation }: Call,
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: LeanGrpcOptions,
@@ -101,6 +109,7 @@ async function serve(
   const context = newRequestContext('internal');
   const values = createContextValues().set(requestContextKey, context);
   const header = headersFrom(rawHeaders);
+  options.tracing?.begin(context, operation, header);
   const ended = new AbortController();
   // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
   stream.on('error', () => {}).once('close', () => ended.abort(clientGone));

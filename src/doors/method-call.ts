@@ -1,9 +1,20 @@
-import type { DescMethodUnary, Message } from '@bufbuild/protobuf';
+import type { DescMethod, DescMethodUnary, Message } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor, UnaryRequest, UnaryResponse } from '@connectrpc/connect';
+import type { Operation } from '../operations/tracing.ts';
 import type { CallContext } from '../payment-intents/service.ts';
 
 /** A unary method as a door that is not Connect's own calls it. */
 export type UnaryMethod = (request: never, context: CallContext) => Promise<Message>;
+
+/** What a call of the method is in a trace. */
+export function operationOf(method: DescMethod): Operation {
+  const name = `${method.parent.typeName}/${method.name}`;
+  return {
+    name,
+    attributes: { 'rpc.system.name': 'grpc', 'rpc.method': name },
+    okStatus: { 'rpc.response.status_code': 'OK' },
+  };
+}
 
 export interface MethodCall {
   message: Message;

@@ -18,6 +18,7 @@ import {
   toServiceError,
 } from '../errors.ts';
 import type { RequestObserver } from '../logging.ts';
+import type { Operation, Tracing } from '../operations/tracing.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
@@ -46,6 +47,7 @@ export interface PublicDoorOptions {
   gate: (context: GateContext) => Promise<void>;
   logger: Logger;
   onEnd: RequestObserver;
+  tracing?: Tracing | undefined;
   isDraining: () => boolean;
   requestTimeoutMs: number;
 }
@@ -55,6 +57,7 @@ interface Endpoint extends HttpRoute {
   output: JsonCodec<HttpRoute['method']['output']>;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
   violationsOf: (message: Message, values: ContextValues) => FieldViolation[];
+  operation: Operation;
 }
 
 /**
@@ -140,6 +143,7 @@ async function answer(
   }
   const values = createContextValues().set(requestContextKey, context);
   const header = headersOf(request);
+  options.tracing?.begin(context, endpoint.operation, header);
   await options.gate({ values, requestHeader: header });
   assertJson(header);
 
@@ -176,6 +180,15 @@ function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<st
         output: createJsonCodec(route.method.output),
         call: behindInterceptors(route.method, implementation, interceptors),
         violationsOf: (message, values) => violationsOf?.[localName]?.(message as never, values) ?? [],
+        operation: {
+          name: `${route.httpMethod} ${route.path}`,
+          attributes: {
+            'http.request.method': route.httpMethod,
+            'http.route': route.path,
+            'url.path': route.path,
+          },
+          okStatus: { 'http.response.status_code': route.successStatus },
+        },
       });
       endpoints.set(route.path, byMethod);
     }

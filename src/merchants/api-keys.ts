@@ -5,6 +5,7 @@ import type { ChainName, ModeName } from '../chains.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { formatIdentifier } from '../identifiers.ts';
 import type { KeyRing } from '../key-ring.ts';
+import type { Trace, Tracing } from '../operations/tracing.ts';
 import type { Identity } from '../request-context.ts';
 import type { WalletAddress } from '../wallet-address.ts';
 import { isWellFormedApiKey } from './api-key-format.ts';
@@ -19,7 +20,7 @@ export interface ApiKeys {
    * Whom a key stands for, or undefined where it is malformed, unknown, revoked or expired. A key of the wrong
    * shape or checksum costs no query. Throws `unavailable` where the database cannot be asked.
    */
-  identify(apiKey: string): Promise<Identity | undefined>;
+  identify(apiKey: string, trace?: Trace): Promise<Identity | undefined>;
   /** Drops what is remembered, and what is being asked right now: a key, a wallet or a merchant has changed. */
   forget(): void;
 }
@@ -30,22 +31,37 @@ interface CachedKey {
   revoked: boolean;
 }
 
+export interface ApiKeysObserver {
+  /** Told of each lookup: whether the answer was remembered, or the database had to be asked. */
+  onLookup?: (remembered: boolean) => void;
+  tracing?: Tracing | undefined;
+}
+
 /** Looks keys up by their keyed hash, under every pepper in the ring. */
 export function createApiKeys(
   em: EntityManager,
   peppers: KeyRing,
-  onLookup?: (remembered: boolean) => void,
+  { onLookup, tracing }: ApiKeysObserver = {},
 ): ApiKeys {
   let generation = 0;
   const cache = new LRUCache<string, CachedKey | 'unknown'>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
   /** Shared by callers who ask for the same key at the same time. */
   const lookups = new Map<string, Promise<CachedKey | 'unknown'>>();
 
-  const lookUp = (cacheKey: string, apiKey: string): Promise<CachedKey | 'unknown'> => {
+  const find = (apiKey: string, trace: Trace | undefined) => {
+    const run = () => findKey(em, peppers, apiKey);
+    return tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, [trace], run) : run();
+  };
+
+  const lookUp = (
+    cacheKey: string,
+    apiKey: string,
+    trace: Trace | undefined,
+  ): Promise<CachedKey | 'unknown'> => {
     const running = lookups.get(cacheKey);
     if (running !== undefined) return running;
     const startedIn = generation;
-    const lookup = orUnavailable(() => findKey(em, peppers, apiKey)).then((found) => {
+    const lookup = orUnavailable(() => find(apiKey, trace)).then((found) => {
       // Read before a change, stored after it, it would outlive the change.
       if (generation === startedIn) cache.set(cacheKey, found);
       return found;
@@ -59,13 +75,13 @@ export function createApiKeys(
   };
 
   return {
-    async identify(apiKey) {
+    async identify(apiKey, trace) {
       if (!isWellFormedApiKey(apiKey)) return undefined;
       // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
       const cacheKey = hash('sha256', apiKey, 'base64');
       const remembered = cache.get(cacheKey);
       onLookup?.(remembered !== undefined);
-      const key = remembered ?? (await lookUp(cacheKey, apiKey));
+      const key = remembered ?? (await lookUp(cacheKey, apiKey, trace));
       if (key === 'unknown' || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
       return key.identity;
     },

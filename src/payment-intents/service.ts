@@ -52,9 +52,10 @@ export function createPaymentIntentService(
       if ('violations' in parsed) throw invalidBody(parsed.violations);
 
       const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
-      const { intent, replayed } = await store.create(row);
+      const requestContext = requestContextOf(context.values);
+      const { intent, replayed } = await store.create(row, requestContext.trace);
       if (replayed) {
-        requestContextOf(context.values).replayed = true;
+        requestContext.replayed = true;
         context.responseHeader.set(replayedHeader, 'true');
       }
       return toPaymentIntent(intent, clientSecretKeys);

@@ -3,6 +3,7 @@ import type { Pool } from 'pg';
 import type { QueueLimits } from '../config.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../errors.ts';
+import type { Trace, Tracing } from '../operations/tracing.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from './payment-intent.ts';
 
@@ -14,7 +15,7 @@ export interface PaymentIntentStore {
    * Throws `idempotency_key_reused` where that intent was made by a different request, and `unavailable` where the
    * database cannot answer: then the intent may or may not be there, and a retry with the same key settles it.
    */
-  create(intent: PaymentIntentRow): Promise<StoredIntent>;
+  create(intent: PaymentIntentRow, trace?: Trace): Promise<StoredIntent>;
   /** How many creates wait to be written. */
   waiting(): number;
 }
@@ -28,22 +29,49 @@ export interface StoredIntent {
 const slots = 2;
 const maxBatchSize = 128;
 
+export interface StoreObserver {
+  /** Told of each batch when it has been written, or has failed. */
+  onBatch?: (size: number, durationMs: number) => void;
+  tracing?: Tracing | undefined;
+}
+
+/** An intent to be stored, and the request that asks for it. */
+interface Create {
+  intent: PaymentIntentRow;
+  trace: Trace | undefined;
+}
+
 /** Stores intents by group commit: those that arrive together share one statement and one flush to disk. */
 export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
-  onBatch?: (size: number, durationMs: number) => void,
+  { onBatch, tracing }: StoreObserver = {},
 ): PaymentIntentStore {
   const insert = createInsert(em);
 
-  const commit = async (batch: readonly PaymentIntentRow[]): Promise<(StoredIntent | Error)[]> => {
-    const insertedCount = await insert(inLockOrder(batch));
+  const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> => {
+    if (tracing === undefined) return run();
+    const statement = { operation, table: 'payment_intents', creates: creates.length };
+    return tracing.statement(
+      statement,
+      creates.map(({ trace }) => trace),
+      run,
+    );
+  };
+
+  const commit = async (creates: readonly Create[]): Promise<(StoredIntent | Error)[]> => {
+    const batch = creates.map(({ intent }) => intent);
+    const insertedCount = await traced('INSERT', creates, () => insert(inLockOrder(batch)));
     if (insertedCount === batch.length) return batch.map((intent) => ({ intent, replayed: false }));
     // Statements of their own: only a new snapshot sees the rows that the insert ran into.
-    const inserted = insertedCount === 0 ? new Set() : await findIds(em, batch);
-    const firsts = await findByIdempotencyKeys(
-      em,
-      batch.filter(({ id }) => !inserted.has(id)),
+    const inserted =
+      insertedCount === 0 ? new Set() : await traced('SELECT', creates, () => findIds(em, batch));
+    const replayed = creates.filter(({ intent }) => !inserted.has(intent.id));
+    const firsts = await traced('SELECT', replayed, () =>
+      findByIdempotencyKeys(
+        em,
+        replayed.map(({ intent }) => intent),
+      ),
     );
     return batch.map((intent) =>
       inserted.has(intent.id)
@@ -52,15 +80,15 @@ export function createPaymentIntentStore(
     );
   };
 
-  const commitEach = (batch: readonly PaymentIntentRow[]) =>
+  const commitEach = (batch: readonly Create[]) =>
     Promise.all(
-      batch.map(async (intent) => {
-        const [outcome] = await orUnavailable(() => commit([intent])).catch(asOutcome);
+      batch.map(async (create) => {
+        const [outcome] = await orUnavailable(() => commit([create])).catch(asOutcome);
         return outcome as StoredIntent | Error;
       }),
     );
 
-  const group = createGroupCommit<PaymentIntentRow, StoredIntent>({
+  const group = createGroupCommit<Create, StoredIntent>({
     slots,
     maxBatchSize,
     ...queue,
@@ -75,7 +103,10 @@ export function createPaymentIntentStore(
       ),
   });
 
-  return { create: (intent) => group.add(intent), waiting: () => group.waiting() };
+  return {
+    create: (intent, trace) => group.add({ intent, trace }),
+    waiting: () => group.waiting(),
+  };
 }
 
 function asOutcome(reason: unknown): Error[] {

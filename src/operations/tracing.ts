@@ -1,0 +1,182 @@
+// Traces by OpenTelemetry, where its standard variables ask for them. Spans are begun and ended by hand: its
+// instrumentations patch what they watch, and know nothing of creates that share a statement. Names and attributes
+// are those of the semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
+
+import { Code } from '@connectrpc/connect';
+import type { Attributes, Context, DiagLogFunction, DiagLogger, Span } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import { catalogue, type ErrorCode } from '../errors.ts';
+import type { RequestOutcome } from '../logging.ts';
+import type { RequestContext } from '../request-context.ts';
+
+/** What a request asks for, in words of few values. */
+export interface Operation {
+  /** The span's name: `POST /v1/payment_intents`. */
+  name: string;
+  attributes: Attributes;
+  /** The status of an answer that is no error. */
+  okStatus: Attributes;
+}
+
+/** The span of a request, for whatever is done on its behalf. */
+export interface Trace {
+  span: Span;
+  operation: Operation;
+  /** The parent of spans inside it. */
+  inside: Context;
+}
+
+export interface Statement {
+  /** `INSERT` or `SELECT`. */
+  operation: string;
+  table: string;
+  /** Creates that it writes or looks for together. */
+  creates?: number;
+}
+
+export interface Tracing {
+  /** Begins the span of a request, inside the one that its `traceparent` header names. */
+  begin(context: RequestContext, operation: Operation, header: Headers): void;
+  /** Ends it; does nothing for a request that was refused before it began. */
+  end(context: RequestContext, outcome: RequestOutcome): void;
+  /**
+   * Runs a statement that serves these requests: each of them gets a span of its own for it, so that every trace is
+   * whole by itself.
+   */
+  statement<T>(
+    statement: Statement,
+    traces: readonly (Trace | undefined)[],
+    run: () => Promise<T>,
+  ): Promise<T>;
+  /** Sends what is left, as long as that takes no more than two seconds. */
+  stop(): Promise<void>;
+}
+
+const maxStopMs = 2_000;
+
+/**
+ * Starts OpenTelemetry, which configures itself by the `OTEL_*` variables of this process and speaks to our log.
+ * Once in a process: its providers are global.
+ */
+export async function startTracing(version: string, logger: Logger): Promise<Tracing> {
+  const [
+    { diag, DiagLogLevel, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace },
+    sdkNode,
+    resources,
+  ] = await Promise.all([
+    import('@opentelemetry/api'),
+    import('@opentelemetry/sdk-node'),
+    import('@opentelemetry/resources'),
+  ]);
+  const sdk = new sdkNode.NodeSDK({
+    // What the variables say of the service goes before this.
+    resource: resources.defaultResource().merge(
+      resources.resourceFromAttributes({
+        'service.name': 'payment-intent-service',
+        'service.version': version,
+      }),
+    ),
+    // Metrics and the log have ways of their own.
+    metricReaders: [],
+    logRecordProcessors: [],
+  });
+  diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.ALL, suppressOverrideMessage: true });
+  sdk.start();
+  const tracer = trace.getTracer('payment-intent-service', version);
+  const headers = {
+    get: (header: Headers, name: string) => header.get(name) ?? undefined,
+    keys: (header: Headers) => [...header.keys()],
+  };
+
+  return {
+    begin(context, operation, header) {
+      const parent = propagation.extract(ROOT_CONTEXT, header, headers);
+      const span = tracer.startSpan(
+        operation.name,
+        {
+          kind: SpanKind.SERVER,
+          attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
+        },
+        parent,
+      );
+      context.trace = { span, operation, inside: trace.setSpan(parent, span) };
+    },
+    end({ trace, door, identity, replayed }, outcome) {
+      if (trace === undefined) return;
+      const { span, operation } = trace;
+      span.setAttributes({
+        ...(outcome === 'ok' ? operation.okStatus : errorStatusOf(door, outcome)),
+        ...(identity && {
+          'payment_intents.merchant_id': identity.merchantTypeId,
+          'payment_intents.key_id': identity.keyTypeId,
+        }),
+        ...(replayed && { 'payment_intents.replayed': true }),
+        ...(outcome !== 'ok' && { 'error.type': outcome }),
+      });
+      // What the client did wrong is no error of this side.
+      if (outcome === 'internal' || outcome === 'unavailable') span.setStatus({ code: SpanStatusCode.ERROR });
+      span.end();
+    },
+    async statement({ operation, table, creates }, traces, run) {
+      const attributes = {
+        'db.system.name': 'postgresql',
+        'db.operation.name': operation,
+        'db.collection.name': table,
+        ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
+      };
+      const spans = traces.flatMap((trace) =>
+        trace?.span.isRecording()
+          ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
+          : [],
+      );
+      try {
+        return await run();
+      } catch (reason) {
+        const { code, name } = reason as { code?: unknown; name?: unknown };
+        for (const span of spans) {
+          span.setAttribute('error.type', String(code ?? name)).setStatus({ code: SpanStatusCode.ERROR });
+        }
+        throw reason;
+      } finally {
+        for (const span of spans) span.end();
+      }
+    },
+    async stop() {
+      let timer: NodeJS.Timeout | undefined;
+      const isLate = new Promise((resolve) => {
+        timer = setTimeout(resolve, maxStopMs);
+      });
+      await Promise.race([sdk.shutdown(), isLate]).catch((reason) => {
+        logger.warn({ err: reason }, 'the last spans could not be sent');
+      });
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** The status of an answer that is an error, in the words of its door; none where the client did not wait for one. */
+function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): Attributes {
+  const row = Object.hasOwn(catalogue, outcome) ? catalogue[outcome as ErrorCode] : undefined;
+  if (door === 'public') return row === undefined ? {} : { 'http.response.status_code': row.httpStatus };
+  if (outcome === 'canceled') return { 'rpc.response.status_code': 'CANCELLED' };
+  const grpcCode = row === undefined ? outcome : Code[row.grpcCode].replace(/\B[A-Z]/g, '_$&');
+  return { 'rpc.response.status_code': grpcCode.toUpperCase() };
+}
+
+/** OpenTelemetry's own troubles: a collector that is away is none of the payments' errors. */
+function diagnosticsTo(logger: Logger): DiagLogger {
+  const at =
+    (level: 'warn' | 'debug' | 'trace'): DiagLogFunction =>
+    (message) =>
+      logger[level](`OpenTelemetry: ${inOneSentence(message)}`);
+  return { error: at('warn'), warn: at('warn'), info: at('debug'), debug: at('trace'), verbose: at('trace') };
+}
+
+/** Errors come as the JSON of all that they hold, stack trace included. */
+function inOneSentence(message: string): string {
+  try {
+    return (JSON.parse(message) as { message?: string }).message ?? message;
+  } catch {
+    return message;
+  }
+}

@@ -1,0 +1,107 @@
+// An OpenTelemetry collector, as far as a test needs one: takes spans as OTLP over HTTP in JSON, and keeps them.
+
+import { EventEmitter, once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
+
+export interface ReceivedSpan {
+  traceId: string;
+  spanId: string;
+  parentSpanId: string | undefined;
+  name: string;
+  /** 2 is a server's span, 3 a client's. */
+  kind: number;
+  /** 2 is an error. */
+  status: number;
+  attributes: Record<string, unknown>;
+  resource: Record<string, unknown>;
+  startNs: bigint;
+  endNs: bigint;
+}
+
+export interface Collector {
+  url: string;
+  spans: ReceivedSpan[];
+  /** The spans of a trace, once it has as many. */
+  trace(traceId: string, spans: number): Promise<ReceivedSpan[]>;
+  close(): Promise<void>;
+}
+
+interface Attribute {
+  key: string;
+  value: Record<string, unknown>;
+}
+
+interface ExportRequest {
+  resourceSpans: {
+    resource: { attributes: Attribute[] };
+    scopeSpans: {
+      spans: {
+        traceId: string;
+        spanId: string;
+        parentSpanId?: string;
+        name: string;
+        kind: number;
+        status: { code?: number };
+        attributes: Attribute[];
+        startTimeUnixNano: string;
+        endTimeUnixNano: string;
+      }[];
+    }[];
+  }[];
+}
+
+export async function startCollector(): Promise<Collector> {
+  const spans: ReceivedSpan[] = [];
+  const received = new EventEmitter().setMaxListeners(0);
+  const server = http.createServer(async (request, response) => {
+    const { resourceSpans } = (await json(request)) as ExportRequest;
+    for (const { resource, scopeSpans } of resourceSpans) {
+      for (const span of scopeSpans.flatMap((scope) => scope.spans)) {
+        spans.push({
+          traceId: span.traceId,
+          spanId: span.spanId,
+          parentSpanId: span.parentSpanId,
+          name: span.name,
+          kind: span.kind,
+          status: span.status.code ?? 0,
+          attributes: valuesOf(span.attributes),
+          resource: valuesOf(resource.attributes),
+          startNs: BigInt(span.startTimeUnixNano),
+          endNs: BigInt(span.endTimeUnixNano),
+        });
+      }
+    }
+    response.setHeader('content-type', 'application/json').end('{}');
+    received.emit('spans');
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    spans,
+    async trace(traceId, count) {
+      for (;;) {
+        const found = spans.filter((span) => span.traceId === traceId);
+        if (found.length >= count) return found;
+        await once(received, 'spans');
+      }
+    },
+    async close() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+    },
+  };
+}
+
+/** Attributes by their keys; an integer comes as a number, or as a text of it. */
+function valuesOf(attributes: readonly Attribute[]): Record<string, unknown> {
+  return Object.fromEntries(
+    attributes.map(({ key, value }) => [
+      key,
+      value.intValue === undefined ? Object.values(value)[0] : Number(value.intValue),
+    ]),
+  );
+}

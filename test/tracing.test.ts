@@ -1,0 +1,264 @@
+import { randomBytes } from 'node:crypto';
+import http from 'node:http';
+import { createClient } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-node';
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
+import { grpcCall, httpRequest, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let collector: Collector;
+let service: TestService;
+let client: grpc.Client;
+
+beforeAll(async () => {
+  collector = await startCollector();
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+    OTEL_BSP_SCHEDULE_DELAY: '20',
+    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+  };
+  // OpenTelemetry reads the process's own variables.
+  for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+  service = await startService(env);
+  client = new grpc.Client(new URL(service.internalUrl).host, grpc.credentials.createInsecure());
+});
+
+afterAll(async () => {
+  client.close();
+  await service.close();
+  await collector.close();
+  vi.unstubAllEnvs();
+});
+
+interface Caller {
+  traceId: string;
+  spanId: string;
+  traceparent: string;
+}
+
+/** A caller with a span of its own. */
+function caller(flags = '01'): Caller {
+  const traceId = randomBytes(16).toString('hex');
+  const spanId = randomBytes(8).toString('hex');
+  return { traceId, spanId, traceparent: `00-${traceId}-${spanId}-${flags}` };
+}
+
+interface Asked {
+  amount?: number;
+  authorization?: string;
+  idempotencyKey?: string;
+}
+
+const defaults = () => ({ amount: 1, authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
+
+/** A create over each way in; answers the request id. */
+const ways = {
+  'the public door': async (traceparent: string | undefined, asked: Asked = {}) => {
+    const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
+    const { headers } = await httpRequest(
+      `${service.publicUrl}/v1/payment_intents`,
+      {
+        agent: new http.Agent(),
+        headers: {
+          'content-type': 'application/json',
+          authorization,
+          ...(traceparent && { traceparent }),
+          ...(idempotencyKey && { 'idempotency-key': idempotencyKey }),
+        },
+      },
+      JSON.stringify({ amount_units: amount }),
+    );
+    return String(headers['x-request-id']);
+  },
+  gRPC: async (traceparent: string | undefined, asked: Asked = {}) => {
+    const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
+    const metadata = new grpc.Metadata();
+    metadata.set('authorization', authorization);
+    if (traceparent) metadata.set('traceparent', traceparent);
+    if (idempotencyKey) metadata.set('idempotency-key', idempotencyKey);
+    return readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: amount }), metadata))
+      .requestId;
+  },
+  Connect: async (traceparent: string | undefined, asked: Asked = {}) => {
+    const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
+    const transport = createConnectTransport({ baseUrl: service.internalUrl, httpVersion: '2' });
+    let requestId = '';
+    await createClient(PaymentIntentService, transport)
+      .createPaymentIntent(
+        { amountUnits: BigInt(amount) },
+        {
+          headers: {
+            authorization,
+            ...(traceparent && { traceparent }),
+            ...(idempotencyKey && { 'idempotency-key': idempotencyKey }),
+          },
+          onHeader: (headers) => {
+            requestId = String(headers.get('x-request-id'));
+          },
+        },
+      )
+      .catch((error) => {
+        requestId = String(error.metadata.get('x-request-id'));
+      });
+    return requestId;
+  },
+};
+
+const named = (spans: readonly ReceivedSpan[], name: string) => {
+  const found = spans.filter((span) => span.name === name);
+  expect([name, found.length]).toEqual([name, 1]);
+  return found[0] as ReceivedSpan;
+};
+
+const http201 = { 'http.request.method': 'POST', 'http.route': '/v1/payment_intents' };
+const rpcOk = { 'rpc.system.name': 'grpc', 'rpc.response.status_code': 'OK' };
+const served = {
+  'the public door': { name: 'POST /v1/payment_intents', ...http201, 'http.response.status_code': 201 },
+  gRPC: { name: 'payments.v1.PaymentIntentService/CreatePaymentIntent', ...rpcOk },
+  Connect: { name: 'payments.v1.PaymentIntentService/CreatePaymentIntent', ...rpcOk },
+};
+
+describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (way) => {
+  const { name, ...attributes } = served[way];
+
+  test('is part of its caller’s trace, and so is the statement that stores it', async () => {
+    const { traceId, spanId, traceparent } = caller();
+    await ways[way](undefined);
+    const requestId = await ways[way](traceparent);
+    const spans = await collector.trace(traceId, 2);
+    expect(spans).toHaveLength(2);
+    const server = named(spans, name);
+    const insert = named(spans, 'INSERT payment_intents');
+    expect(server).toMatchObject({
+      parentSpanId: spanId,
+      kind: 2,
+      status: 0,
+      attributes: {
+        ...attributes,
+        'payment_intents.request_id': requestId,
+        'payment_intents.merchant_id': service.merchant.merchantId,
+        'payment_intents.key_id': service.merchant.keys.testnet.keyId,
+      },
+      resource: {
+        'service.name': 'payment-intent-service',
+        'deployment.environment.name': 'test',
+      },
+    });
+    expect(insert).toMatchObject({
+      parentSpanId: server.spanId,
+      kind: 3,
+      status: 0,
+      attributes: {
+        'db.system.name': 'postgresql',
+        'db.operation.name': 'INSERT',
+        'db.collection.name': 'payment_intents',
+        'payment_intents.commit_batch_size': 1,
+      },
+    });
+    // Each span takes the time of day at its start, which counts in milliseconds.
+    expect(insert.startNs).toBeGreaterThan(server.startNs - 1_000_000n);
+    expect(insert.endNs).toBeLessThan(server.endNs + 1_000_000n);
+    expect(service.log.find(({ request_id }) => request_id === requestId)).toMatchObject({
+      trace_id: traceId,
+    });
+  });
+
+  test('that is refused says why, and is no error of the service', async () => {
+    const { traceId, traceparent } = caller();
+    await ways[way](traceparent, { amount: 0 });
+    const [server, ...others] = await collector.trace(traceId, 1);
+    expect(others).toEqual([]);
+    expect(server).toMatchObject({
+      status: 0,
+      attributes: {
+        'error.type': 'invalid_body',
+        ...(way === 'the public door'
+          ? { 'http.response.status_code': 400 }
+          : { 'rpc.response.status_code': 'INVALID_ARGUMENT' }),
+      },
+    });
+  });
+
+  test('whose caller does not sample is not traced, and one without a caller begins a trace', async () => {
+    const unsampled = caller('00');
+    await ways[way](unsampled.traceparent);
+    const requestId = await ways[way](undefined);
+    const line = service.log.find(({ request_id }) => request_id === requestId);
+    const spans = await collector.trace(String(line?.trace_id), 2);
+    expect(named(spans, name).parentSpanId).toBeUndefined();
+    // What was ended before it would have come before it.
+    expect(collector.spans.filter(({ traceId }) => traceId === unsampled.traceId)).toEqual([]);
+  });
+});
+
+test('a replayed create shows the statement that finds the first one', async () => {
+  const [first, again] = [caller(), caller()];
+  const idempotencyKey = randomBytes(8).toString('hex');
+  await ways.gRPC(first.traceparent, { idempotencyKey });
+  await ways['the public door'](again.traceparent, { idempotencyKey });
+  const spans = await collector.trace(again.traceId, 3);
+  expect(spans.map(({ name }) => name).sort()).toEqual([
+    'INSERT payment_intents',
+    'POST /v1/payment_intents',
+    'SELECT payment_intents',
+  ]);
+  expect(named(spans, 'POST /v1/payment_intents').attributes).toMatchObject({
+    'payment_intents.replayed': true,
+  });
+});
+
+test('a key that is not remembered shows the statement that looks it up', async () => {
+  await service.query(`update payout_wallets set updated_at = updated_at where merchant_id = $1`, [
+    service.merchant.id,
+  ]);
+  await service.keyChangesHeard();
+  const { traceId, traceparent } = caller();
+  await ways.gRPC(traceparent);
+  const spans = await collector.trace(traceId, 3);
+  expect(named(spans, 'SELECT api_keys').parentSpanId).toBe(
+    named(spans, 'payments.v1.PaymentIntentService/CreatePaymentIntent').spanId,
+  );
+});
+
+test('creates that share a statement each have it in their own trace', async () => {
+  const callers = Array.from({ length: 30 }, () => caller());
+  await Promise.all(callers.map(({ traceparent }) => ways.gRPC(traceparent)));
+  const inserts = await Promise.all(
+    callers.map(async ({ traceId }) => named(await collector.trace(traceId, 2), 'INSERT payment_intents')),
+  );
+  const sizes = inserts.map(({ attributes }) => Number(attributes['payment_intents.commit_batch_size']));
+  expect(Math.max(...sizes)).toBeGreaterThan(1);
+  // A batch of n stands in n traces.
+  for (const size of new Set(sizes)) expect(sizes.filter((n) => n === size).length % size).toBe(0);
+});
+
+test('a database that does not answer is an error of the statement and of the request', async () => {
+  await service.query('alter table payment_intents rename to gone');
+  try {
+    const { traceId, traceparent } = caller();
+    await ways['the public door'](traceparent);
+    const spans = await collector.trace(traceId, 2);
+    expect(named(spans, 'INSERT payment_intents')).toMatchObject({
+      status: 2,
+      attributes: { 'error.type': '42P01' },
+    });
+    expect(named(spans, 'POST /v1/payment_intents')).toMatchObject({
+      status: 2,
+      attributes: { 'error.type': 'internal', 'http.response.status_code': 500 },
+    });
+  } finally {
+    await service.query('alter table gone rename to payment_intents');
+  }
+});
+
+test('no span holds a key, a client secret or metadata', () => {
+  expect(collector.spans.length).toBeGreaterThan(40);
+  const text = JSON.stringify(collector.spans, (_, value) =>
+    typeof value === 'bigint' ? String(value) : value,
+  );
+  expect(text).not.toMatch(/sk_testnet_|_secret_/);
+});
