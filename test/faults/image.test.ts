@@ -1,0 +1,181 @@
+// The image of ops/Containerfile, built by buildah without a network's registry: its two base images are a debootstrap
+// root, once with the Node.js of this project and npm beside it. Then it runs, as the account it names.
+
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { openDoors } from '../support/doors.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { startPostgresProxy } from './support/postgres-proxy.ts';
+import { choosePorts } from './support/process.ts';
+
+const run = promisify(execFile);
+const succeeds = (command: string, ...args: string[]) => spawnSync(command, args).status === 0;
+/** A root file system is made, entered and mounted upon. */
+const canBuild =
+  process.getuid?.() === 0 &&
+  succeeds('buildah', '--version') &&
+  succeeds('debootstrap', '--version') &&
+  succeeds('unshare', '--mount', 'true');
+
+const node = 'docker.io/library/node:24-bookworm-slim';
+const debian = 'docker.io/library/debian:bookworm-slim';
+const image = 'localhost/payment-intent-service:test';
+
+let cluster: Cluster;
+let folder: string;
+let environment: NodeJS.ProcessEnv;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+beforeAll(async () => {
+  // Not in memory, and not for long: some gigabytes.
+  folder = await mkdtemp('/var/tmp/pi-image-');
+  const storage = join(folder, 'storage.conf');
+  const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"\n`;
+  environment = { ...process.env, CONTAINERS_STORAGE_CONF: storage, BUILDAH_ISOLATION: 'chroot' };
+  const use = (driver: string) => writeFile(storage, `[storage]\ndriver = "${driver}"\n${paths}`);
+  await use('overlay');
+  // Overlays do not stand on each other, as where this runs in a container itself; copies are slower.
+  if (canBuild) await buildah('info').catch(() => use('vfs'));
+});
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const buildah = async (...args: string[]): Promise<string> => {
+  const { stdout } = await run('buildah', args, { env: environment, maxBuffer: 16 * 1024 * 1024 });
+  return stdout.trim();
+};
+
+async function makeBaseImages(): Promise<void> {
+  const root = join(folder, 'root');
+  await mkdir(root);
+  await run('debootstrap', ['--variant=minbase', 'bookworm', root], { maxBuffer: 16 * 1024 * 1024 });
+  const base = await buildah('from', 'scratch');
+  await buildah('add', '--quiet', base, root, '/');
+  await buildah('commit', '--quiet', base, debian);
+  await rm(root, { recursive: true });
+
+  await buildah('add', '--quiet', base, process.execPath, '/usr/local/bin/node');
+  const npm = dirname(dirname(process.env.npm_execpath ?? (await npmOnPath())));
+  await buildah('add', '--quiet', base, npm, '/usr/local/lib/node_modules/npm');
+  await buildah(
+    'run',
+    base,
+    '--',
+    'ln',
+    '-s',
+    '../lib/node_modules/npm/bin/npm-cli.js',
+    '/usr/local/bin/npm',
+  );
+  const { NODE_EXTRA_CA_CERTS: certificates } = process.env;
+  if (certificates !== undefined) {
+    await buildah('add', '--quiet', base, certificates, '/usr/local/share/ca.crt');
+    await buildah('config', '--env', 'NODE_EXTRA_CA_CERTS=/usr/local/share/ca.crt', base);
+  }
+  await buildah('commit', '--quiet', base, node);
+}
+
+const npmOnPath = async () => (await run('sh', ['-c', 'realpath "$(command -v npm)"'])).stdout.trim();
+
+/** The descendant of a process that runs our program. */
+async function findService(ancestor: number): Promise<number> {
+  const parents = new Map<number, number>();
+  const candidates: number[] = [];
+  for (const name of await readdir('/proc')) {
+    const pid = Number(name);
+    if (!Number.isInteger(pid)) continue;
+    try {
+      const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+      parents.set(pid, Number(stat.replace(/^.*\) /s, '').split(' ')[1]));
+      const command = await readFile(`/proc/${pid}/cmdline`, 'utf8');
+      if (/^[^\0]*\bnode\0.*\0src\/main\.ts\0$/s.test(command)) candidates.push(pid);
+    } catch {
+      // It has ended.
+    }
+  }
+  const descends = (pid: number | undefined): boolean =>
+    pid !== undefined && (pid === ancestor || descends(parents.get(pid)));
+  const [found, ...others] = candidates.filter(descends);
+  if (found === undefined || others.length > 0) throw new Error(`not one service below ${ancestor}`);
+  return found;
+}
+
+test.runIf(canBuild)('builds, migrates, serves both doors and drains', { timeout: 600_000 }, async () => {
+  await makeBaseImages();
+  const npmrc = join(homedir(), '.npmrc');
+  const hasNpmrc = await access(npmrc).then(
+    () => true,
+    () => false,
+  );
+  await buildah(
+    ...['build', '--pull-never', '--network', 'host', '--file', 'ops/Containerfile', '--tag', image],
+    ...(hasNpmrc ? ['--secret', `id=npmrc,src=${npmrc}`] : []),
+    '.',
+  );
+
+  const location = { ...cluster.location, database: 'in_container' };
+  await cluster.query(`create database ${location.database}`);
+  const proxy = await startPostgresProxy(cluster.socket, location.user, () => () => 'forward');
+  onTestFinished(() => proxy.close());
+  const ports = await choosePorts();
+  const env = {
+    ...cluster.secrets,
+    ...ports,
+    DATABASE_URL: Object.assign(new URL(proxy.url), { pathname: `/${location.database}` }).href,
+  };
+  const container = await buildah('from', image);
+  const inContainer = (...command: string[]) => [
+    'run',
+    ...Object.entries(env).flatMap(([name, value]) => ['--env', `${name}=${value}`]),
+    container,
+    '--',
+    ...command,
+  ];
+  // What ops/kubernetes.yaml runs first.
+  await buildah(...inContainer('node', 'src/admin.ts', 'migrate'));
+  const apiKey = await cluster.newKeyIn(location);
+
+  const { config } = JSON.parse(await buildah('inspect', '--type', 'image', image)).OCIv1;
+  expect(config).toMatchObject({ User: '10001:10001', WorkingDir: '/app' });
+  const child = spawn('buildah', inContainer(...config.Cmd), {
+    env: environment,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const exited = once(child, 'exit');
+  const lines: string[] = [];
+  await new Promise<void>((resolve, reject) => {
+    void exited.then(([code]) => reject(new Error(`ended with ${code}: ${lines.join('\n')}`)));
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      lines.push(line);
+      if (line.includes('"ready"')) resolve();
+    });
+  });
+  const pid = await findService(child.pid as number);
+  expect(await readFile(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:\t10001\t10001\t10001\t10001$/m);
+
+  const doors = openDoors({
+    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
+    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
+  });
+  for (const door of doors) {
+    expect(await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })).toMatchObject({
+      code: 'ok',
+    });
+    door.close();
+  }
+  expect((await fetch(`http://127.0.0.1:${ports.METRICS_PORT}/readyz`)).status).toBe(200);
+
+  process.kill(pid, 'SIGTERM');
+  const [code] = await exited;
+  expect(lines.at(-1)).toContain('"stopped"');
+  expect(code).toBe(0);
+});
