@@ -59,13 +59,18 @@ export function logRequest(
     mode: identity?.mode,
     code: outcome,
     replayed: context.replayed,
-    trace_id: context.trace?.span.spanContext().traceId,
+    trace_id: traceIdOf(context),
     duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
   };
   const message = `${rpc ?? 'request'} ${outcome}`;
   if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
   else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
   else logger.info(line, message);
+}
+
+/** The trace that holds the request's span; none where it was not sampled, and nobody would find it. */
+function traceIdOf({ trace }: RequestContext): string | undefined {
+  return trace?.span.isRecording() ? trace.span.spanContext().traceId : undefined;
 }
 
 /**

@@ -44,6 +44,7 @@ async function main(): Promise<void> {
     await database.close();
   }
   logger.info('stopped');
+  await new Promise<void>((resolve) => logger.flush(() => resolve()));
 }
 
 interface Signals {
@@ -110,7 +111,8 @@ function reachable(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-// Whatever is still open, like a question to a collector of traces, must not keep a process alive that serves nobody.
+// Whatever is still open, such as the last spans on their way to a collector, must not keep a process alive that
+// serves nobody.
 main().then(
   () => process.exit(),
   (error: unknown) => {

@@ -89,6 +89,7 @@ export async function startServer(
     tracing,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
+    scheme: config.tls ? 'https' : 'http',
   });
   const internalDoor = createInternalDoor({
     service: PaymentIntentService,

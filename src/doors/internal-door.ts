@@ -120,7 +120,11 @@ async function serve(
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
   const isOurs = handler.service === options.service;
-  if (isOurs) options.tracing?.begin(context, operationOf(handler.method), universalRequest.header);
+  if (isOurs && options.tracing) {
+    const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
+    const operation = operationOf(handler.method, isConnect ? 'connectrpc' : 'grpc');
+    options.tracing.begin(context, operation, universalRequest.header);
+  }
   let answer = await handler(universalRequest);
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // Of a call that was reset half sent Connect only knows that something went wrong.

@@ -6,13 +6,13 @@ import type { CallContext } from '../payment-intents/service.ts';
 /** A unary method as a door that is not Connect's own calls it. */
 export type UnaryMethod = (request: never, context: CallContext) => Promise<Message>;
 
-/** What a call of the method is in a trace. */
-export function operationOf(method: DescMethod): Operation {
+/** What a call of the method is in a trace; gRPC-Web is gRPC there. */
+export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 'grpc'): Operation {
   const name = `${method.parent.typeName}/${method.name}`;
   return {
     name,
-    attributes: { 'rpc.system.name': 'grpc', 'rpc.method': name },
-    okStatus: { 'rpc.response.status_code': 'OK' },
+    attributes: { 'rpc.system.name': system, 'rpc.method': name },
+    okStatus: { 'rpc.status_code': 'OK' },
   };
 }
 

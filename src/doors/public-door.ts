@@ -50,6 +50,7 @@ export interface PublicDoorOptions {
   tracing?: Tracing | undefined;
   isDraining: () => boolean;
   requestTimeoutMs: number;
+  scheme: 'http' | 'https';
 }
 
 interface Endpoint extends HttpRoute {
@@ -162,7 +163,11 @@ async function answer(
   };
 }
 
-function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<string, Map<string, Endpoint>> {
+function compileEndpoints({
+  services,
+  interceptors,
+  scheme,
+}: PublicDoorOptions): Map<string, Map<string, Endpoint>> {
   const endpoints = new Map<string, Map<string, Endpoint>>();
   for (const { service, methods, violationsOf } of services) {
     for (const route of httpRoutesOf(service)) {
@@ -186,6 +191,7 @@ function compileEndpoints({ services, interceptors }: PublicDoorOptions): Map<st
             'http.request.method': route.httpMethod,
             'http.route': route.path,
             'url.path': route.path,
+            'url.scheme': scheme,
           },
           okStatus: { 'http.response.status_code': route.successStatus },
         },

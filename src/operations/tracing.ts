@@ -48,7 +48,7 @@ export interface Tracing {
     traces: readonly (Trace | undefined)[],
     run: () => Promise<T>,
   ): Promise<T>;
-  /** Sends what is left, as long as that takes no more than two seconds. */
+  /** Sends what is left, if that takes no more than two seconds; the log says so if it does. */
   stop(): Promise<void>;
 }
 
@@ -80,7 +80,7 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
     metricReaders: [],
     logRecordProcessors: [],
   });
-  diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.ALL, suppressOverrideMessage: true });
+  diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   sdk.start();
   const tracer = trace.getTracer('payment-intent-service', version);
   const headers = {
@@ -111,10 +111,12 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
           'payment_intents.key_id': identity.keyTypeId,
         }),
         ...(replayed && { 'payment_intents.replayed': true }),
-        ...(outcome !== 'ok' && { 'error.type': outcome }),
+        'payment_intents.code': outcome,
       });
       // What the client did wrong is no error of this side.
-      if (outcome === 'internal' || outcome === 'unavailable') span.setStatus({ code: SpanStatusCode.ERROR });
+      if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
+        span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
+      }
       span.end();
     },
     async statement({ operation, table, creates }, traces, run) {
@@ -133,8 +135,14 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
         return await run();
       } catch (reason) {
         const { code, name } = reason as { code?: unknown; name?: unknown };
+        const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
         for (const span of spans) {
-          span.setAttribute('error.type', String(code ?? name)).setStatus({ code: SpanStatusCode.ERROR });
+          span
+            .setAttributes({
+              'error.type': String(code ?? name),
+              ...(isSqlState && { 'db.response.status_code': code }),
+            })
+            .setStatus({ code: SpanStatusCode.ERROR });
         }
         throw reason;
       } finally {
@@ -143,10 +151,10 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
     },
     async stop() {
       let timer: NodeJS.Timeout | undefined;
-      const isLate = new Promise((resolve) => {
-        timer = setTimeout(resolve, maxStopMs);
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
       });
-      await Promise.race([sdk.shutdown(), isLate]).catch((reason) => {
+      await Promise.race([sdk.shutdown(), late]).catch((reason) => {
         logger.warn({ err: reason }, 'the last spans could not be sent');
       });
       clearTimeout(timer);
@@ -158,25 +166,29 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
 function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): Attributes {
   const row = Object.hasOwn(catalogue, outcome) ? catalogue[outcome as ErrorCode] : undefined;
   if (door === 'public') return row === undefined ? {} : { 'http.response.status_code': row.httpStatus };
-  if (outcome === 'canceled') return { 'rpc.response.status_code': 'CANCELLED' };
+  if (outcome === 'canceled') return { 'rpc.status_code': 'CANCELLED' };
   const grpcCode = row === undefined ? outcome : Code[row.grpcCode].replace(/\B[A-Z]/g, '_$&');
-  return { 'rpc.response.status_code': grpcCode.toUpperCase() };
+  return { 'rpc.status_code': grpcCode.toUpperCase() };
 }
 
 /** OpenTelemetry's own troubles: a collector that is away is none of the payments' errors. */
 function diagnosticsTo(logger: Logger): DiagLogger {
-  const at =
-    (level: 'warn' | 'debug' | 'trace'): DiagLogFunction =>
-    (message) =>
-      logger[level](`OpenTelemetry: ${inOneSentence(message)}`);
-  return { error: at('warn'), warn: at('warn'), info: at('debug'), debug: at('trace'), verbose: at('trace') };
+  const warn: DiagLogFunction = (...parts) => {
+    // Other parts than texts may be spans.
+    const texts = parts.filter((part) => typeof part === 'string').map(inOneSentence);
+    logger.warn(`OpenTelemetry: ${texts.join(' ')}`);
+  };
+  const ignore: DiagLogFunction = () => {};
+  return { error: warn, warn, info: ignore, debug: ignore, verbose: ignore };
 }
 
 /** Errors come as the JSON of all that they hold, stack trace included. */
-function inOneSentence(message: string): string {
+function inOneSentence(text: string): string {
+  if (!text.startsWith('{')) return text;
   try {
-    return (JSON.parse(message) as { message?: string }).message ?? message;
+    const { message, code, name } = JSON.parse(text) as Record<string, string | undefined>;
+    return message ?? code ?? name ?? text;
   } catch {
-    return message;
+    return text;
   }
 }

@@ -110,8 +110,8 @@ export function clampExpiryMinutes(minutes: number): number {
 }
 
 /**
- * SHA-256, in hexadecimal, of what was asked for, after defaults and clamping: two requests that mean the same have the same. The
- * merchant's own wallet is left out, so that a retry stays a retry after the merchant has changed it.
+ * SHA-256, in hexadecimal, of what was asked for, after defaults and clamping: two requests that mean the same have
+ * the same. The merchant's own wallet is left out, so that a retry stays a retry after the merchant has changed it.
  */
 export function fingerprintOf(intent: NewPaymentIntent): string {
   const canonical = canonicalJson([

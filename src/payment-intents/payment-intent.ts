@@ -29,10 +29,10 @@ class MetadataType extends Type<JsonObject, string> {
   }
 }
 
-/** Bytes that are hexadecimal text here: a Buffer for each would cost more to make and to collect than the hash itself. */
+/** Bytes that are hexadecimal text here: a Buffer each would cost more than the hash that fills it. */
 class HexType extends Type<string | null, string | null> {
   override convertToDatabaseValue(value: string | null): string | null {
-    return value === null ? null : `\\x${value}`;
+    return value == null ? null : `\\x${value}`;
   }
   override convertToJSValue(value: string | Buffer | null): string | null {
     return Buffer.isBuffer(value) ? value.toString('hex') : value;

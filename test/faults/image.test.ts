@@ -108,7 +108,7 @@ async function findService(ancestor: number): Promise<number> {
   return found;
 }
 
-test.runIf(canBuild)('builds, migrates, serves both doors and drains', { timeout: 600_000 }, async () => {
+test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout: 600_000 }, async () => {
   await makeBaseImages();
   const npmrc = join(homedir(), '.npmrc');
   const hasNpmrc = await access(npmrc).then(
@@ -150,7 +150,7 @@ test.runIf(canBuild)('builds, migrates, serves both doors and drains', { timeout
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   onTestFinished(() => void child.kill('SIGKILL'));
-  const exited = once(child, 'exit');
+  const exited = once(child, 'close');
   const lines: string[] = [];
   await new Promise<void>((resolve, reject) => {
     void exited.then(([code]) => reject(new Error(`ended with ${code}: ${lines.join('\n')}`)));
@@ -160,6 +160,9 @@ test.runIf(canBuild)('builds, migrates, serves both doors and drains', { timeout
     });
   });
   const pid = await findService(child.pid as number);
+  onTestFinished(() => {
+    if (child.exitCode === null) process.kill(pid, 'SIGKILL');
+  });
   expect(await readFile(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:\t10001\t10001\t10001\t10001$/m);
 
   const doors = openDoors({
