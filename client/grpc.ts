@@ -1,3 +1,4 @@
+import { create, toBinary } from '@bufbuild/protobuf';
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
@@ -8,34 +9,29 @@ import {
   RetryInfoSchema,
 } from '../src/gen/google/rpc/error_details_pb.ts';
 import { Chain, Lane, Mode, Token } from '../src/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import {
+  type CreatePaymentIntentRequest,
+  CreatePaymentIntentRequestSchema,
+  PaymentIntentService,
+} from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { exactUnits, invalid, numberOf } from './checked.ts';
 import { PaymentIntentsError, type PaymentIntentsErrorCode } from './error.ts';
-import type { PaymentIntentsClientOptions, Send } from './index.ts';
+import type { CreatePaymentIntent, PaymentIntentsClientOptions, Send } from './index.ts';
 
 /** The internal port: gRPC over HTTP/2. */
 export function grpc({ baseUrl, apiKey }: PaymentIntentsClientOptions): Send {
   const client = createClient(PaymentIntentService, createGrpcTransport({ baseUrl }));
-  return async (create, idempotencyKey, signal) => {
+  return async (asked, idempotencyKey, signal) => {
+    const message = messageOf(asked);
     let replayed = false;
     try {
-      const intent = await client.createPaymentIntent(
-        {
-          amountUnits: BigInt(create.amountUnits),
-          chain: create.chain && chains[create.chain],
-          walletAddress: create.walletAddress,
-          expiresInMinutes: create.expiresInMinutes,
-          lane: create.lane && lanes[create.lane],
-          metadata: create.metadata,
-          token: create.token && Token.USDC,
-        } as object,
-        {
-          headers: { Authorization: `Bearer ${apiKey}`, 'Idempotency-Key': idempotencyKey },
-          signal,
-          onHeader: (headers) => {
-            replayed = headers.get('Idempotent-Replayed') === 'true';
-          },
+      const intent = await client.createPaymentIntent(message, {
+        headers: { Authorization: `Bearer ${apiKey}`, 'Idempotency-Key': idempotencyKey },
+        signal,
+        onHeader: (headers) => {
+          replayed = headers.get('Idempotent-Replayed') === 'true';
         },
-      );
+      });
       return {
         id: intent.id,
         status: 'requires_payment',
@@ -61,8 +57,28 @@ export function grpc({ baseUrl, apiKey }: PaymentIntentsClientOptions): Send {
   };
 }
 
+/** The message; throws `invalid_body` for what it cannot hold, which no retry would mend. */
+function messageOf(asked: CreatePaymentIntent): CreatePaymentIntentRequest {
+  const message = create(CreatePaymentIntentRequestSchema, {
+    amountUnits: exactUnits(asked.amountUnits),
+    chain: numberOf('chain', chains, asked.chain),
+    walletAddress: asked.walletAddress,
+    expiresInMinutes: asked.expiresInMinutes,
+    lane: numberOf('lane', lanes, asked.lane),
+    metadata: asked.metadata,
+    token: numberOf('token', tokens, asked.token),
+  } as object);
+  try {
+    toBinary(CreatePaymentIntentRequestSchema, message);
+  } catch (cause) {
+    throw invalid('body', `cannot be sent: ${cause instanceof Error ? cause.message : cause}`, cause);
+  }
+  return message;
+}
+
 const chains = { base: Chain.BASE, polygon: Chain.POLYGON } as const;
 const lanes = { sdk: Lane.SDK, manual: Lane.MANUAL } as const;
+const tokens = { USDC: Token.USDC } as const;
 
 function refusalOf(error: ConnectError): PaymentIntentsError {
   const [info] = error.findDetails(ErrorInfoSchema);

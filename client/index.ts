@@ -73,7 +73,8 @@ export interface PaymentIntentsClient {
   /**
    * Creates an intent and answers it once it is durable. What may pass (`rate_limited`, `unavailable`, `internal`, a
    * broken connection) is tried again with the same idempotency key, after the server's Retry-After or a growing pause.
-   * Throws PaymentIntentsError for anything else, and when the tries are used up.
+   * Throws PaymentIntentsError for anything else, when the tries are used up, and where the server asks to wait for
+   * more than a minute.
    */
   createPaymentIntent(create: CreatePaymentIntent, options?: CreateOptions): Promise<PaymentIntent>;
 }
@@ -87,6 +88,8 @@ export type Send = (
 
 const firstPauseMs = 100;
 const longestPauseMs = 5_000;
+/** Where the server asks for more, the caller hears of it instead. */
+const longestRetryAfterMs = 60_000;
 
 /** Throws at once where it runs in a browser: an API key there belongs to everybody. */
 export function createPaymentIntentsClient(options: PaymentIntentsClientOptions): PaymentIntentsClient {
@@ -108,7 +111,8 @@ export function createPaymentIntentsClient(options: PaymentIntentsClientOptions)
         } catch (reason) {
           signal?.throwIfAborted();
           const error = PaymentIntentsError.from(reason, idempotencyKey);
-          if (!error.isRetryable || tried >= maxTries) throw error;
+          if (!error.isRetryable || tried >= maxTries || error.retryAfterMs > longestRetryAfterMs)
+            throw error;
           // Half of it by chance: many clients that failed together must not come back together.
           const backOffMs = Math.min(firstPauseMs * 2 ** tried, longestPauseMs) * (0.5 + Math.random() / 2);
           await pause(Math.max(backOffMs, error.retryAfterMs), signal);

@@ -1,3 +1,4 @@
+import { exactUnits } from './checked.ts';
 import { PaymentIntentsError, type PaymentIntentsErrorCode } from './error.ts';
 import type { PaymentIntent, PaymentIntentsClientOptions, Send } from './index.ts';
 
@@ -13,7 +14,7 @@ export function json({ baseUrl, apiKey }: PaymentIntentsClientOptions): Send {
         'Idempotency-Key': idempotencyKey,
       },
       body: JSON.stringify({
-        amount_units: exactNumber(create.amountUnits),
+        amount_units: Number(exactUnits(create.amountUnits)),
         chain: create.chain,
         wallet_address: create.walletAddress,
         expires_in_minutes: create.expiresInMinutes,
@@ -48,28 +49,30 @@ export function json({ baseUrl, apiKey }: PaymentIntentsClientOptions): Send {
   };
 }
 
-/** JSON numbers are exact up to 2^53-1. Beyond that the server would refuse; here it must not become another amount. */
-function exactNumber(units: number | bigint): number {
-  const number = Number(units);
-  if (typeof units === 'bigint' && BigInt(number) !== units) {
-    throw new PaymentIntentsError('invalid_body', `amountUnits must be at most 2^53-1, not ${units}`, {
-      details: [{ field: 'amount_units', message: 'must be at most 9007199254740991' }],
-    });
-  }
-  return number;
-}
-
 function refusalOf(answer: Response, text: string): PaymentIntentsError {
-  const retryAfterMs = Number(answer.headers.get('Retry-After') ?? 0) * 1_000;
-  try {
-    const { error } = JSON.parse(text) as { error: JsonError };
+  const retryAfterMs = retryAfterMsOf(answer.headers.get('Retry-After'));
+  const error = errorIn(text);
+  if (typeof error?.code === 'string') {
     const { code, message, request_id: requestId, details = [] } = error;
     return new PaymentIntentsError(code, message, { requestId, details, retryAfterMs });
-  } catch {
-    // Something between us and the service has answered.
-    const code = answer.status >= 500 ? 'unavailable' : 'invalid_body';
-    return new PaymentIntentsError(code, `HTTP ${answer.status}: ${text.slice(0, 200)}`, { retryAfterMs });
   }
+  // Something between us and the service has answered.
+  const code = answer.status >= 500 ? 'unavailable' : answer.status === 429 ? 'rate_limited' : 'invalid_body';
+  return new PaymentIntentsError(code, `HTTP ${answer.status}: ${text.slice(0, 200)}`, { retryAfterMs });
+}
+
+function errorIn(text: string): JsonError | undefined {
+  try {
+    return (JSON.parse(text) as { error?: JsonError } | null)?.error;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Seconds, or the date of RFC 9110 that something in between may send. */
+function retryAfterMsOf(header: string | null): number {
+  const ms = Number.isFinite(Number(header)) ? Number(header) * 1_000 : Date.parse(header ?? '') - Date.now();
+  return Number.isNaN(ms) ? 0 : Math.max(0, ms);
 }
 
 interface JsonError {

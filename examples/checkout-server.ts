@@ -48,7 +48,7 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
       if (![429, 500, 503].includes(answer.status) || tryNumber === maxTries) {
         throw new PaymentRefused(`${answer.status} ${body}`);
       }
-      wait = Math.max(wait, Number(answer.headers.get('Retry-After') ?? 0) * 1_000);
+      wait = Math.max(wait, (Number(answer.headers.get('Retry-After')) || 0) * 1_000);
     } catch (error) {
       // The connection broke, or no answer came: the intent may be there or not. The next try settles it.
       if (error instanceof PaymentRefused || tryNumber === maxTries) throw error;

@@ -15,9 +15,12 @@ amount_units=${2:?usage: $0 ORDER AMOUNT_UNITS}
 # The order is the idempotency key, so that a repeated request finds the intent that the first one made.
 # --retry repeats 429, 500 and 503 after the Retry-After that the answer names; --retry-all-errors adds
 # connections that break. Any other answer is final, and says what to change.
-answer=$(
+# The answer goes to a file, which curl empties before each try.
+answer=$(mktemp)
+trap 'rm -f "$answer"' EXIT
+status=$(
   curl --silent --show-error --max-time 10 --retry 8 --retry-all-errors \
-    --write-out '\n%{http_code}' \
+    --output "$answer" --write-out '%{http_code}' \
     --header "Authorization: Bearer $PAYMENTS_API_KEY" \
     --header "Idempotency-Key: $order" \
     --header 'Content-Type: application/json' \
@@ -25,8 +28,6 @@ answer=$(
     "$PAYMENTS_URL/v1/payment_intents"
 ) || exit 1
 
-status=${answer##*
-}
-echo "${answer%
-*}"
+cat "$answer"
+echo
 [ "$status" = 201 ]

@@ -48,7 +48,7 @@ export async function startServer(
   logger: Logger,
 ): Promise<RunningServer> {
   const { limits } = config;
-  const metrics = createMetrics();
+  const metrics = createMetrics(PaymentIntentService.methods.map(({ name }) => name));
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
   const onEnd: RequestObserver = (context, rpc, outcome) => {
     logRequest(logger, context, rpc, outcome);

@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
+  type CreatePaymentIntent,
   createPaymentIntentsClient,
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
@@ -20,9 +21,6 @@ beforeAll(async () => {
 });
 
 afterAll(() => service.close());
-
-const rowsWith = (key: string) =>
-  service.query<{ id: string }>('select id from payment_intents where idempotency_key = $1', [key]);
 
 describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
   const port = () => service.server.ports[protocol === 'json' ? 'http' : 'grpc'];
@@ -87,11 +85,37 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
 
   test('a lost request and a lost answer: retried with the same key, one intent', async () => {
     const network = await startLossyNetwork(port());
-    const idempotencyKey = `${protocol}-lossy`;
-    const intent = await clientAt(network.port).createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
+    const mark = `${protocol} lossy`;
+    const intent = await clientAt(network.port).createPaymentIntent({
+      amountUnits: 1,
+      metadata: { mark },
+    });
     network.close();
+    // The key was the client's own: a second one would have made a second intent.
     expect(intent.replayed).toBe(true);
-    expect(await rowsWith(idempotencyKey)).toHaveLength(1);
+    expect(
+      await service.query(`select id from payment_intents where metadata->>'mark' = $1`, [mark]),
+    ).toHaveLength(1);
+  });
+
+  test.each<[string, Record<string, unknown>]>([
+    ['chain', { chain: 'solana' }],
+    ['lane', { lane: 'fast' }],
+    ['token', { token: 'DAI' }],
+    ['amount_units', { amountUnits: 1.5 }],
+    ['amount_units', { amountUnits: 2n ** 64n }],
+    ['expires_in_minutes', { expiresInMinutes: 1.5 }],
+  ])('what the types forbid is refused and not tried again: %s in %o', async (field, change) => {
+    const linesBefore = service.log.length;
+    const create = { amountUnits: 1, ...change } as CreatePaymentIntent;
+    const error = await clientAt(port())
+      .createPaymentIntent(create)
+      .catch((reason) => reason);
+    expect(error).toMatchObject({ code: 'invalid_body', isRetryable: false });
+    expect(error.message + JSON.stringify(error.details)).toMatch(
+      new RegExp(`${field}|expiresInMinutes|expires_in`),
+    );
+    expect(service.log.length - linesBefore).toBeLessThanOrEqual(1);
   });
 
   test('a refusal is a typed error and not tried again', async () => {
@@ -144,6 +168,36 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     const call = clientAt(1, { maxTries: 50 }).createPaymentIntent({ amountUnits: 1 }, { signal: ended });
     await expect(call).rejects.toMatchObject({ name: 'TimeoutError' });
   });
+});
+
+test.each([
+  ['seconds', '1'],
+  ['a date', () => new Date(Date.now() + 2_000).toUTCString()],
+])('what something in between answers is understood: 503 with Retry-After in %s', async (_, retryAfter) => {
+  const unavailableOnce = typeof retryAfter === 'string' ? retryAfter : retryAfter();
+  const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce });
+  const client = createPaymentIntentsClient({
+    baseUrl: `http://127.0.0.1:${network.port}`,
+    apiKey: service.merchant.keys.testnet.apiKey,
+  });
+  const startedAtMs = performance.now();
+  const intent = await client.createPaymentIntent({ amountUnits: 1 });
+  network.close();
+  expect(intent.replayed).toBe(true);
+  expect(performance.now() - startedAtMs).toBeGreaterThan(950);
+});
+
+test('a server that asks for more patience than a minute is not waited for', async () => {
+  const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '3600' });
+  const client = createPaymentIntentsClient({
+    baseUrl: `http://127.0.0.1:${network.port}`,
+    apiKey: service.merchant.keys.testnet.apiKey,
+  });
+  await expect(client.createPaymentIntent({ amountUnits: 1 })).rejects.toMatchObject({
+    code: 'unavailable',
+    retryAfterMs: 3_600_000,
+  });
+  network.close();
 });
 
 test('refuses to run in a browser', () => {

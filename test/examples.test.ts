@@ -1,4 +1,4 @@
-// The examples, run as they stand, over a network that loses a request and an answer before it works.
+// The examples, run as they stand, over a network that loses a request and an answer, and says 503, before it works.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
   service = await startService();
-  network = await startLossyNetwork(service.server.ports.http);
+  network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '1' });
   env = {
     ...process.env,
     PAYMENTS_URL: `http://127.0.0.1:${network.port}`,

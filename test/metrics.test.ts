@@ -1,7 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
+import { parser as promqlParser } from '@prometheus-io/lezer-promql';
+import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
+import { pgConfigOf } from '../src/database/location.ts';
+import { catalogue } from '../src/errors.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -112,19 +117,82 @@ test('the public and the internal port have no metrics', async () => {
   expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
 });
 
-test('every query of the dashboard and every alert of the documentation is about a series that there is', async () => {
-  for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
-  const samples = [...(await scrape()).keys()];
+test('what an alert waits for is there from the start, at zero', async () => {
+  const fresh = await startService();
+  const answer = await fetch(`${fresh.operationsUrl}/metrics`);
+  const text = await answer.text();
+  for (const door of ['public', 'internal']) {
+    for (const code of Object.keys(catalogue)) {
+      expect(text).toContain(`${requests(door, 'CreatePaymentIntent', code)} 0\n`);
+    }
+  }
+  await fresh.close();
+});
+
+test('creates that wait for the database, and callers that wait for a connection', async () => {
+  const blocked = await startService({
+    ...{ DATABASE_POOL: '1', QUEUE_TIMEOUT: '60', DATABASE_TIMEOUT: '60', DATABASE_CONNECT_TIMEOUT: '60' },
+  });
+  const [door] = openDoors(blocked);
+  const { apiKey } = blocked.merchant.keys.testnet;
+  await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+  const blocker = new pg.Client(pgConfigOf(blocked.location));
+  await blocker.connect();
+  await blocker.query('begin; lock table payment_intents in exclusive mode');
+  const create = () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+  // One statement holds the only connection, the next one waits for it, and the rest for a statement to end.
+  const creates = [create()];
+  const value = async (series: string) => {
+    const text = await (await fetch(`${blocked.operationsUrl}/metrics`)).text();
+    return Number(new RegExp(`^${series.replace(/[{}]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
+  };
+  while ((await value('payment_intents_database_connections{state="awaited"}')) === 0) creates.push(create());
+  while ((await value('payment_intents_commit_queue_length')) === 0) creates.push(create());
+  await blocker.query('rollback');
+  await blocker.end();
+  expect(new Set((await Promise.all(creates)).map(({ code }) => code))).toEqual(new Set(['ok']));
+  expect(await value('payment_intents_commit_queue_length')).toBe(0);
+  door.close();
+  await blocked.close();
+});
+
+/** The queries that operators are given, each by where it stands. */
+async function givenQueries(): Promise<{ dashboard: string[]; documented: string[]; rules: string[] }> {
   const dashboard = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
     panels: { title: string; targets: { expr: string }[] }[];
   };
   const operations = await readFile('docs/operations.md', 'utf8');
-  const alerts = [...operations.matchAll(/^\| `([^`]*(?:payment_intents|nodejs)_[^`]*)`/gm)].map(
-    ([, expr = '']) => expr,
-  );
-  const queries = [...dashboard.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)), ...alerts];
+  const { groups } = parseYaml(await readFile('ops/prometheus-rules.yaml', 'utf8')) as {
+    groups: { rules: { expr: string }[] }[];
+  };
+  return {
+    dashboard: dashboard.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)),
+    documented: [...operations.matchAll(/^\| `([^`]*(?:payment_intents|nodejs)_[^`]*)`/gm)].map(
+      ([, expr = '']) => expr,
+    ),
+    rules: groups.flatMap(({ rules }) => rules.map(({ expr }) => expr)),
+  };
+}
+
+test('the alerts that are shipped are the ones that the documentation explains', async () => {
+  const { documented, rules } = await givenQueries();
+  expect(rules).toEqual(documented);
+});
+
+test('every query of the dashboard and every alert is PromQL, and about a series that there is', async () => {
+  for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
+  const samples = [...(await scrape()).keys()];
+  const { dashboard, rules } = await givenQueries();
+  const queries = [...dashboard, ...rules];
   expect(queries.length).toBeGreaterThan(20);
   for (const query of queries) {
+    // Grafana's own variables stand where durations do.
+    const promql = query.replaceAll('$__rate_interval', '5m');
+    promqlParser.parse(promql).iterate({
+      enter: ({ type, from }) => {
+        if (type.isError) throw new Error(`no PromQL at ${from}: ${query}`);
+      },
+    });
     const selectors = [...query.matchAll(/((?:payment_intents|nodejs|process)_\w+)(?:\{([^}]*)\})?/g)];
     expect(selectors.length, query).toBeGreaterThan(0);
     for (const [, name = '', matchers = ''] of selectors) {
@@ -135,6 +203,9 @@ test('every query of the dashboard and every alert of the documentation is about
         .flatMap(([, found = '']) => found.split(/, */))
         .filter((label) => !['job', 'instance'].includes(label));
       for (const label of labels) expect(series[0], query).toContain(`${label}="`);
+      for (const [, label, value] of matchers.matchAll(/(\w+)="([^"$]*)"/g)) {
+        expect(series.join('\n'), query).toContain(`${label}="${value}"`);
+      }
     }
   }
 });

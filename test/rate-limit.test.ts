@@ -65,6 +65,8 @@ test('every answer says what is left, and a refusal when to come back', async ()
     'ratelimit-policy': '"creates";q=10;w=2',
     ratelimit: '"creates";r=9;t=1',
   });
+  const faulty = await createOverHttp(apiKey, 'nonsense');
+  expect([faulty.status, faulty.headers.ratelimit]).toEqual([400, '"creates";r=8;t=1']);
   let last = first;
   // Refused before the body is looked at.
   while (last.status !== 429) last = await createOverHttp(apiKey, 'nonsense');
@@ -101,6 +103,12 @@ test('0 turns it off', async () => {
     Array.from({ length: 50 }, () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })),
   );
   expect(new Set(codes.map(({ code }) => code))).toEqual(new Set(['ok']));
+  const { status, headers } = await httpRequest(
+    `${open.publicUrl}/v1/payment_intents`,
+    { headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' } },
+    '{"amount_units":1}',
+  );
+  expect([status, headers.ratelimit]).toEqual([201, undefined]);
   door.close();
   await open.close();
 });

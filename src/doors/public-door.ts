@@ -118,7 +118,8 @@ function refuse(
   if (response.destroyed) return error.code;
   const body = JSON.stringify(toErrorJson(error, context.requestId));
   const { httpStatus } = catalogue[error.code];
-  send(response, httpStatus, body, context, Object.entries(error.httpHeaders), options.isDraining());
+  const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
+  send(response, httpStatus, body, context, headers, options.isDraining());
   discardBody(request);
   return error.code;
 }

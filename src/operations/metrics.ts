@@ -1,4 +1,5 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { catalogue } from '../errors.ts';
 import type { RequestOutcome } from '../logging.ts';
 import type { RequestContext } from '../request-context.ts';
 
@@ -36,8 +37,11 @@ export interface Metrics {
 /** Up to 10 s, which is what a statement may take; most creates end in the first five. */
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** The numbers of one running service. Their names are part of what operators rely on: ops/ and docs/operations.md use them. */
-export function createMetrics(): Metrics {
+/**
+ * The numbers of one running service. Their names are part of what operators rely on: ops/ and docs/operations.md use
+ * them. `rpcs` are counted from zero: of a series that begins with its first error, Prometheus would see no increase.
+ */
+export function createMetrics(rpcs: readonly string[]): Metrics {
   const registry = new Registry();
   const registers = [registry];
   collectDefaultMetrics({ register: registry });
@@ -86,6 +90,11 @@ export function createMetrics(): Metrics {
     }
     return found;
   };
+
+  for (const door of ['public', 'internal']) {
+    for (const rpc of rpcs)
+      for (const code of ['ok', ...Object.keys(catalogue)]) seriesOf(door, rpc, code).count.inc(0);
+  }
 
   return {
     request({ door, startedAtMs }, rpc = 'none', outcome) {

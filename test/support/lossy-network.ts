@@ -1,4 +1,4 @@
-// A network that loses a request, then an answer, and then works.
+// A network that loses a request, then an answer, and then works; over HTTP/1 something in it answers 503 in between.
 
 import { once } from 'node:events';
 import net from 'node:net';
@@ -8,8 +8,16 @@ export interface LossyNetwork {
   close(): void;
 }
 
+export interface LossyNetworkOptions {
+  /** The third connection is answered 503, by this `Retry-After`. */
+  unavailableOnce?: string;
+}
+
 /** In front of a port of this machine. Its second connection brings a request and takes the answer away. */
-export async function startLossyNetwork(port: number): Promise<LossyNetwork> {
+export async function startLossyNetwork(
+  port: number,
+  { unavailableOnce }: LossyNetworkOptions = {},
+): Promise<LossyNetwork> {
   let connections = 0;
   const open = new Set<net.Socket>();
   const network = net.createServer((client) => {
@@ -27,6 +35,15 @@ export async function startLossyNetwork(port: number): Promise<LossyNetwork> {
     }
     connections++;
     if (connections === 1) return cut();
+    if (connections === 3 && unavailableOnce !== undefined) {
+      const body = '{"error":"no such code"}';
+      client.once('data', () => {
+        client.end(
+          `HTTP/1.1 503 Service Unavailable\r\nRetry-After: ${unavailableOnce}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`,
+        );
+      });
+      return;
+    }
     client.pipe(server);
     let bytes = 0;
     server.on('data', (chunk) => {
