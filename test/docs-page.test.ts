@@ -99,6 +99,24 @@ describe.skipIf(browser === undefined)('in Chromium', () => {
     }
   });
 
+  test('shows an example of the request, of the answer, and of a refusal of each status', async () => {
+    // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not shown
+    const text = (await page.locator('#reference').innerText()).replace(/\s+/g, '');
+    const { post } = openapi.paths['/v1/payment_intents'];
+    const shown = [
+      post.requestBody.content['application/json'].example,
+      ...Object.values(post.responses).map(({ content }) => {
+        const body = content['application/json'] as {
+          example?: object;
+          examples?: Record<string, { value: object }>;
+        };
+        return body.example ?? Object.values(body.examples ?? {})[0]?.value;
+      }),
+    ];
+    expect(shown.length).toBeGreaterThan(10);
+    for (const example of shown) expect(text).toContain(JSON.stringify(example).replace(/\s+/g, ''));
+  });
+
   test('offers to send nothing, and no place for a key', async () => {
     expect(
       await page.locator('button.authorize, .authorization__btn, input').filter({ visible: true }).count(),

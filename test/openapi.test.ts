@@ -7,23 +7,37 @@ import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/errors.ts';
+import { newUuid } from '../src/identifiers.ts';
 import { type HttpAnswer, httpRequest } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 let service: TestService;
 
-useService((started) => {
-  service = started;
-});
+// With a rate limit that nobody reaches, so that its headers are there.
+useService(
+  (started) => {
+    service = started;
+  },
+  { RATE_LIMIT: '1000000' },
+);
 
 type Schema = Record<string, unknown>;
 interface OpenApi {
-  paths: Record<string, { post: { responses: Record<string, { headers: Record<string, unknown> }> } }>;
+  paths: Record<
+    string,
+    {
+      post: {
+        parameters: { name: string; schema: Schema }[];
+        responses: Record<string, { headers: Record<string, unknown> }>;
+      };
+    }
+  >;
   components: { schemas: Record<string, { properties: Record<string, Schema>; required: string[] }> };
 }
 const document: OpenApi = JSON.parse(await readFile('src/gen/openapi.json', 'utf8'));
-const { responses } = document.paths['/v1/payment_intents']?.post ?? { responses: {} };
+const operation = document.paths['/v1/payment_intents']?.post;
+const responses: Record<string, { headers: Record<string, unknown> }> = operation?.responses ?? {};
 
 const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });
 addFormats.default(ajv);
@@ -40,19 +54,21 @@ function expectDocumented(answer: HttpAnswer): void {
   const validate = validatorOf(answer.status === 201 ? 'PaymentIntent' : 'Error');
   validate(JSON.parse(answer.body));
   expect(validate.errors ?? [], answer.body).toEqual([]);
-  const known = new Set(Object.keys(response?.headers ?? {}).map((name) => name.toLowerCase()));
+  // Of these some answers of a status have them, and others not.
+  const sometimes = answer.status === 201 ? ['idempotent-replayed'] : [];
+  const known = Object.keys(response?.headers ?? {}).map((name) => name.toLowerCase());
   const own = Object.keys(answer.headers).filter(
     (name) => !/^(?:content-type|content-length|cache-control|connection|date|keep-alive)$/.test(name),
   );
-  for (const name of own) expect(known).toContain(name);
+  expect([answer.status, [...new Set([...own, ...sometimes])].sort()]).toEqual([answer.status, known.sort()]);
 }
 
-const create = (body: string, headers: Record<string, string> = {}) =>
+const create = (body: string, headers: Record<string, string> = {}, at: TestService = service) =>
   httpRequest(
-    `${service.publicUrl}/v1/payment_intents`,
+    `${at.publicUrl}/v1/payment_intents`,
     {
       headers: {
-        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        authorization: `Bearer ${at.merchant.keys.testnet.apiKey}`,
         'content-type': 'application/json',
         ...headers,
       },
@@ -88,6 +104,60 @@ describe('every answer is a documented one', () => {
     const answer = await create(body, headers);
     expect(answer.status).toBe(status);
     expectDocumented(answer);
+  });
+
+  test('429, where a key has used up its allowance', async () => {
+    const limited = await startService({ RATE_LIMIT: '1' });
+    let answer = await create('{"amount_units":1}', {}, limited);
+    while (answer.status === 201) answer = await create('{"amount_units":1}', {}, limited);
+    expect(answer.status).toBe(429);
+    expectDocumented(answer);
+    await limited.close();
+  });
+
+  test('503, where more creates wait than may', async () => {
+    const narrow = await startService({ QUEUE_SIZE: '1', RATE_LIMIT: '1000000' });
+    const blocker = narrow.database.orm.em.fork();
+    await blocker.begin();
+    await blocker.execute('lock table payment_intents in exclusive mode');
+    const all = Array.from({ length: 20 }, () => create('{"amount_units":1}', {}, narrow));
+    const refused = await Promise.race(
+      all.map(async (one) => ((await one).status === 201 ? new Promise<never>(() => {}) : one)),
+    );
+    await blocker.rollback();
+    await Promise.all(all);
+    expect(refused.status).toBe(503);
+    expectDocumented(refused);
+    await narrow.close();
+  });
+
+  test('500, where the database has not what it should have', async () => {
+    await service.query('alter table payment_intents rename to gone');
+    const answer = await create('{"amount_units":1}');
+    await service.query('alter table gone rename to payment_intents');
+    expect(answer.status).toBe(500);
+    expectDocumented(answer);
+  });
+
+  test('431, where the headers are too many, and 408, where the body does not come', async () => {
+    const large = await create('{"amount_units":1}', { 'x-large': 'x'.repeat(20_000) });
+    expect(large.status).toBe(431);
+    expectDocumented(large);
+    const hasty = await startService({ HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1' });
+    const late = await httpRequest(
+      `${hasty.publicUrl}/v1/payment_intents`,
+      {
+        headers: {
+          authorization: `Bearer ${hasty.merchant.keys.testnet.apiKey}`,
+          'content-type': 'application/json',
+          'content-length': '100',
+        },
+      },
+      '{',
+    );
+    expect(late.status).toBe(408);
+    expectDocumented(late);
+    await hasty.close();
   });
 
   test('every code of the catalogue that the public port answers there has an example', () => {
@@ -137,11 +207,18 @@ const request = fc.record(
   { requiredKeys: required },
 );
 
+/** Keys of the header that the document describes. */
+const [keyParameter] = operation?.parameters ?? [];
+const keySchema = keyParameter?.schema as { pattern: string; maxLength: number };
+const idempotencyKey = fc.stringMatching(new RegExp(keySchema.pattern), { maxLength: keySchema.maxLength });
+
 test('what the document allows is accepted', async () => {
   await fc.assert(
-    fc.asyncProperty(request, async (body) => {
+    fc.asyncProperty(request, idempotencyKey, async (body, key) => {
       expect(isRequest(body), JSON.stringify(isRequest.errors)).toBe(true);
-      const answer = await create(JSON.stringify(body));
+      const answer = await create(JSON.stringify(body), {
+        'idempotency-key': `${key.slice(0, 219)}${newUuid()}`,
+      });
       expect([answer.status, answer.status === 201 ? '' : answer.body]).toEqual([201, '']);
       expectDocumented(answer);
     }),
@@ -155,6 +232,13 @@ const breakage = fc.oneof(
   fc
     .tuple(fc.constantFrom(...Object.keys(properties)), fc.constantFrom('x', 1.5, [], true, -1, { a: 1 }, ''))
     .map(([name, value]) => (body: Schema) => ({ ...body, [name]: value })),
+  fc
+    .constantFrom<Schema>(
+      { amount_units: 9007199254740992 },
+      { metadata: Object.fromEntries(Array.from({ length: 51 }, (_, i) => [`k${i}`, i])) },
+      { metadata: { ['k'.repeat(65)]: 1 } },
+    )
+    .map((change) => (body: Schema) => ({ ...body, ...change })),
   fc.stringMatching(/^[a-z_]{1,12}$/).map((name) => (body: Schema) => ({ ...body, [`x_${name}`]: 1 })),
 );
 

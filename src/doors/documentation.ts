@@ -70,7 +70,8 @@ SwaggerUIBundle({
   docExpansion: 'full',
   defaultModelsExpandDepth: 2,
   defaultModelExpandDepth: 5,
-  defaultModelRendering: 'model',
+  // The fields with their descriptions stand below, under Schemas.
+  defaultModelRendering: 'example',
   // Keys belong on servers: nothing can be sent from this page.
   supportedSubmitMethods: [],
   validatorUrl: null,

@@ -41,6 +41,15 @@ const refusals: readonly ErrorCode[] = [
   'unavailable',
 ];
 
+/** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
+const nobodysRefusals: readonly ErrorCode[] = ['api_key_missing', 'api_key_invalid', 'browser_forbidden'];
+
+/** What Node's own HTTP parser refuses, as malformed-http.ts answers it. */
+const malformed = {
+  408: 'The request did not arrive in time. Send all of it at once.',
+  431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
+};
+
 const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
 /** The whole document (OpenAPI 3.1). Throws where the contract has a form that the public JSON does not. */
@@ -122,8 +131,13 @@ function operationOf(
         name: 'Idempotency-Key',
         in: 'header',
         description:
-          'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters.',
-        schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21-\\x7e]+$' },
+          'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
+        schema: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 255,
+          pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$',
+        },
         example: 'order-1001',
       },
     ],
@@ -144,14 +158,17 @@ function operationOf(
         },
       ],
       ...errors.map(([status, response]) => [String(status), response]),
+      ...Object.entries(malformed).map(([status, message]) => [status, malformedAnswer(message)]),
     ]),
   };
 }
 
 function refusalOf(codes: readonly ErrorCode[]): object {
   const names = new Set(codes.flatMap((code) => Object.keys(new ServiceError(code).httpHeaders)));
-  if (codes.includes('rate_limited'))
-    for (const name of ['Retry-After', 'RateLimit', 'RateLimit-Policy']) names.add(name);
+  if (codes.includes('rate_limited')) names.add('Retry-After');
+  if (!codes.some((code) => nobodysRefusals.includes(code))) {
+    for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
+  }
   if (codes.includes('unsupported_media_type')) names.add('Accept');
   const examples = codes.map((code) => {
     const violations =
@@ -168,6 +185,15 @@ function refusalOf(codes: readonly ErrorCode[]): object {
         examples: Object.fromEntries(examples),
       },
     },
+  };
+}
+
+function malformedAnswer(message: string): object {
+  const example = toErrorJson(new ServiceError('invalid_body', { message }), requestIdExample);
+  return {
+    description: `\`invalid_body\`: ${message}`,
+    headers: refsTo('X-Request-Id'),
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' }, example } },
   };
 }
 

@@ -3,12 +3,15 @@ import { type Door, openDoors } from './doors.ts';
 import { startService, type TestService } from './service.ts';
 
 /** One service for the tests of a file or block, and both doors to it; all of it is closed after them. */
-export function useService(take: (service: TestService, doors: Door[]) => void): void {
+export function useService(
+  take: (service: TestService, doors: Door[]) => void,
+  env: Record<string, string> = {},
+): void {
   let service: TestService;
   let doors: Door[];
 
   beforeAll(async () => {
-    service = await startService();
+    service = await startService(env);
     doors = openDoors(service);
     take(service, doors);
   });
