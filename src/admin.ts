@@ -8,11 +8,13 @@ import { loadConfig } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { migrate } from './database/orm.ts';
 import { diagnose, type Finding } from './doctor.ts';
+import { parseIdentifier } from './identifiers.ts';
 import {
   AdministrationError,
   type ApiKeySummary,
   createApiKey,
   createMerchant,
+  findApiKey,
   listApiKeys,
   listMerchants,
   type NewApiKey,
@@ -31,7 +33,7 @@ const program = new Command('admin')
   .option('--json', 'print JSON for scripts instead of a table')
   .exitOverride()
   .addHelpText(
-    'after',
+    'afterAll',
     `
 Examples:
   $ npm run -s admin -- merchant create --name "Ada's Books" --mode mainnet --wallet 0x…
@@ -119,7 +121,7 @@ walletOptions(
   merchant
     .command('set-wallet')
     .description('change where a merchant is paid from now on')
-    .requiredOption('--merchant <id>', 'id of the merchant, mer_…'),
+    .addOption(merchantOption()),
 ).action((options) => {
   const wallets = walletsOf(options);
   return withDatabase({}, async ({ orm }) => {
@@ -134,7 +136,7 @@ const key = program.command('key').description('API keys');
 key
   .command('create')
   .description('issue a key; it is shown this once')
-  .requiredOption('--merchant <id>', 'id of the merchant, mer_…')
+  .addOption(merchantOption())
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
@@ -149,23 +151,30 @@ key
 key
   .command('list')
   .description("list a merchant's keys")
-  .requiredOption('--merchant <id>', 'id of the merchant, mer_…')
+  .addOption(merchantOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
       const rows = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
-      print(rows, rows, 'This merchant has no keys: "key create" issues one.');
+      print(
+        rows,
+        rows.map(({ merchant_id, ...fields }) => fields),
+        'This merchant has no keys: "key create" issues one.',
+      );
     }),
   );
 
 key
   .command('revoke')
   .description('refuse a key from now on, on every running process')
-  .requiredOption('--key <id>', 'id of the key, key_…')
+  .addOption(keyOption())
   .option('--yes', 'do not ask; without a terminal nothing is asked anyway')
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
       if (options.yes !== true) {
-        await confirm(`Revoke ${options.key}? Every request with it is refused from now on, for good.`);
+        const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
+        await confirm(
+          `Revoke ${options.key} (${hint}, ${mode}, of ${merchantId})? Every request with it is refused from now on, for good.`,
+        );
       }
       const revoked = keyFields(await revokeApiKey(orm.em, options.key));
       print(revoked, [revoked]);
@@ -175,7 +184,7 @@ key
 key
   .command('rotate')
   .description('issue a successor; the old key works on for the overlap')
-  .requiredOption('--key <id>', 'id of the key, key_…')
+  .addOption(keyOption())
   .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
   .addOption(expiresInOption())
   .action((options) =>
@@ -225,6 +234,29 @@ function momentAfter(durationMs: number | undefined): Date | undefined {
   return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
 }
 
+function merchantOption(): Option {
+  return new Option('--merchant <id>', 'id of the merchant, mer_…')
+    .makeOptionMandatory()
+    .argParser((text) => {
+      if (parseIdentifier('mer', text) === undefined) {
+        program.error(
+          `error: "${text}" is not a merchant's id: those begin with mer_, and "merchant list" shows them`,
+        );
+      }
+      return text;
+    });
+}
+
+function keyOption(): Option {
+  return new Option('--key <id>', 'id of the key, key_…').makeOptionMandatory().argParser((text) => {
+    if (parseIdentifier('key', text) === undefined) {
+      // Without what was given: it may be the key itself.
+      program.error('error: that is not the id of a key: those begin with key_, and "key list" shows them');
+    }
+    return text;
+  });
+}
+
 function modeOption(): Option {
   return new Option('--mode <mode>', 'test money or real money')
     .choices([...modeNames])
@@ -258,9 +290,7 @@ function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallet
   };
   for (const chain of chainNames) if (byChain[chain] !== undefined) wallets[chain] = byChain[chain];
   if (Object.keys(wallets).length === 0) {
-    throw new AdministrationError(
-      'name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon',
-    );
+    program.error('error: name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
   }
   return wallets;
 }

@@ -143,7 +143,10 @@ async function checkPort({ host, metricsPort }: Config, variable: string, port: 
     return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
   }
   // Taken by this service while it runs is as it should be.
-  const alive = await fetch(`http://${host}:${metricsPort}/healthz`, { signal: AbortSignal.timeout(2_000) })
+  const address = host.includes(':') ? `[${host}]` : host;
+  const alive = await fetch(`http://${address}:${metricsPort}/healthz`, {
+    signal: AbortSignal.timeout(2_000),
+  })
     .then(async (answer) => ((await answer.json()) as { status?: unknown }).status === 'alive')
     .catch(() => false);
   return alive

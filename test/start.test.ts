@@ -360,19 +360,24 @@ describe('traces', () => {
   });
 
   test('OpenTelemetry’s SDK is not even loaded where nothing asks for it', async () => {
-    const script = `
-      import { registerHooks } from 'node:module';
-      let loaded = 0;
-      registerHooks({
-        load(url, context, next) {
-          loaded++;
-          if (url.includes('@opentelemetry/sdk')) console.log(url);
-          return next(url, context);
-        },
-      });
-      await import('./src/server.ts');
-      console.log(loaded > 100);`;
-    const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', script]);
-    expect(stdout).toBe('true\n');
+    const watcher = join(folder, 'watcher.mjs');
+    await writeFile(
+      watcher,
+      `import { registerHooks } from 'node:module';
+       registerHooks?.({
+         load(url, context, next) {
+           if (url.includes('@opentelemetry/sdk')) console.log('LOADED', url);
+           return next(url, context);
+         },
+       });`,
+    );
+    const env = { DATA_DIR: join(folder, 'data'), NODE_OPTIONS: `--import=${watcher}` };
+    const outputWith = async (more: Record<string, string>) => {
+      const service = await start({ ...env, ...more });
+      await run('sh', ['-c', service.curl]);
+      return (await service.exit('SIGTERM')).output;
+    };
+    expect(await outputWith({})).not.toContain('LOADED');
+    expect(await outputWith({ OTEL_TRACES_EXPORTER: 'console' })).toContain('LOADED');
   });
 });

@@ -97,10 +97,14 @@ export async function listApiKeys(em: EntityManager, merchantId: string): Promis
   return keys.map(summarize);
 }
 
+export async function findApiKey(em: EntityManager, keyId: string): Promise<ApiKeySummary> {
+  return summarize(await getKey(em.fork(), keyId));
+}
+
 /** Refuses the key from this moment on, on every process. A revoked key stays revoked. */
 export async function revokeApiKey(em: EntityManager, keyId: string): Promise<ApiKeySummary> {
   return em.fork().transactional(async (tx) => {
-    const key = await lockKey(tx, keyId);
+    const key = await getKey(tx, keyId, LockMode.PESSIMISTIC_WRITE);
     key.revokedAt ??= new Date();
     return summarize(key);
   });
@@ -115,7 +119,7 @@ export async function rotateApiKey(
   expiresAt: Date | undefined,
 ): Promise<NewApiKey> {
   return em.fork().transactional(async (tx) => {
-    const old = await lockKey(tx, keyId);
+    const old = await getKey(tx, keyId, LockMode.PESSIMISTIC_WRITE);
     if (old.revokedAt) throw new AdministrationError(`${keyId} is revoked: create a new key instead`);
     const end = new Date(Date.now() + overlapMs);
     if (old.expiresAt && old.expiresAt <= new Date()) {
@@ -143,14 +147,14 @@ async function findMerchant(em: EntityManager, merchantId: string): Promise<stri
   return id;
 }
 
-async function lockKey(tx: EntityManager, keyId: string): Promise<ApiKey> {
+async function getKey(em: EntityManager, keyId: string, lockMode?: LockMode): Promise<ApiKey> {
   const id = parseIdentifier('key', keyId);
   if (id === undefined) {
     throw new AdministrationError(
       'that is not the id of a key: those begin with key_, and "key list" shows them',
     );
   }
-  const key = await tx.findOne(ApiKeyEntity, { id }, { lockMode: LockMode.PESSIMISTIC_WRITE });
+  const key = await em.findOne(ApiKeyEntity, { id }, lockMode === undefined ? {} : { lockMode });
   if (key === null)
     throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);
   return key;
