@@ -130,10 +130,11 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
 /** A merchant with a key for each mode, and a wallet of its own for each mode and chain. */
 export async function createTestMerchant(database: Database): Promise<TestMerchant> {
   const { em } = database.orm;
-  const wallet = (digit: string): WalletAddress => `0x${digit.repeat(40)}`;
+  // Nobody else's, so that a mix-up shows. Lower case needs no checksum.
+  const wallet = (): WalletAddress => `0x${randomBytes(20).toString('hex')}`;
   const wallets = {
-    testnet: { base: wallet('1'), polygon: wallet('2') },
-    mainnet: { base: wallet('3'), polygon: wallet('4') },
+    testnet: { base: wallet(), polygon: wallet() },
+    mainnet: { base: wallet(), polygon: wallet() },
   };
   const merchantId = await createMerchant(em, 'Test merchant', 'testnet', wallets.testnet);
   await setWallets(em, merchantId, 'mainnet', wallets.mainnet);
