@@ -125,16 +125,34 @@ describe.skipIf(browser === undefined)('in Chromium', () => {
   });
 
   test('follows light and dark', async () => {
-    const brightness = async () => {
-      const color = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const brightnessOf = (color: string) => {
       const [r = 0, g = 0, b = 0, alpha = 1] = [...color.matchAll(/[\d.]+/g)].map(Number);
       // What is transparent shows the white of the window.
       return alpha === 0 ? 255 : (r + g + b) / 3;
     };
+    const background = async () =>
+      brightnessOf(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+    const texts = async () => {
+      const colors = await page.evaluate(() =>
+        [
+          '.info p',
+          '.opblock-summary-path',
+          '.opblock-description p',
+          '.response-col_description p',
+          'td',
+        ].map((selector) => {
+          const element = document.querySelector(`.swagger-ui ${selector}`);
+          return element === null ? `nothing is ${selector}` : getComputedStyle(element).color;
+        }),
+      );
+      return colors.map(brightnessOf);
+    };
     await page.emulateMedia({ colorScheme: 'dark' });
-    await expect.poll(brightness).toBeLessThan(60);
+    await expect.poll(background).toBeLessThan(60);
+    expect(Math.min(...(await texts()))).toBeGreaterThan(130);
     await page.emulateMedia({ colorScheme: 'light' });
-    await expect.poll(brightness).toBeGreaterThan(200);
+    await expect.poll(background).toBeGreaterThan(200);
+    expect(Math.max(...(await texts()))).toBeLessThan(120);
   });
 
   test("fits a phone's width", async () => {

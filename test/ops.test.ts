@@ -15,13 +15,14 @@ import { loadConfig } from '../src/config.ts';
 import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
 
 const run = promisify(execFile);
+const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
+if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
 const flags = manifest.scripts.start.replace(/^exec node /, '');
 const config = loadConfig({});
 /** At the longest: the drain, the last spans, a statement that hangs. */
 const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statementTimeoutMs;
 
 describe('the systemd unit', () => {
-  const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
   let folder: string;
   let unit: string;
   let text: string;
