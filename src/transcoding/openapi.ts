@@ -174,10 +174,16 @@ function refusalOf(codes: readonly ErrorCode[]): object {
     const violations =
       code === 'invalid_body' ? [{ field: 'amount_units', message: 'must be an integer' }] : [];
     const value = toErrorJson(new ServiceError(code, { violations }), requestIdExample);
-    return [code, { summary: catalogue[code].message, value }];
+    return [code, { summary: catalogue[code].message, value }] as const;
   });
+  // A page shows the first example of a status; the others stand with their codes.
+  const descriptions = examples.map(([code, { summary, value }], i) =>
+    [`\`${code}\`: ${summary}`, ...(i === 0 ? [] : [`\`\`\`json\n${JSON.stringify(value)}\n\`\`\``])].join(
+      '\n\n',
+    ),
+  );
   return {
-    description: codes.map((code) => `\`${code}\`: ${catalogue[code].message}`).join('\n\n'),
+    description: descriptions.join('\n\n'),
     headers: refsTo('X-Request-Id', ...names),
     content: {
       'application/json': {
