@@ -1,0 +1,20 @@
+// A plugin of `buf generate` that writes down what it is asked for, where the real ones are out of reach.
+
+import { readFileSync, writeSync } from 'node:fs';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import {
+  CodeGeneratorRequestSchema,
+  CodeGeneratorResponse_Feature,
+  CodeGeneratorResponseSchema,
+} from '@bufbuild/protobuf/wkt';
+
+const request = fromBinary(CodeGeneratorRequestSchema, readFileSync(0));
+const listing = {
+  files: request.fileToGenerate,
+  goPackages: Object.fromEntries(request.protoFile.map(({ name, options }) => [name, options?.goPackage])),
+};
+const response = create(CodeGeneratorResponseSchema, {
+  supportedFeatures: BigInt(CodeGeneratorResponse_Feature.PROTO3_OPTIONAL),
+  file: [{ name: 'listing.json', content: JSON.stringify(listing) }],
+});
+writeSync(1, toBinary(CodeGeneratorResponseSchema, response));
