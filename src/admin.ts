@@ -8,15 +8,16 @@ import { loadConfig } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { migrate } from './database/orm.ts';
 import { diagnose, type Finding } from './doctor.ts';
-import { parseIdentifier } from './identifiers.ts';
 import {
   AdministrationError,
   type ApiKeySummary,
   createApiKey,
   createMerchant,
   findApiKey,
+  keyUuidOf,
   listApiKeys,
   listMerchants,
+  merchantUuidOf,
   type NewApiKey,
   revokeApiKey,
   rotateApiKey,
@@ -235,25 +236,23 @@ function momentAfter(durationMs: number | undefined): Date | undefined {
 }
 
 function merchantOption(): Option {
-  return new Option('--merchant <id>', 'id of the merchant, mer_…')
-    .makeOptionMandatory()
-    .argParser((text) => {
-      if (parseIdentifier('mer', text) === undefined) {
-        program.error(
-          `error: "${text}" is not a merchant's id: those begin with mer_, and "merchant list" shows them`,
-        );
-      }
-      return text;
-    });
+  return idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
 }
 
 function keyOption(): Option {
-  return new Option('--key <id>', 'id of the key, key_…').makeOptionMandatory().argParser((text) => {
-    if (parseIdentifier('key', text) === undefined) {
-      // Without what was given: it may be the key itself.
-      program.error('error: that is not the id of a key: those begin with key_, and "key list" shows them');
+  return idOption('--key <id>', 'id of the key, key_…', keyUuidOf);
+}
+
+/** An id that has to be given; one of the wrong form is a wrong call. */
+function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
+  return new Option(flags, description).makeOptionMandatory().argParser((id) => {
+    try {
+      uuidOf(id);
+      return id;
+    } catch (error) {
+      if (error instanceof AdministrationError) program.error(`error: ${error.message}`);
+      throw error;
     }
-    return text;
   });
 }
 

@@ -166,3 +166,10 @@ function isPostgresUrl(text: string): boolean {
 function isLogLevel(text: string): text is LogLevel {
   return (logLevels as readonly string[]).includes(text);
 }
+
+/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
+export function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  if (host === '::') return '[::1]';
+  return host.includes(':') ? `[${host}]` : host;
+}

@@ -2,7 +2,7 @@
 
 import { X509Certificate } from 'node:crypto';
 import { createServer } from 'node:net';
-import { type Config, loadConfig, type SecretName } from './config.ts';
+import { type Config, loadConfig, reachable, type SecretName } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { newUuid } from './identifiers.ts';
 import { maxExpiryMinutes } from './payment-intents/payment-intent.ts';
@@ -143,8 +143,7 @@ async function checkPort({ host, metricsPort }: Config, variable: string, port: 
     return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
   }
   // Taken by this service while it runs is as it should be.
-  const address = host.includes(':') ? `[${host}]` : host;
-  const alive = await fetch(`http://${address}:${metricsPort}/healthz`, {
+  const alive = await fetch(`http://${reachable(host)}:${metricsPort}/healthz`, {
     signal: AbortSignal.timeout(2_000),
   })
     .then(async (answer) => ((await answer.json()) as { status?: unknown }).status === 'alive')

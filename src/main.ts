@@ -1,7 +1,7 @@
 // The service's own process: the one place that reads its environment, handles signals and exits.
 
 import type { Logger } from 'pino';
-import { type Config, loadConfig } from './config.ts';
+import { type Config, loadConfig, reachable } from './config.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { createLogger, standardOutput } from './logging.ts';
 import type { RunningServer } from './server.ts';
@@ -102,13 +102,6 @@ function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], 
 
 curl -i ${tls ? '-k ' : ''}${url} -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 `;
-}
-
-/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
-function reachable(host: string): string {
-  if (host === '0.0.0.0') return '127.0.0.1';
-  if (host === '::') return '[::1]';
-  return host.includes(':') ? `[${host}]` : host;
 }
 
 // Whatever is still open, such as the last spans on their way to a collector, must not keep a process alive that

@@ -1,6 +1,6 @@
 // The reference page, in a real browser.
 
-import { accessSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,14 +12,9 @@ import { httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
 /** Where Debian and others put it. */
-const browser = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) => {
-  try {
-    accessSync(path);
-    return true;
-  } catch {
-    return false;
-  }
-});
+const browser = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
+  existsSync(path),
+);
 if (browser === undefined) console.log('skipped: no Chromium is installed (apt-get install chromium)');
 
 let service: TestService;

@@ -5,12 +5,13 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type LossyNetwork, startLossyNetwork } from './support/lossy-network.ts';
+import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
+import type { TcpProxy } from './support/tcp-proxy.ts';
 
 const run = promisify(execFile);
 let service: TestService;
-let network: LossyNetwork;
+let network: TcpProxy;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {

@@ -1,11 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/database/location.ts';
 import { newUuid } from '../src/identifiers.ts';
 import { createGroupCommit } from '../src/payment-intents/group-commit.ts';
 import type { PaymentIntentRow } from '../src/payment-intents/payment-intent.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../src/payment-intents/store.ts';
+import { blockCreates } from './support/blocker.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let service: TestService;
@@ -124,21 +123,12 @@ describe('one batch', () => {
   });
 
   test('loses its connection: all of it is unavailable, a retry by key finds one row each', async () => {
-    const blocker = new pg.Client(pgConfigOf(service.location));
-    await blocker.connect();
-    await blocker.query('begin; lock table payment_intents in exclusive mode');
+    const blocker = await blockCreates(service.location);
     const intents = Array.from({ length: 30 }, () => keyed(randomUUID()));
     const outcomes = Promise.allSettled(intents.map((intent) => store.create(intent)));
-    let cut = 0;
-    while (cut === 0) {
-      const { rows } = await blocker.query(
-        `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
-      );
-      cut = rows.length;
-    }
+    await blocker.cutWaitingInserts();
     // What waited for the slot of the batch that was cut goes on to the lock, and through when it is gone.
-    await blocker.query('rollback');
-    await blocker.end();
+    await blocker.release();
     const failed = (await outcomes).flatMap((outcome) =>
       outcome.status === 'rejected' ? [outcome.reason] : [],
     );

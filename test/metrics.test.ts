@@ -1,12 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
 import { parser as promqlParser } from '@prometheus-io/lezer-promql';
-import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
-import { pgConfigOf } from '../src/database/location.ts';
 import { catalogue } from '../src/errors.ts';
+import { blockCreates } from './support/blocker.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -24,8 +23,8 @@ afterAll(async () => {
 });
 
 /** Every sample of `GET /metrics` by its name and labels, as in `up{job="x"}`. */
-async function scrape(): Promise<Map<string, number>> {
-  const answer = await fetch(`${service.operationsUrl}/metrics`);
+async function scrape(from: TestService = service): Promise<Map<string, number>> {
+  const answer = await fetch(`${from.operationsUrl}/metrics`);
   expect(answer.status).toBe(200);
   expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
   const samples = (await answer.text()).split('\n').filter((line) => line !== '' && !line.startsWith('#'));
@@ -119,11 +118,10 @@ test('the public and the internal port have no metrics', async () => {
 
 test('what an alert waits for is there from the start, at zero', async () => {
   const fresh = await startService();
-  const answer = await fetch(`${fresh.operationsUrl}/metrics`);
-  const text = await answer.text();
+  const samples = await scrape(fresh);
   for (const door of ['public', 'internal']) {
     for (const code of Object.keys(catalogue)) {
-      expect(text).toContain(`${requests(door, 'CreatePaymentIntent', code)} 0\n`);
+      expect([code, samples.get(requests(door, 'CreatePaymentIntent', code))]).toEqual([code, 0]);
     }
   }
   await fresh.close();
@@ -136,20 +134,14 @@ test('creates that wait for the database, and callers that wait for a connection
   const [door] = openDoors(blocked);
   const { apiKey } = blocked.merchant.keys.testnet;
   await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-  const blocker = new pg.Client(pgConfigOf(blocked.location));
-  await blocker.connect();
-  await blocker.query('begin; lock table payment_intents in exclusive mode');
+  const blocker = await blockCreates(blocked.location);
   const create = () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
   // One statement holds the only connection, the next one waits for it, and the rest for a statement to end.
   const creates = [create()];
-  const value = async (series: string) => {
-    const text = await (await fetch(`${blocked.operationsUrl}/metrics`)).text();
-    return Number(new RegExp(`^${series.replace(/[{}]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
-  };
+  const value = async (series: string) => (await scrape(blocked)).get(series);
   while ((await value('payment_intents_database_connections{state="awaited"}')) === 0) creates.push(create());
   while ((await value('payment_intents_commit_queue_length')) === 0) creates.push(create());
-  await blocker.query('rollback');
-  await blocker.end();
+  await blocker.release();
   expect(new Set((await Promise.all(creates)).map(({ code }) => code))).toEqual(new Set(['ok']));
   expect(await value('payment_intents_commit_queue_length')).toBe(0);
   door.close();

@@ -8,6 +8,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/errors.ts';
 import { newUuid } from '../src/identifiers.ts';
+import { blockCreates } from './support/blocker.ts';
 import { type HttpAnswer, httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -117,14 +118,12 @@ describe('every answer is a documented one', () => {
 
   test('503, where more creates wait than may', async () => {
     const narrow = await startService({ QUEUE_SIZE: '1', RATE_LIMIT: '1000000' });
-    const blocker = narrow.database.orm.em.fork();
-    await blocker.begin();
-    await blocker.execute('lock table payment_intents in exclusive mode');
+    const blocker = await blockCreates(narrow.location);
     const all = Array.from({ length: 20 }, () => create('{"amount_units":1}', {}, narrow));
     const refused = await Promise.race(
       all.map(async (one) => ((await one).status === 201 ? new Promise<never>(() => {}) : one)),
     );
-    await blocker.rollback();
+    await blocker.release();
     await Promise.all(all);
     expect(refused.status).toBe(503);
     expectDocumented(refused);

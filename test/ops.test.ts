@@ -1,6 +1,6 @@
 // ops/: what can be checked of it without a cluster or a running systemd. The image is built by test/faults/image.test.ts.
 
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,9 +13,10 @@ import { parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config.ts';
 import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);
-const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
+const hasSystemd = succeeds('systemd-analyze', '--version');
 if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
 const flags = manifest.scripts.start.replace(/^exec node /, '');
 const config = loadConfig({});

@@ -1,27 +1,19 @@
 // Another language, another implementation of protobuf and gRPC: the example client in Python, from our contract.
 
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startService, type TestService } from './support/service.ts';
+import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);
 
 /** Debian's own, which is the one that Debian's packages are for. */
 const python = '/usr/bin/python3';
-const isInstalled = (program: string, ...args: string[]) => {
-  try {
-    execFileSync(program, args, { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-};
-const canRun =
-  isInstalled('protoc', '--version') && isInstalled(python, '-c', 'import grpc, google.protobuf');
+const canRun = succeeds('protoc', '--version') && succeeds(python, '-c', 'import grpc, google.protobuf');
 if (!canRun) {
   console.log('skipped: apt-get install protobuf-compiler python3-grpcio python3-protobuf');
 }

@@ -1,17 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import http from 'node:http';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
-import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { blockCreates } from './support/blocker.ts';
 import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
-import { grpcCall, httpRequest, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { type Door, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let collector: Collector;
 let service: TestService;
-let client: grpc.Client;
+let doors: [Door, Door];
 
 beforeAll(async () => {
   collector = await startCollector();
@@ -24,11 +23,11 @@ beforeAll(async () => {
   // OpenTelemetry reads the process's own variables.
   for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
   service = await startService(env);
-  client = new grpc.Client(new URL(service.internalUrl).host, grpc.credentials.createInsecure());
+  doors = openDoors(service);
 });
 
 afterAll(async () => {
-  client.close();
+  for (const door of doors) door.close();
   await service.close();
   await collector.close();
   vi.unstubAllEnvs();
@@ -56,34 +55,20 @@ interface Asked {
 
 const defaults = () => ({ amount: 1, authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
 
+/** A create through one of the doors that other tests use too. */
+const through =
+  (door: () => Door) =>
+  async (traceparent: string | undefined, asked: Asked = {}) => {
+    const { amount, metadata, ...options } = { ...defaults(), ...asked };
+    const body = { amount_units: amount, ...(metadata && { metadata: { order: metadata } }) };
+    const { requestId } = await door().create(body, { ...options, ...(traceparent && { traceparent }) });
+    return requestId;
+  };
+
 /** A create over each way in; answers the request id. */
 const ways = {
-  'the public door': async (traceparent: string | undefined, asked: Asked = {}) => {
-    const { amount, authorization, idempotencyKey, metadata } = { ...defaults(), ...asked };
-    const { headers } = await httpRequest(
-      `${service.publicUrl}/v1/payment_intents`,
-      {
-        agent: new http.Agent(),
-        headers: {
-          'content-type': 'application/json',
-          authorization,
-          ...(traceparent && { traceparent }),
-          ...(idempotencyKey && { 'idempotency-key': idempotencyKey }),
-        },
-      },
-      JSON.stringify({ amount_units: amount, ...(metadata && { metadata: { order: metadata } }) }),
-    );
-    return String(headers['x-request-id']);
-  },
-  gRPC: async (traceparent: string | undefined, asked: Asked = {}) => {
-    const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
-    const metadata = new grpc.Metadata();
-    metadata.set('authorization', authorization);
-    if (traceparent) metadata.set('traceparent', traceparent);
-    if (idempotencyKey) metadata.set('idempotency-key', idempotencyKey);
-    return readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: amount }), metadata))
-      .requestId;
-  },
+  'the public door': through(() => doors[0]),
+  gRPC: through(() => doors[1]),
   Connect: async (traceparent: string | undefined, asked: Asked = {}) => {
     const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
     const transport = createConnectTransport({ baseUrl: service.internalUrl, httpVersion: '2' });
@@ -243,19 +228,11 @@ test('creates that share a statement each have it in their own trace', async () 
 });
 
 test('a statement whose connection is cut is an error, and so is its request', async () => {
-  const blocker = await service.database.orm.em.fork();
-  await blocker.begin();
-  await blocker.execute('lock table payment_intents in exclusive mode');
+  const blocker = await blockCreates(service.location);
   const { traceId, traceparent } = caller();
   const answered = ways.gRPC(traceparent);
-  let cut = 0;
-  while (cut === 0) {
-    const rows = await service.query(
-      `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
-    );
-    cut = rows.length;
-  }
-  await blocker.rollback();
+  await blocker.cutWaitingInserts();
+  await blocker.release();
   await answered;
   const spans = await collector.trace(traceId, 2);
   expect(named(spans, 'INSERT payment_intents')).toMatchObject({

@@ -17,7 +17,7 @@ import {
   toErrorJson,
   toServiceError,
 } from '../errors.ts';
-import type { RequestObserver } from '../logging.ts';
+import type { RequestObserver, RequestOutcome } from '../logging.ts';
 import type { Operation, Tracing } from '../operations/tracing.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
@@ -75,30 +75,21 @@ export function createPublicDoor(
     if ('stream' in request) limitStream(request.stream, options.requestTimeoutMs);
     const context = newRequestContext('public');
     const path = pathOf(request);
-    if (documentation.has(path)) {
-      documentation
-        .serve(path, request, response as ServerResponse, context.requestId)
-        .then(
-          () => 'ok' as const,
-          (reason) => refuse(reason, request, response, context, options),
-        )
-        .then((outcome) => options.onEnd(context, 'documentation', outcome));
-      return;
-    }
+    const isDocument = documentation.has(path);
     const byMethod = endpoints.get(path);
     const endpoint = byMethod?.get(request.method ?? '');
-    answer(request, response, byMethod, endpoint, context, options)
-      .then(
-        ({ status, body, header }) => {
+    const rpc = isDocument ? 'documentation' : endpoint?.method.name;
+    const done = (): RequestOutcome => 'ok';
+    const fail = (reason: unknown): RequestOutcome =>
+      reason instanceof ClientGone ? 'canceled' : refuse(reason, request, response, context, options);
+    const served = isDocument
+      ? documentation.serve(path, request, response as ServerResponse, context.requestId).then(done, fail)
+      : answer(request, response, byMethod, endpoint, context, options).then(({ status, body, header }) => {
           send(response, status, body, context, header, options.isDraining());
-          return 'ok';
-        },
-        (reason) => {
-          if (reason instanceof ClientGone) return 'canceled';
-          return refuse(reason, request, response, context, options);
-        },
-      )
-      .then((outcome) => options.onEnd(context, endpoint?.method.name, outcome))
+          return done();
+        }, fail);
+    served
+      .then((outcome) => options.onEnd(context, rpc, outcome))
       .catch((reason) => {
         options.logger.error({ err: reason, request_id: context.requestId }, 'an answer could not be sent');
         request.destroy();

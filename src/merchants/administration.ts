@@ -137,10 +137,26 @@ export async function merchantExists(em: EntityManager, merchantId: string): Pro
   return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;
 }
 
-async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
+/** The UUID behind a merchant's id. Throws AdministrationError where the text is none. */
+export function merchantUuidOf(merchantId: string): string {
   const id = parseIdentifier('mer', merchantId);
-  if (id === undefined)
-    throw new AdministrationError(`"${merchantId}" is not a merchant's id: those begin with mer_`);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${merchantId}" is not a merchant's id: those begin with mer_, and "merchant list" shows them`,
+  );
+}
+
+/** The UUID behind a key's id. Throws AdministrationError where the text is none; it may be the key itself, and is not repeated. */
+export function keyUuidOf(keyId: string): string {
+  const id = parseIdentifier('key', keyId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    'that is not the id of a key: those begin with key_, and "key list" shows them',
+  );
+}
+
+async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
+  const id = merchantUuidOf(merchantId);
   if (!(await merchantExists(em, merchantId))) {
     throw new AdministrationError(`there is no merchant ${merchantId}: "merchant list" shows them`);
   }
@@ -148,12 +164,7 @@ async function findMerchant(em: EntityManager, merchantId: string): Promise<stri
 }
 
 async function getKey(em: EntityManager, keyId: string, lockMode?: LockMode): Promise<ApiKey> {
-  const id = parseIdentifier('key', keyId);
-  if (id === undefined) {
-    throw new AdministrationError(
-      'that is not the id of a key: those begin with key_, and "key list" shows them',
-    );
-  }
+  const id = keyUuidOf(keyId);
   const key = await em.findOne(ApiKeyEntity, { id }, lockMode === undefined ? {} : { lockMode });
   if (key === null)
     throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);

@@ -9,6 +9,7 @@ import {
   getOption,
   ScalarType,
 } from '@bufbuild/protobuf';
+import { requestIsLate } from '../doors/request-body.ts';
 import { catalogue, type ErrorCode, ServiceError, toErrorJson } from '../errors.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { enumWords } from './json-codec.ts';
@@ -46,7 +47,7 @@ const nobodysRefusals: readonly ErrorCode[] = ['api_key_missing', 'api_key_inval
 
 /** What Node's own HTTP parser refuses, as malformed-http.ts answers it. */
 const malformed = {
-  408: 'The request did not arrive in time. Send all of it at once.',
+  408: requestIsLate,
   431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
 };
 

@@ -1,21 +1,22 @@
 // The image of ops/Containerfile, built by buildah without a network's registry: its two base images are a debootstrap
 // root, once with the Node.js of this project and npm beside it. Then it runs, as the account it names.
 
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { openDoors } from '../support/doors.ts';
+import { succeeds } from '../support/succeeds.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts } from './support/process.ts';
 
 const run = promisify(execFile);
-const succeeds = (command: string, ...args: string[]) => spawnSync(command, args).status === 0;
 /** A root file system is made, entered and mounted upon. */
 const canBuild =
   process.getuid?.() === 0 &&
@@ -113,13 +114,9 @@ async function findService(ancestor: number): Promise<number> {
 test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout: 600_000 }, async () => {
   await makeBaseImages();
   const npmrc = join(homedir(), '.npmrc');
-  const hasNpmrc = await access(npmrc).then(
-    () => true,
-    () => false,
-  );
   await buildah(
     ...['build', '--pull-never', '--network', 'host', '--file', 'ops/Containerfile', '--tag', image],
-    ...(hasNpmrc ? ['--secret', `id=npmrc,src=${npmrc}`] : []),
+    ...(existsSync(npmrc) ? ['--secret', `id=npmrc,src=${npmrc}`] : []),
     '.',
   );
 

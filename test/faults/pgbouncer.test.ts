@@ -1,9 +1,10 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, expect, test } from 'vitest';
+import { succeeds } from '../support/succeeds.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { databaseAccount } from './support/database-account.ts';
 import { report, startLoad } from './support/load.ts';
@@ -17,18 +18,8 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-/** Where PgBouncer is, or nothing. Debian keeps it out of an ordinary user's path. */
-function findPgBouncer(): string | undefined {
-  for (const program of ['pgbouncer', '/usr/sbin/pgbouncer']) {
-    try {
-      execFileSync(program, ['--version'], { stdio: 'ignore' });
-      return program;
-    } catch {}
-  }
-  return undefined;
-}
-
-const pgbouncer = findPgBouncer();
+/** Debian keeps it out of an ordinary user's path. */
+const pgbouncer = ['pgbouncer', '/usr/sbin/pgbouncer'].find((program) => succeeds(program, '--version'));
 if (pgbouncer === undefined) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
 
 test.skipIf(pgbouncer === undefined)('behind PgBouncer in transaction mode', async () => {

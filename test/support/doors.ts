@@ -50,6 +50,8 @@ export interface Answer {
 export interface CallOptions {
   authorization?: string | undefined;
   idempotencyKey?: string;
+  /** The caller's place in a trace. */
+  traceparent?: string;
 }
 
 export interface Door {
@@ -102,7 +104,7 @@ function openPublicDoor({ publicUrl }: Endpoints): Door {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 16 });
   return {
     name: 'public',
-    async create(body, { authorization, idempotencyKey }) {
+    async create(body, { authorization, idempotencyKey, traceparent }) {
       const {
         status,
         headers,
@@ -115,6 +117,7 @@ function openPublicDoor({ publicUrl }: Endpoints): Door {
             'Content-Type': 'application/json',
             ...(authorization === undefined ? {} : { Authorization: authorization }),
             ...(idempotencyKey === undefined ? {} : { 'Idempotency-Key': idempotencyKey }),
+            ...(traceparent === undefined ? {} : { traceparent }),
           },
         },
         JSON.stringify(body),
@@ -194,10 +197,11 @@ function openInternalDoor({ internalUrl }: Endpoints): Door {
   });
   return {
     name: 'internal',
-    async create(body, { authorization, idempotencyKey }) {
+    async create(body, { authorization, idempotencyKey, traceparent }) {
       const metadata = new grpc.Metadata();
       if (authorization !== undefined) metadata.set('authorization', authorization);
       if (idempotencyKey !== undefined) metadata.set('idempotency-key', idempotencyKey);
+      if (traceparent !== undefined) metadata.set('traceparent', traceparent);
       return readGrpcAnswer(await grpcCall(client, toRequestBytes(body), metadata));
     },
     close: () => client.close(),

@@ -1,12 +1,7 @@
 // A network that loses a request, then an answer, and then works; over HTTP/1 something in it answers 503 in between.
 
-import { once } from 'node:events';
 import net from 'node:net';
-
-export interface LossyNetwork {
-  port: number;
-  close(): void;
-}
+import { startTcpProxy, type TcpProxy } from './tcp-proxy.ts';
 
 export interface LossyNetworkOptions {
   /** The third connection is answered 503, by this `Retry-After`. */
@@ -17,22 +12,10 @@ export interface LossyNetworkOptions {
 export async function startLossyNetwork(
   port: number,
   { unavailableOnce }: LossyNetworkOptions = {},
-): Promise<LossyNetwork> {
+): Promise<TcpProxy> {
   let connections = 0;
-  const open = new Set<net.Socket>();
-  const network = net.createServer((client) => {
-    const server = net.connect(port, '127.0.0.1');
-    const cut = () => {
-      client.destroy();
-      server.destroy();
-    };
-    for (const socket of [client, server]) {
-      open.add(socket);
-      socket.on('error', cut).on('close', () => {
-        open.delete(socket);
-        cut();
-      });
-    }
+  const connect = () => net.connect(port, '127.0.0.1');
+  return startTcpProxy(connect, (client, server, cut) => {
     connections++;
     if (connections === 1) return cut();
     if (connections === 3 && unavailableOnce !== undefined) {
@@ -53,13 +36,4 @@ export async function startLossyNetwork(
       else client.write(chunk);
     });
   });
-  network.listen(0, '127.0.0.1');
-  await once(network, 'listening');
-  return {
-    port: (network.address() as net.AddressInfo).port,
-    close() {
-      network.close();
-      for (const socket of open) socket.destroy();
-    },
-  };
 }

@@ -1,8 +1,8 @@
 // A TCP proxy in front of PostgreSQL that understands where the server's messages begin and end, and can keep one back
 // or cut the connection at one.
 
-import { once } from 'node:events';
 import net from 'node:net';
+import { startTcpProxy } from '../../support/tcp-proxy.ts';
 
 export interface ServerMessage {
   /** As the protocol names it, such as `C` for CommandComplete and `A` for NotificationResponse. */
@@ -26,21 +26,9 @@ export async function startPostgresProxy(
   user: string,
   judge: () => (message: ServerMessage) => Verdict,
 ): Promise<PostgresProxy> {
-  const connections = new Set<net.Socket>();
-  const proxy = net.createServer((client) => {
-    const server = net.connect(serverSocket);
+  const connect = () => net.connect(serverSocket);
+  const { port, close } = await startTcpProxy(connect, (client, server, cut) => {
     const verdictOf = judge();
-    const cut = () => {
-      client.destroy();
-      server.destroy();
-    };
-    for (const socket of [client, server]) {
-      connections.add(socket);
-      socket.on('error', cut).on('close', () => {
-        connections.delete(socket);
-        cut();
-      });
-    }
     client.pipe(server);
     let unread: Buffer = Buffer.alloc(0);
     server.on('data', (chunk: Buffer) => {
@@ -56,14 +44,5 @@ export async function startPostgresProxy(
       }
     });
   });
-  proxy.listen(0, '127.0.0.1');
-  await once(proxy, 'listening');
-  const { port } = proxy.address() as net.AddressInfo;
-  return {
-    url: `postgresql://${user}@127.0.0.1:${port}/postgres`,
-    async close() {
-      for (const socket of connections) socket.destroy();
-      await once(proxy.close(), 'close');
-    },
-  };
+  return { url: `postgresql://${user}@127.0.0.1:${port}/postgres`, close };
 }

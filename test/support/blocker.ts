@@ -1,0 +1,30 @@
+import pg from 'pg';
+import { type DatabaseLocation, pgConfigOf } from '../../src/database/location.ts';
+
+export interface Blocker {
+  /** Ends the connections of inserts that wait for the lock, once there is one; answers how many there were. */
+  cutWaitingInserts(): Promise<number>;
+  /** Lets everything go on. */
+  release(): Promise<void>;
+}
+
+/** Holds a lock that every insert of an intent waits for. */
+export async function blockCreates(location: DatabaseLocation): Promise<Blocker> {
+  const client = new pg.Client(pgConfigOf(location));
+  await client.connect();
+  await client.query('begin; lock table payment_intents in exclusive mode');
+  return {
+    async cutWaitingInserts() {
+      for (;;) {
+        const { rows } = await client.query(
+          `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
+        );
+        if (rows.length > 0) return rows.length;
+      }
+    },
+    async release() {
+      await client.query('rollback');
+      await client.end();
+    },
+  };
+}
