@@ -326,6 +326,7 @@ function keyFields(summary: ApiKeySummary) {
     merchant_id: summary.merchantId,
     mode: summary.mode,
     hint: summary.hint,
+    format: summary.format,
     status: summary.status,
     created_at: summary.createdAt.toISOString(),
     expires_at: summary.expiresAt?.toISOString(),

@@ -54,7 +54,10 @@ async function* checkDatabase(config: Config): AsyncGenerator<Finding> {
   try {
     yield await attempt('database', () => checkServer(database));
     yield checkSchema(database);
-    if (database.pending.length === 0) yield await attempt('secrets', () => checkSecrets(database));
+    if (database.pending.length === 0) {
+      yield await attempt('secrets', () => checkSecrets(database));
+      yield await attempt('keys', () => checkKeyFormats(database));
+    }
     yield await attempt('clock', () => checkClock(database));
   } finally {
     await database.close();
@@ -108,6 +111,22 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
   return missing.length === 0
     ? { ok: true, message: 'hold every version that keys and open intents were made with' }
     : { ok: false, message: `lack ${missing.join(' and ')}: put it back behind the newest` };
+}
+
+/** Keys of the first release are valid, but anybody can make up keys that look like them: each costs a query. */
+async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check'>> {
+  const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
+    `select count(*)::int as old from api_keys
+      where format = 'crc32' and revoked_at is null and (expires_at is null or expires_at > now())`,
+  );
+  const old = row?.old ?? 0;
+  return {
+    ok: true,
+    message:
+      old === 0
+        ? 'all have keyed check characters'
+        : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`,
+  };
 }
 
 async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {

@@ -3,8 +3,12 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
+import { pgConfigOf } from '../src/database/location.ts';
+import { parseIdentifier } from '../src/identifiers.ts';
+import { parseKeyRing } from '../src/key-ring.ts';
+import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
 import { createTestDatabase } from './support/service.ts';
 
 const run = promisify(execFile);
@@ -92,14 +96,14 @@ test("a merchant's whole life", async () => {
     '--expires-in',
     '90d',
   );
-  expect(isWellFormedApiKey(key.api_key)).toBe(true);
+  expect(apiKeyFormatOf(key.api_key, parseKeyRing(env.API_KEY_PEPPERS as string))).toBe('keyed');
   expect(Date.parse(key.expires_at) - Date.now()).toBeGreaterThan(89.99 * 86_400_000);
   const successor = await json('key', 'rotate', '--key', key.key_id, '--overlap', '24h');
   expect(successor.api_key).not.toBe(key.api_key);
   await json('key', 'revoke', '--key', successor.key_id);
   const keys = await json('key', 'list', '--merchant', merchant_id);
   expect(keys).toMatchObject([
-    { key_id: key.key_id, status: 'expiring', mode: 'mainnet' },
+    { key_id: key.key_id, status: 'expiring', mode: 'mainnet', format: 'keyed' },
     { key_id: successor.key_id, status: 'revoked', mode: 'mainnet' },
   ]);
   expect(Date.parse(keys[0].expires_at) - Date.now()).toBeLessThan(86_400_001);
@@ -109,7 +113,8 @@ test("a merchant's whole life", async () => {
   const table = await admin('key', 'list', '--merchant', merchant_id);
   expect(table.stdout).toMatch(/│ key_id .*│ mode .*│ hint .*│ status/);
   const shown = await admin('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
-  expect(isWellFormedApiKey(shown.stdout.split('\n')[0] as string)).toBe(true);
+  const shownKey = shown.stdout.split('\n')[0] as string;
+  expect(apiKeyFormatOf(shownKey, parseKeyRing(env.API_KEY_PEPPERS as string))).toBe('keyed');
   expect(shown.stdout).toContain('cannot be shown again');
 });
 
@@ -279,6 +284,7 @@ describe('doctor', () => {
         'database',
         'schema',
         'secrets',
+        'keys',
         'clock',
         'HTTP_PORT',
         'GRPC_PORT',
@@ -286,6 +292,31 @@ describe('doctor', () => {
       ].map((check) => ['ok', check]),
     );
     expect(code).toBe(0);
+  });
+
+  test('counts the keys of the first release', async () => {
+    const { merchant_id } = await json(
+      'merchant',
+      'create',
+      '--name',
+      'Old',
+      '--mode',
+      'testnet',
+      '--wallet',
+      wallet,
+    );
+    const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
+    expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
+    const client = new pg.Client(pgConfigOf(database));
+    await client.connect();
+    // As the first release stores a key.
+    await client.query('update api_keys set format = default where id = $1', [
+      parseIdentifier('key', key_id),
+    ]);
+    await client.end();
+    expect((await doctor({})).stdout).toMatch(/^ok +keys +1 of the first release .*rotate them/m);
+    await json('key', 'revoke', '--key', key_id);
+    expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
   });
 
   test('JSON for scripts', async () => {
@@ -317,7 +348,7 @@ describe('doctor', () => {
     [
       'an empty database',
       { DATABASE_URL: 'schema' },
-      /FAILED +schema +lacks 2026-11-21-create-payment-intents: run "npm run -s admin -- migrate"/,
+      /FAILED +schema +lacks 2026-11-21-create-payment-intents, .*: run "npm run -s admin -- migrate"/,
     ],
     [
       'no certificate',

@@ -1,12 +1,21 @@
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import http from 'node:http';
 import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
+import pg from 'pg';
 import { describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/database/location.ts';
 import { parseKeyRing } from '../src/key-ring.ts';
-import { createApiKey, revokeApiKey, rotateApiKey, setWallets } from '../src/merchants/administration.ts';
-import { apiKeyHint, generateApiKey, isWellFormedApiKey } from '../src/merchants/api-key-format.ts';
+import {
+  createApiKey,
+  listApiKeys,
+  revokeApiKey,
+  rotateApiKey,
+  setWallets,
+} from '../src/merchants/administration.ts';
+import { apiKeyFormatOf, apiKeyHint, generateApiKey } from '../src/merchants/api-key-format.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
+import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { type Door, httpRequest } from './support/doors.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
 import { createTestMerchant, type TestService } from './support/service.ts';
@@ -37,7 +46,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     ['a scheme that begins like Bearer', 'Bearerer x', 'api_key_missing'],
     ['the scheme alone', 'Bearer', 'api_key_missing'],
     ['no key at all', 'Bearer x', 'api_key_invalid'],
-    ['a key of nobody', `Bearer ${generateApiKey('testnet')}`, 'api_key_invalid'],
+    ['a key of nobody, of the first release', `Bearer ${newCrc32Key('testnet')}`, 'api_key_invalid'],
     ['300 characters', `Bearer ${'k'.repeat(300)}`, 'api_key_invalid'],
   ])('%s', async (_, authorization, code) => {
     const answer = await create(authorization);
@@ -46,6 +55,10 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
       status: doorName === 'public' ? 401 : grpc.status.UNAUTHENTICATED,
       details: [],
     });
+  });
+
+  test('a key of nobody, with the right check characters', async () => {
+    expect((await create(`Bearer ${generateApiKey('testnet', peppers())}`)).code).toBe('api_key_invalid');
   });
 
   test('the scheme in any case, and more than one space', async () => {
@@ -142,19 +155,21 @@ test('malformed, unknown, revoked and expired keys are answered alike, byte for 
   await revokeApiKey(em(), revoked.keyId);
   const expired = await newKey(new Date(Date.now() - 1));
   const answers = await Promise.all(
-    ['x', generateApiKey('testnet'), revoked.apiKey, expired.apiKey].map(async (key) => {
-      const {
-        status,
-        headers,
-        body: text,
-      } = await httpRequest(
-        `${service.publicUrl}/v1/payment_intents`,
-        { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
-        JSON.stringify(body),
-      );
-      const { date, 'x-request-id': requestId, ...rest } = headers;
-      return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
-    }),
+    ['x', newCrc32Key('testnet'), generateApiKey('testnet', peppers()), revoked.apiKey, expired.apiKey].map(
+      async (key) => {
+        const {
+          status,
+          headers,
+          body: text,
+        } = await httpRequest(
+          `${service.publicUrl}/v1/payment_intents`,
+          { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
+          JSON.stringify(body),
+        );
+        const { date, 'x-request-id': requestId, ...rest } = headers;
+        return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
+      },
+    ),
   );
   expect(new Set(answers).size).toBe(1);
   expect(answers[0]).toContain('"www-authenticate":"Bearer error=\\"invalid_token\\""');
@@ -213,23 +228,42 @@ test('an authenticated client that asks first is told to go on', async () => {
 });
 
 describe('the form of a key', () => {
-  test('is the contract: prefix, 43 characters, CRC-32', () => {
+  const formatOf = (text: string, ring = peppers()) => apiKeyFormatOf(text, ring);
+
+  test('is the contract: prefix, 43 characters, 6 of a keyed check', () => {
     for (const mode of ['testnet', 'mainnet'] as const) {
-      const key = generateApiKey(mode);
+      const key = generateApiKey(mode, peppers());
       expect(key).toMatch(new RegExp(`^sk_${mode}_[0-9A-Za-z]{49}$`));
-      expect(isWellFormedApiKey(key)).toBe(true);
+      expect(formatOf(key)).toBe('keyed');
       expect(apiKeyHint(key)).toBe(`sk_${mode}_…${key.slice(-4)}`);
     }
+    // The same from the contract's words.
+    const zeros = parseKeyRing(`1:${Buffer.alloc(32).toString('base64')}`);
+    const body = `sk_testnet_${'0'.repeat(43)}`;
+    const digest = createHmac('sha256', Buffer.alloc(32)).update(`api-key-check:${body}`).digest();
+    const check = inBase62(BigInt(`0x${digest.subarray(0, 6).toString('hex')}`));
+    expect(formatOf(body + check, zeros)).toBe('keyed');
+  });
+
+  test('keys of the first release end in a CRC-32', () => {
     const known = `sk_testnet_${'0'.repeat(43)}`;
-    expect(isWellFormedApiKey(known + crc32InBase62(known))).toBe(true);
+    expect(formatOf(known + crc32InBase62(known))).toBe('crc32');
+    expect(formatOf(withCrc32(known))).toBe('crc32');
+  });
+
+  test('any pepper of the ring may have made the check, and no other', () => {
+    const [old, fresh] = [randomBytes(32).toString('base64'), randomBytes(32).toString('base64')];
+    const key = generateApiKey('testnet', parseKeyRing(`1:${old}`));
+    expect(formatOf(key, parseKeyRing(`2:${fresh},1:${old}`))).toBe('keyed');
+    expect(formatOf(key, parseKeyRing(`2:${fresh}`))).toBeUndefined();
   });
 
   test('no single character can be changed', () => {
-    const key = generateApiKey('testnet');
+    const key = generateApiKey('testnet', peppers());
     for (let i = 0; i < key.length; i++) {
       for (const other of ['0', 'a', 'Z', '_', ' ', 'é']) {
         if (other === key[i]) continue;
-        expect(isWellFormedApiKey(key.slice(0, i) + other + key.slice(i + 1))).toBe(false);
+        expect(formatOf(key.slice(0, i) + other + key.slice(i + 1))).toBeUndefined();
       }
     }
     for (const near of [
@@ -240,7 +274,7 @@ describe('the form of a key', () => {
       `${key}\n`,
       key.toUpperCase(),
     ]) {
-      expect(isWellFormedApiKey(near)).toBe(false);
+      expect(formatOf(near)).toBeUndefined();
     }
   });
 });
@@ -252,7 +286,12 @@ function crc32InBase62(text: string): string {
     crc ^= byte;
     for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
   }
-  let rest = BigInt((crc ^ 0xffffffff) >>> 0);
+  return inBase62(BigInt((crc ^ 0xffffffff) >>> 0));
+}
+
+/** The lowest six base62 digits. */
+function inBase62(value: bigint): string {
+  let rest = value;
   let digits = '';
   for (let i = 0; i < 6; i++) {
     digits = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'[Number(rest % 62n)] + digits;
@@ -284,6 +323,89 @@ test('keys made with an older pepper work after a rotation of the peppers, new o
   expect(await keys.identify(oldKey)).toMatchObject({ merchantId: service.merchant.id, mode: 'testnet' });
   expect(await keys.identify(newKey)).toMatchObject({ merchantId: service.merchant.id, mode: 'mainnet' });
   expect(await createApiKeys(em(), parseKeyRing(newer as string)).identify(oldKey)).toBeUndefined();
+});
+
+/** Stores a key as the first release did, and returns it. */
+async function storeCrc32Key(): Promise<string> {
+  const apiKey = newCrc32Key('testnet');
+  const ring = peppers();
+  await service.query(
+    `insert into api_keys (id, merchant_id, mode, pepper_version, key_hash, hint, created_at)
+     values (gen_random_uuid(), $1, 'testnet', $2, $3, $4, now())`,
+    [
+      service.merchant.id,
+      ring.newestVersion,
+      ring.hmac(ring.newestVersion, apiKey).digest(),
+      apiKeyHint(apiKey),
+    ],
+  );
+  return apiKey;
+}
+
+test('a key of the first release stays valid on both doors, and is marked', async () => {
+  const apiKey = await storeCrc32Key();
+  for (const door of doors) {
+    expect((await door.create(body, { authorization: `Bearer ${apiKey}` })).code).toBe('ok');
+  }
+  const keys = await listApiKeys(em(), service.merchant.merchantId);
+  expect(keys.filter(({ format }) => format === 'crc32').map(({ hint }) => hint)).toEqual([
+    apiKeyHint(apiKey),
+  ]);
+});
+
+test('a made-up key costs no query, unless it has the form of the first release', async () => {
+  let lookups = 0;
+  const keys = createApiKeys(em(), peppers(), { onLookup: () => lookups++ });
+  const madeUp = generateApiKey('testnet', parseKeyRing(`1:${randomBytes(32).toString('base64')}`));
+  expect(await keys.identify(madeUp)).toBeUndefined();
+  expect(lookups).toBe(0);
+  expect(await keys.identify(newCrc32Key('testnet'))).toBeUndefined();
+  expect(lookups).toBe(1);
+});
+
+test('however many unknown keys of the first release come, two queries look them up at a time', async () => {
+  const known = await storeCrc32Key();
+  const keys = createApiKeys(em(), peppers());
+  const blocker = new pg.Client(pgConfigOf(service.location));
+  await blocker.connect();
+  await blocker.query('begin; lock table api_keys in access exclusive mode');
+  const asked = Array.from({ length: 2_000 }, () => keys.identify(newCrc32Key('testnet')));
+  const wanted = keys.identify(known);
+  const own = keys.identify(service.merchant.keys.testnet.apiKey);
+  const running = async () => {
+    const [row] = await service.query<{ count: number }>(
+      `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    );
+    return row?.count;
+  };
+  // Two of the old format, and one of the new, which does not wait behind them.
+  await expect.poll(running, { interval: 10, timeout: 5_000 }).toBe(3);
+  await blocker.query('commit');
+  expect(new Set(await Promise.all(asked))).toEqual(new Set([undefined]));
+  expect(await wanted).toMatchObject({ merchantId: service.merchant.id });
+  expect(await own).toMatchObject({ merchantId: service.merchant.id });
+  await blocker.end();
+});
+
+test('more lookups than may wait are refused as unavailable, and unknown keys push out no known one', async () => {
+  let asked = 0;
+  const keys = createApiKeys(em(), peppers(), { onLookup: (remembered) => remembered || asked++ });
+  const { apiKey } = service.merchant.keys.testnet;
+  expect(await keys.identify(apiKey)).toMatchObject({ mode: 'testnet' });
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 12_000 }, () => keys.identify(newCrc32Key('testnet'))),
+  );
+  const refused = outcomes.filter(({ status }) => status === 'rejected');
+  expect(refused.length).toBeGreaterThan(6_000);
+  for (const { reason } of refused as PromiseRejectedResult[]) {
+    expect(reason).toMatchObject({ code: 'unavailable' });
+  }
+  for (let i = 0; i < 4; i++) {
+    await Promise.all(Array.from({ length: 3_000 }, () => keys.identify(newCrc32Key('testnet'))));
+  }
+  asked = 0;
+  expect(await keys.identify(apiKey)).toMatchObject({ mode: 'testnet' });
+  expect(asked).toBe(0);
 });
 
 test('a lookup that a change overtook is not remembered', async () => {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createBatcher } from '../src/database/batcher.ts';
 import { newUuid } from '../src/identifiers.ts';
-import { createGroupCommit } from '../src/payment-intents/group-commit.ts';
 import type { PaymentIntentRow } from '../src/payment-intents/payment-intent.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../src/payment-intents/store.ts';
 import { blockCreates } from './support/blocker.ts';
@@ -143,16 +143,16 @@ describe('one batch', () => {
   });
 });
 
-describe('the group', () => {
+describe('the batcher', () => {
   /** A commit that waits to be released, and the batches it was given. */
   function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number; maxWaitMs?: number }) {
     const batches: number[][] = [];
     const releases: (() => void)[] = [];
     const arrivals: (() => void)[] = [];
-    const group = createGroupCommit<number, string>({
+    const batcher = createBatcher<number, string>({
       maxWaitMs: 60_000,
       ...options,
-      commit: async (batch) => {
+      run: async (batch) => {
         batches.push([...batch]);
         arrivals.shift()?.();
         await new Promise<void>((release) => releases.push(release));
@@ -160,15 +160,15 @@ describe('the group', () => {
       },
     });
     const nextBatch = () => new Promise<void>((arrived) => arrivals.push(arrived));
-    return { group, batches, nextBatch, release: () => releases.shift()?.() };
+    return { batcher, batches, nextBatch, release: () => releases.shift()?.() };
   }
 
   test('writes at once where a slot is free, and what comes meanwhile together', async () => {
-    const { group, batches, nextBatch, release } = gated({ slots: 1, maxBatchSize: 3, maxWaiting: 100 });
+    const { batcher, batches, nextBatch, release } = gated({ slots: 1, maxBatchSize: 3, maxWaiting: 100 });
     let arrived = nextBatch();
-    const first = group.add(1);
+    const first = batcher.add(1);
     await arrived;
-    const others = [2, 3, 4, 5, -6].map((n) => group.add(n));
+    const others = [2, 3, 4, 5, -6].map((n) => batcher.add(n));
     expect(batches).toEqual([[1]]);
     arrived = nextBatch();
     release();
@@ -189,9 +189,9 @@ describe('the group', () => {
   });
 
   test('what comes in one turn of the event loop is one batch', async () => {
-    const { group, batches, nextBatch, release } = gated({ slots: 2, maxBatchSize: 100, maxWaiting: 100 });
+    const { batcher, batches, nextBatch, release } = gated({ slots: 2, maxBatchSize: 100, maxWaiting: 100 });
     const arrived = nextBatch();
-    const all = Promise.all([1, 2, 3].map((n) => group.add(n)));
+    const all = Promise.all([1, 2, 3].map((n) => batcher.add(n)));
     await arrived;
     expect(batches).toEqual([[1, 2, 3]]);
     release();
@@ -199,12 +199,12 @@ describe('the group', () => {
   });
 
   test('lets no more wait than it may, and refuses the rest at once as unavailable', async () => {
-    const { group, nextBatch, release } = gated({ slots: 1, maxBatchSize: 10, maxWaiting: 2 });
+    const { batcher, nextBatch, release } = gated({ slots: 1, maxBatchSize: 10, maxWaiting: 2 });
     let arrived = nextBatch();
-    const first = group.add(1);
+    const first = batcher.add(1);
     await arrived;
-    const waiting = [group.add(2), group.add(3)];
-    await expect(group.add(4)).rejects.toMatchObject({ code: 'unavailable' });
+    const waiting = [batcher.add(2), batcher.add(3)];
+    await expect(batcher.add(4)).rejects.toMatchObject({ code: 'unavailable' });
     arrived = nextBatch();
     release();
     await first;
@@ -214,21 +214,21 @@ describe('the group', () => {
   });
 
   test('lets nobody wait longer than they may, and never writes what it has refused', async () => {
-    const { group, batches, nextBatch, release } = gated({
+    const { batcher, batches, nextBatch, release } = gated({
       slots: 1,
       maxBatchSize: 10,
       maxWaiting: 10,
       maxWaitMs: 50,
     });
     let arrived = nextBatch();
-    const first = group.add(1);
+    const first = batcher.add(1);
     await arrived;
     const startedAtMs = performance.now();
-    await expect(group.add(2)).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(batcher.add(2)).rejects.toMatchObject({ code: 'unavailable' });
     expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(45);
-    await expect(group.add(3)).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(batcher.add(3)).rejects.toMatchObject({ code: 'unavailable' });
     // What is being written already is waited for, however long it takes.
-    const last = group.add(4);
+    const last = batcher.add(4);
     arrived = nextBatch();
     release();
     expect(await first).toBe('done 1');
@@ -240,18 +240,18 @@ describe('the group', () => {
 
   test('a batch that fails fails for each of its items, and the next goes on', async () => {
     let calls = 0;
-    const group = createGroupCommit<number, number>({
+    const batcher = createBatcher<number, number>({
       slots: 1,
       maxBatchSize: 2,
       maxWaiting: 10,
       maxWaitMs: 60_000,
-      async commit(batch) {
+      async run(batch) {
         calls++;
         if (calls === 1) throw new Error('all of it');
         return batch;
       },
     });
-    const outcomes = await Promise.allSettled([1, 2, 3].map((n) => group.add(n)));
+    const outcomes = await Promise.allSettled([1, 2, 3].map((n) => batcher.add(n)));
     expect(outcomes).toMatchObject([
       { reason: new Error('all of it') },
       { reason: new Error('all of it') },

@@ -1,8 +1,8 @@
 // Keys that are almost right. Each is nobody's, and none of the answers tells how near it was.
 
-import { crc32 } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
+import { withCrc32 } from './support/crc32-key.ts';
 import { errorDetailsOf, grpcCall, httpRequest, toRequestBytes } from './support/doors.ts';
 import { createTestMerchant, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -14,14 +14,6 @@ useService((started) => {
 });
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-
-/** The text with the checksum that belongs to it: whoever guesses keys can compute that too. */
-function withChecksum(body: string): string {
-  let rest = BigInt(crc32(body));
-  let digits = '';
-  for (let i = 0; i < 6; i++, rest /= 62n) digits = base62.charAt(Number(rest % 62n)) + digits;
-  return body + digits;
-}
 
 const otherCase = (text: string) =>
   [...text].map((c) => (c === c.toLowerCase() ? c.toUpperCase() : c.toLowerCase())).join('');
@@ -35,30 +27,31 @@ const prefixLength = 'sk_testnet_'.length;
 const nearMisses: [name: string, make: (key: string) => string][] = [
   [
     'the first character of the secret is the next',
-    (key) => withChecksum(replaceAt(key.slice(0, -6), prefixLength, nextDigit)),
+    (key) => withCrc32(replaceAt(key.slice(0, -6), prefixLength, nextDigit)),
   ],
   [
     'the last character of the secret is the next',
-    (key) => withChecksum(replaceAt(key.slice(0, -6), key.length - 7, nextDigit)),
+    (key) => withCrc32(replaceAt(key.slice(0, -6), key.length - 7, nextDigit)),
   ],
-  ['one character off, the checksum as it was', (key) => replaceAt(key, 20, nextDigit)],
-  ['the checksum off by one', (key) => replaceAt(key, key.length - 1, nextDigit)],
+  ['one character off, the check as it was', (key) => replaceAt(key, 20, nextDigit)],
+  ['the check off by one', (key) => replaceAt(key, key.length - 1, nextDigit)],
   [
     'the secret in the other case',
-    (key) => withChecksum(key.slice(0, prefixLength) + otherCase(key.slice(prefixLength, -6))),
+    (key) => withCrc32(key.slice(0, prefixLength) + otherCase(key.slice(prefixLength, -6))),
   ],
   ['all of it in the other case', otherCase],
   ['without its last character', (key) => key.slice(0, -1)],
-  ['without its checksum', (key) => key.slice(0, -6)],
+  ['without its check', (key) => key.slice(0, -6)],
   ['the prefix alone', (key) => key.slice(0, prefixLength)],
   ['the secret alone', (key) => key.slice(prefixLength)],
   ['a character more', (key) => `${key}0`],
   ['a character before', (key) => `x${key}`],
   ['the same key twice', (key) => `${key}${key}`],
-  ['the prefix of the other mode', (key) => withChecksum(key.slice(0, -6).replace('testnet', 'mainnet'))],
-  ['the prefix of the other mode, the checksum as it was', (key) => key.replace('testnet', 'mainnet')],
+  ['the prefix of the other mode', (key) => withCrc32(key.slice(0, -6).replace('testnet', 'mainnet'))],
+  ['the prefix of the other mode, the check as it was', (key) => key.replace('testnet', 'mainnet')],
   ['ten thousand characters', (key) => key.padEnd(10_000, 'x')],
-  ['a secret of zeros', () => withChecksum(`sk_testnet_${'0'.repeat(43)}`)],
+  ['a secret of zeros', () => withCrc32(`sk_testnet_${'0'.repeat(43)}`)],
+  ['a good secret with the CRC-32 of the first release', (key) => withCrc32(key.slice(0, -6))],
   ['an SQL wildcard', (key) => `${key.slice(0, -1)}%`],
   ['the hash that is stored, or what looks like it', () => 'a'.repeat(64)],
 ];
@@ -94,7 +87,7 @@ describe.each([
     const { apiKey } = service.merchant.keys.testnet;
     const nearMiss = make(apiKey);
     expect(nearMiss).not.toBe(apiKey);
-    const ofNobody = withChecksum(`sk_testnet_${'Z'.repeat(43)}`);
+    const ofNobody = withCrc32(`sk_testnet_${'Z'.repeat(43)}`);
     const [answer, reference] = [await ask(nearMiss), await ask(ofNobody)];
     expect(answer).toEqual(reference);
     expect(JSON.stringify(answer)).toMatch(/401|16/);

@@ -6,11 +6,13 @@ import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';
 import { impatientClient } from './impatient-client.ts';
 import { type DatabaseLocation, pgConfigOf } from './location.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
+import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */
 export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents },
+  { name: '2026-11-22-mark-api-key-format', class: MarkApiKeyFormat },
 ];
 
 /** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */

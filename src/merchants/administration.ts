@@ -6,7 +6,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../identifiers.ts';
 import type { KeyRing } from '../key-ring.ts';
 import type { WalletAddress } from '../wallet-address.ts';
 import { type ApiKey, ApiKeyEntity } from './api-key.ts';
-import { apiKeyHint, generateApiKey } from './api-key-format.ts';
+import { type ApiKeyFormat, apiKeyHint, generateApiKey } from './api-key-format.ts';
 import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from './merchant.ts';
 
 /** The operator asked for something that cannot be done; the message says what to do. */
@@ -26,6 +26,8 @@ export interface ApiKeySummary {
   merchantId: string;
   mode: ModeName;
   hint: string;
+  /** `crc32`: of the first release, to be rotated when convenient. */
+  format: ApiKeyFormat;
   status: 'active' | 'expiring' | 'expired' | 'revoked';
   createdAt: Date;
   expiresAt: Date | undefined;
@@ -178,13 +180,14 @@ async function insertKey(
   mode: ModeName,
   expiresAt: Date | undefined,
 ): Promise<NewApiKey> {
-  const apiKey = generateApiKey(mode);
+  const apiKey = generateApiKey(mode, peppers);
   const key: ApiKey = {
     id: newUuid(),
     merchantId,
     mode,
     pepperVersion: peppers.newestVersion,
     keyHash: peppers.hmac(peppers.newestVersion, apiKey).digest(),
+    format: 'keyed',
     hint: apiKeyHint(apiKey),
     createdAt: new Date(),
     expiresAt: expiresAt ?? null,
@@ -213,6 +216,7 @@ function summarize(key: ApiKey): ApiKeySummary {
     merchantId: formatIdentifier('mer', key.merchantId),
     mode: key.mode,
     hint: key.hint,
+    format: key.format,
     status: key.revokedAt ? 'revoked' : expired ? 'expired' : key.expiresAt ? 'expiring' : 'active',
     createdAt: key.createdAt,
     expiresAt: key.expiresAt ?? undefined,

@@ -1,26 +1,46 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import type { ModeName } from '../chains.ts';
+import type { KeyRing } from '../key-ring.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 /** 62^43 is the first power of 62 beyond 2^256. */
 const secretLength = 43;
-/** 62^6 is the first power of 62 beyond 2^32. */
-const checksumLength = 6;
+const checkLength = 6;
+const checkValues = 62 ** checkLength;
 const shape = /^sk_(testnet|mainnet)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
 
 /**
- * A new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and the CRC-32 of
- * all that as 6 base62 characters, so that secret scanners know a key and a mistyped one costs no query.
+ * What the last six characters of a key are: `keyed`, an HMAC that only the service can make, or `crc32`, the
+ * checksum of the first release, which anybody can make.
  */
-export function generateApiKey(mode: ModeName): string {
+export const apiKeyFormats = ['crc32', 'keyed'] as const;
+export type ApiKeyFormat = (typeof apiKeyFormats)[number];
+
+/**
+ * A new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and 6 base62 check
+ * characters: a truncated HMAC-SHA256 of all that, under the newest pepper. A key that was mistyped or made up is
+ * refused without asking the database.
+ */
+export function generateApiKey(mode: ModeName, peppers: KeyRing): string {
   const body = `sk_${mode}_${randomBase62(secretLength)}`;
-  return body + checksum(body);
+  return body + keyedCheck(body, peppers, peppers.newestVersion);
 }
 
-/** True where the text has the shape of an API key and its checksum is right. Says nothing of whether it exists. */
-export function isWellFormedApiKey(text: string): boolean {
-  return shape.test(text) && text.endsWith(checksum(text.slice(0, -checksumLength)));
+/**
+ * The format of a key whose check characters are right, or undefined if the text is no API key. Says nothing about
+ * whether the key exists. Compares with the check under every pepper in the ring, in constant time.
+ */
+export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | undefined {
+  if (!shape.test(text)) return undefined;
+  const body = text.slice(0, -checkLength);
+  const check = Buffer.from(text.slice(-checkLength));
+  let isKeyed = false;
+  for (const version of peppers.versions) {
+    if (timingSafeEqual(check, Buffer.from(keyedCheck(body, peppers, version)))) isKeyed = true;
+  }
+  if (isKeyed) return 'keyed';
+  return timingSafeEqual(check, Buffer.from(inBase62(crc32(body)))) ? 'crc32' : undefined;
 }
 
 /** What may be shown of a key: its prefix and its last four characters. */
@@ -28,10 +48,16 @@ export function apiKeyHint(apiKey: string): string {
   return `${apiKey.slice(0, 'sk_testnet_'.length)}…${apiKey.slice(-4)}`;
 }
 
-function checksum(body: string): string {
-  let rest = crc32(body);
+function keyedCheck(body: string, peppers: KeyRing, version: number): string {
+  // 48 bits are exact in a double and well beyond the 36 of six characters.
+  return inBase62(peppers.hmac(version, `api-key-check:${body}`).digest().readUIntBE(0, 6) % checkValues);
+}
+
+/** Six base62 digits of an integer below 62^6. */
+function inBase62(value: number): string {
+  let rest = value;
   let digits = '';
-  for (let i = 0; i < checksumLength; i++) {
+  for (let i = 0; i < checkLength; i++) {
     digits = base62.charAt(rest % 62) + digits;
     rest = Math.floor(rest / 62);
   }

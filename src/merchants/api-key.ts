@@ -1,5 +1,6 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../chains.ts';
+import { apiKeyFormats } from './api-key-format.ts';
 import { MerchantEntity, notifyKeysChanged } from './merchant.ts';
 
 /** An API key at rest: a keyed hash and a hint, never the key. */
@@ -15,6 +16,8 @@ export const ApiKeyEntity = defineEntity({
     pepperVersion: p.smallint(),
     /** HMAC-SHA256 of the whole key under the pepper. */
     keyHash: p.blob().unique(),
+    /** What its last six characters are; keys that were issued before there were two formats have the old one. */
+    format: p.enum(apiKeyFormats).default('crc32'),
     /** The key's prefix and last four characters, for people to tell keys apart. */
     hint: p.text(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),

@@ -1,40 +1,53 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
+import type { Pool } from 'pg';
 import type { ChainName, ModeName } from '../chains.ts';
+import { createBatcher } from '../database/batcher.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { formatIdentifier } from '../identifiers.ts';
 import type { KeyRing } from '../key-ring.ts';
 import type { Trace, Tracing } from '../operations/tracing.ts';
 import type { Identity } from '../request-context.ts';
 import type { WalletAddress } from '../wallet-address.ts';
-import { isWellFormedApiKey } from './api-key-format.ts';
+import { type ApiKeyFormat, apiKeyFormatOf } from './api-key-format.ts';
 
-/** Longest time an answer of the database about a key is used, where the news of its change was lost. */
+/** Longest time a result of the database about a key is used if the notification of its change was lost. */
 const apiKeyCacheMs = 10_000;
-/** Keys remembered at most, known and unknown; the least recently used make room. */
+/** Keys remembered at most; the least recently used make room. */
 const apiKeyCacheSize = 10_000;
+/**
+ * Lookups of each format share a query, and this many queries run at the same time: together a quarter of the
+ * default pool, however many unknown keys are sent. Keys of the old format have a lane of their own, because
+ * anybody can make one that has to be looked up.
+ */
+const lane = { slots: 2, maxBatchSize: 256, maxWaiting: 4_096, maxWaitMs: 3_000 };
 
 export interface ApiKeys {
   /**
-   * Whom a key stands for, or undefined where it is malformed, unknown, revoked or expired. A key of the wrong
-   * shape or checksum costs no query. Throws `unavailable` where the database cannot be asked.
+   * Whom a key stands for, or undefined if it is malformed, unknown, revoked or expired. A key with wrong check
+   * characters costs no query. Throws `unavailable` if the database cannot be asked or too many lookups wait.
    */
   identify(apiKey: string, trace?: Trace): Promise<Identity | undefined>;
-  /** Drops what is remembered, and what is being asked right now: a key, a wallet or a merchant has changed. */
+  /** Drops what is remembered, and what is being looked up right now: a key, a wallet or a merchant has changed. */
   forget(): void;
 }
 
-interface CachedKey {
+interface KnownKey {
   identity: Identity;
   expiresAtMs: number;
   revoked: boolean;
 }
 
 export interface ApiKeysObserver {
-  /** Told of each lookup: whether the answer was remembered, or the database had to be asked. */
+  /** Called for each lookup: whether the result was remembered, or the database had to be asked. */
   onLookup?: (remembered: boolean) => void;
   tracing?: Tracing | undefined;
+}
+
+interface Lookup {
+  apiKey: string;
+  trace: Trace | undefined;
 }
 
 /** Looks keys up by their keyed hash, under every pepper in the ring. */
@@ -44,66 +57,108 @@ export function createApiKeys(
   { onLookup, tracing }: ApiKeysObserver = {},
 ): ApiKeys {
   let generation = 0;
-  const cache = new LRUCache<string, CachedKey | 'unknown'>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
-  /** Shared by callers who ask for the same key at the same time. */
-  const lookups = new Map<string, Promise<CachedKey | 'unknown'>>();
+  const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
+  // Apart from the known ones, which a flood of unknown keys must not push out.
+  const unknown = new LRUCache<string, true>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
+  /** Shared by callers that ask for the same key at the same time. */
+  const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const find = (apiKey: string, trace: Trace | undefined) => {
-    const run = () => findKey(em, peppers, apiKey);
-    return tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, [trace], run) : run();
+  const run = (batch: readonly Lookup[]) => {
+    const find = () =>
+      findKeys(
+        em,
+        peppers,
+        batch.map(({ apiKey }) => apiKey),
+      );
+    return orUnavailable(() =>
+      tracing
+        ? tracing.statement(
+            { operation: 'SELECT', table: 'api_keys' },
+            batch.map(({ trace }) => trace),
+            find,
+          )
+        : find(),
+    );
+  };
+  const createLane = () => createBatcher<Lookup, KnownKey | undefined>({ ...lane, run });
+  const lanes: Record<ApiKeyFormat, ReturnType<typeof createLane>> = {
+    crc32: createLane(),
+    keyed: createLane(),
   };
 
-  const lookUp = (
-    cacheKey: string,
-    apiKey: string,
-    trace: Trace | undefined,
-  ): Promise<CachedKey | 'unknown'> => {
+  const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
     if (running !== undefined) return running;
     const startedIn = generation;
-    const lookup = orUnavailable(() => find(apiKey, trace)).then((found) => {
+    const result = lanes[format].add(lookup).then((found) => {
       // Read before a change, stored after it, it would outlive the change.
-      if (generation === startedIn) cache.set(cacheKey, found);
+      if (generation !== startedIn) return found;
+      if (found === undefined) unknown.set(cacheKey, true);
+      else known.set(cacheKey, found);
       return found;
     });
-    lookups.set(cacheKey, lookup);
+    lookups.set(cacheKey, result);
     const done = () => {
-      if (lookups.get(cacheKey) === lookup) lookups.delete(cacheKey);
+      if (lookups.get(cacheKey) === result) lookups.delete(cacheKey);
     };
-    lookup.then(done, done);
-    return lookup;
+    result.then(done, done);
+    return result;
   };
 
   return {
     async identify(apiKey, trace) {
-      if (!isWellFormedApiKey(apiKey)) return undefined;
       // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
       const cacheKey = hash('sha256', apiKey, 'base64');
-      const remembered = cache.get(cacheKey);
-      onLookup?.(remembered !== undefined);
-      const key = remembered ?? (await lookUp(cacheKey, apiKey, trace));
-      if (key === 'unknown' || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
+      let key = known.get(cacheKey);
+      const isRemembered = key !== undefined || unknown.has(cacheKey);
+      if (!isRemembered) {
+        const format = apiKeyFormatOf(apiKey, peppers);
+        if (format === undefined) return undefined;
+        onLookup?.(false);
+        key = await lookUp(cacheKey, format, { apiKey, trace });
+      } else {
+        onLookup?.(true);
+      }
+      if (key === undefined || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
       return key.identity;
     },
     forget() {
       generation++;
-      cache.clear();
+      known.clear();
+      unknown.clear();
       lookups.clear();
     },
   };
 }
 
-async function findKey(em: EntityManager, peppers: KeyRing, apiKey: string): Promise<CachedKey | 'unknown'> {
-  // One query for the key and its merchant's wallets: both are needed for every request.
-  const rows = await em.fork().execute<KeyRow[]>(
-    `select k.id, k.merchant_id, k.mode, k.expires_at, k.revoked_at, w.chain, w.address
-       from api_keys k
-       left join payout_wallets w on w.merchant_id = k.merchant_id and w.mode = k.mode
-      where ${peppers.versions.map(() => '(k.key_hash = ? and k.pepper_version = ?)').join(' or ')}`,
-    peppers.versions.flatMap((version) => [peppers.hmac(version, apiKey).digest(), version]),
+/** One query for all keys and their merchants' wallets, which every request needs too; undefined for unknown keys. */
+async function findKeys(
+  em: EntityManager,
+  peppers: KeyRing,
+  apiKeys: readonly string[],
+): Promise<(KnownKey | undefined)[]> {
+  const hashes = apiKeys.map((apiKey) =>
+    peppers.versions.map((version) => peppers.hmac(version, apiKey).digest('hex')),
   );
+  const pool: Pool = await em.getConnection().getNativeClient();
+  const { rows } = await pool.query<KeyRow>(
+    `select encode(k.key_hash, 'hex') as key_hash, k.id, k.merchant_id, k.mode, k.expires_at, k.revoked_at,
+            w.chain, w.address
+       from unnest($1::text[], $2::smallint[]) as wanted (key_hash, pepper_version)
+       join api_keys k on k.key_hash = decode(wanted.key_hash, 'hex') and k.pepper_version = wanted.pepper_version
+       left join payout_wallets w on w.merchant_id = k.merchant_id and w.mode = k.mode`,
+    [hashes.flat(), hashes.flatMap(() => peppers.versions)],
+  );
+  const found = Map.groupBy(rows, ({ key_hash }) => key_hash);
+  return hashes.map((ofKey) => {
+    const rowsOfKey = ofKey.flatMap((keyHash) => found.get(keyHash) ?? []);
+    return rowsOfKey.length === 0 ? undefined : knownKeyOf(rowsOfKey as [KeyRow, ...KeyRow[]]);
+  });
+}
+
+/** A key from its rows, one for each wallet. */
+function knownKeyOf(rows: readonly [KeyRow, ...KeyRow[]]): KnownKey {
   const [row] = rows;
-  if (row === undefined) return 'unknown';
   const payoutWallets: Partial<Record<ChainName, WalletAddress>> = {};
   for (const { chain, address } of rows) if (chain !== null) payoutWallets[chain] = address;
   return {
@@ -120,6 +175,8 @@ async function findKey(em: EntityManager, peppers: KeyRing, apiKey: string): Pro
 }
 
 interface KeyRow {
+  /** Hexadecimal. */
+  key_hash: string;
   id: string;
   merchant_id: string;
   mode: ModeName;

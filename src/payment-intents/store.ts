@@ -1,10 +1,10 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
 import type { QueueLimits } from '../config.ts';
+import { createBatcher } from '../database/batcher.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../errors.ts';
 import type { Trace, Tracing } from '../operations/tracing.ts';
-import { createGroupCommit } from './group-commit.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from './payment-intent.ts';
 
 export interface PaymentIntentStore {
@@ -88,12 +88,12 @@ export function createPaymentIntentStore(
       }),
     );
 
-  const group = createGroupCommit<Create, StoredIntent>({
+  const group = createBatcher<Create, StoredIntent>({
     slots,
     maxBatchSize,
     ...queue,
     ...(onBatch && { onBatch }),
-    commit: (batch) =>
+    run: (batch) =>
       orUnavailable(() =>
         commit(batch).catch((reason) => {
           // The statement was rolled back for the fault of some row: the others must not suffer for it.

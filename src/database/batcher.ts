@@ -1,27 +1,28 @@
-// Group commit: what arrives while the database is busy is written together. No library does this for
-// PostgreSQL, whose own group commit joins the disk writes of transactions but not their round trips.
+// Work that arrives while the database is busy shares one statement: group commit for writes, one query for
+// lookups. No library does this for PostgreSQL, whose own group commit joins the disk writes of transactions but
+// not their round trips.
 
 import { ServiceError } from '../errors.ts';
 
-export interface GroupCommitOptions<Item, Result> {
+export interface BatcherOptions<Item, Result> {
   /**
-   * Writes a batch durably and answers one outcome for each item, in order: its result, or the error that
-   * concerns it alone. Throws what concerns the whole batch.
+   * Does the work of a batch and returns one outcome for each item, in order: its result, or the error that
+   * concerns it alone. Throws what concerns the whole batch. A batch that writes is durable when this resolves.
    */
-  commit(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
-  /** Told of each batch when it has been written, or has failed. */
+  run(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
+  /** Called after each batch, whether it succeeded or failed. */
   onBatch?: (size: number, durationMs: number) => void;
-  /** Batches written at the same time. */
+  /** Batches in flight at the same time. */
   slots: number;
   maxBatchSize: number;
   /** Items that wait for a slot; one more is refused as `unavailable`, at once. */
   maxWaiting: number;
-  /** Longest time an item waits for a slot; it is refused as `unavailable` then, and was not written. */
+  /** Longest time an item waits for a slot; it is refused as `unavailable` then, and nothing was done for it. */
   maxWaitMs: number;
 }
 
-export interface GroupCommit<Item, Result> {
-  /** Settles when the batch that took the item is durable, or failed. */
+export interface Batcher<Item, Result> {
+  /** Settles when the batch that took the item has succeeded or failed. */
   add(item: Item): Promise<Result>;
   /** How many items wait for a slot. */
   waiting(): number;
@@ -37,12 +38,10 @@ interface Waiter<Item, Result> {
 
 /**
  * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. There
- * is no timer: where a slot is free, an item is written in the turn of the event loop that brought it,
- * together with what else came in that turn.
+ * is no timer: if a slot is free, an item is taken in the turn of the event loop that brought it, together with what
+ * else came in that turn.
  */
-export function createGroupCommit<Item, Result>(
-  options: GroupCommitOptions<Item, Result>,
-): GroupCommit<Item, Result> {
+export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
   const { slots, maxBatchSize, maxWaiting, maxWaitMs } = options;
   const waiting: Waiter<Item, Result>[] = [];
   let busySlots = 0;
@@ -53,14 +52,14 @@ export function createGroupCommit<Item, Result>(
     isScheduled = false;
     while (busySlots < slots && waiting.length > 0) {
       busySlots++;
-      void commitBatch(waiting.splice(0, maxBatchSize));
+      void runBatch(waiting.splice(0, maxBatchSize));
     }
   };
 
-  const commitBatch = async (batch: Waiter<Item, Result>[]) => {
+  const runBatch = async (batch: Waiter<Item, Result>[]) => {
     const startedAtMs = performance.now();
     try {
-      const outcomes = await options.commit(batch.map(({ item }) => item));
+      const outcomes = await options.run(batch.map(({ item }) => item));
       batch.forEach(({ resolve, reject }, i) => {
         const outcome = outcomes[i];
         if (outcome instanceof Error) reject(outcome);
@@ -89,7 +88,7 @@ export function createGroupCommit<Item, Result>(
     waiting: () => waiting.length,
     add(item) {
       if (waiting.length >= maxWaiting) {
-        return Promise.reject(overloaded(`${maxWaiting} creates wait already`));
+        return Promise.reject(overloaded(`${maxWaiting} wait already`));
       }
       return new Promise((resolve, reject) => {
         waiting.push({ item, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });

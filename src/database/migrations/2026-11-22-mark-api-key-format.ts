@@ -1,0 +1,15 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/** Which API keys end in the CRC-32 of the first release. A process of that release goes on issuing those. */
+export class MarkApiKeyFormat extends Migration {
+  override up(): void {
+    this.addSql(`
+      alter table api_keys
+        add column format text not null default 'crc32',
+        add constraint api_keys_format_check check (format in ('crc32', 'keyed'))`);
+  }
+
+  override down(): void {
+    this.addSql('alter table api_keys drop column format');
+  }
+}
