@@ -8,6 +8,7 @@ import type { Database } from './database/open-database.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { answerMalformedHttp } from './doors/malformed-http.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
+import { handlePipelined } from './doors/pipelining.ts';
 import { createPublicDoor } from './doors/public-door.ts';
 import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
@@ -112,13 +113,14 @@ export async function startServer(
   const tls = config.tls && (await readTls(config.tls));
   const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
   const publicServer = tlsOptions
-    ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options }, publicDoor)
-    : http.createServer(http1Options, publicDoor);
-  publicServer.on('checkContinue', publicDoor);
+    ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
+    : http.createServer(http1Options);
+  handlePipelined(publicServer, publicDoor);
   answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
-  const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness, metrics));
+  const operationsServer = http.createServer(http1Options);
+  handlePipelined(operationsServer, createOperationsDoor(readiness, metrics));
 
   const listeners = [
     new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),

@@ -1,0 +1,165 @@
+// Bounds what one HTTP/1.1 connection can make us hold. Node's server parses whatever a read brings, thousands of
+// pipelined requests at once, and hands all of them out. Here the bytes reach its parser in small pieces, the
+// requests of a connection wait for each other, and nothing more is parsed or read while some wait.
+
+import type http from 'node:http';
+import type { Http2SecureServer } from 'node:http2';
+import type { Socket } from 'node:net';
+import tls from 'node:tls';
+import type { NodeRequest, NodeResponse } from './node-headers.ts';
+
+/** Requests of one connection that are worked on, or whose answers are not taken yet, at the same time. */
+const maxActive = 16;
+/** Bytes that are parsed at once: a common request, or some twenty of the smallest. */
+const pieceBytes = 512;
+/**
+ * Requests of all connections together that were parsed and are not answered, of some 5 KB each. Above it, a
+ * connection that has more than one of them is closed.
+ */
+const maxUnanswered = 4_096;
+/** Bytes of all connections together that were read and are not parsed. Above it, a connection that has some is closed. */
+const maxUnparsedBytes = 16 * 1024 * 1024;
+
+interface Connection<Request, Response> {
+  active: number;
+  /** Parsed, in the order they came. */
+  waiting: [Request, Response][];
+  /** Read, and not parsed yet. */
+  unparsed: Buffer;
+  /** Node's own listener, which parses. */
+  parse(bytes: Buffer): void;
+}
+
+/**
+ * Calls `handle` for the server's requests, those that ask for `100 Continue` included, but for at most `maxActive`
+ * of one HTTP/1.1 connection at a time. Streams of HTTP/2 have limits of their own and are passed on.
+ */
+export function handlePipelined<Request extends NodeRequest, Response extends NodeResponse>(
+  server: http.Server | Http2SecureServer,
+  handle: (request: Request, response: Response) => void,
+): void {
+  const connections = new WeakMap<Socket, Connection<Request, Response>>();
+  let unanswered = 0;
+  let unparsedBytes = 0;
+
+  const open = (socket: Socket) => {
+    const [parse] = socket.listeners('data') as [((bytes: Buffer) => void)?];
+    // A session of HTTP/2 on a port that speaks both.
+    if (parse === undefined) return;
+    const connection: Connection<Request, Response> = { active: 0, waiting: [], unparsed: empty, parse };
+    connections.set(socket, connection);
+    socket
+      .removeListener('data', parse)
+      .on('data', (bytes: Buffer) => {
+        unparsedBytes += bytes.length;
+        connection.unparsed = bytes;
+        parseOn(socket, connection);
+      })
+      // Also emitted when answers were taken and Node wants to read on.
+      .on('resume', () => parseOn(socket, connection))
+      .once('close', () => forget(socket, connection));
+  };
+
+  const forget = (socket: Socket, connection: Connection<Request, Response>) => {
+    connections.delete(socket);
+    unanswered -= connection.active + connection.waiting.length;
+    connection.active = 0;
+    connection.waiting = [];
+    drop(connection);
+  };
+
+  const parseOn = (socket: Socket, connection: Connection<Request, Response>) => {
+    while (connection.unparsed.length > 0 && socket.writable) {
+      if (connection.waiting.length > 0 || socket.isPaused() || isPausedByNode(socket))
+        return hold(socket, connection);
+      const piece = connection.unparsed.subarray(0, pieceBytes);
+      unparsedBytes -= piece.length;
+      connection.unparsed = connection.unparsed.subarray(piece.length);
+      connection.parse(piece);
+    }
+    // Nobody will answer what comes behind an answer that ends the connection.
+    if (!socket.writable) drop(connection);
+    else if (connection.waiting.length > 0) socket.pause();
+  };
+
+  const hold = (socket: Socket, connection: Connection<Request, Response>) => {
+    socket.pause();
+    // A view of a few bytes would keep all that was read with them.
+    if (connection.unparsed.length < connection.unparsed.buffer.byteLength / 2) {
+      connection.unparsed = Buffer.from(connection.unparsed);
+    }
+    if (unparsedBytes > maxUnparsedBytes) close(socket, connection);
+  };
+
+  const drop = (connection: Connection<Request, Response>) => {
+    unparsedBytes -= connection.unparsed.length;
+    connection.unparsed = empty;
+  };
+
+  const close = (socket: Socket, connection: Connection<Request, Response>) => {
+    forget(socket, connection);
+    socket.destroy();
+  };
+
+  const start = (
+    socket: Socket,
+    connection: Connection<Request, Response>,
+    [request, response]: [Request, Response],
+  ) => {
+    connection.active++;
+    response.once('close', () => {
+      // What a connection had when it closed was settled then.
+      if (connections.get(socket) !== connection) return;
+      connection.active--;
+      unanswered--;
+      if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
+    });
+    handle(request, response);
+  };
+
+  /** In a turn of the event loop of its own, so that other connections have theirs. */
+  const startNext = (socket: Socket, connection: Connection<Request, Response>) => {
+    const next = connection.waiting.shift();
+    if (next === undefined) return;
+    start(socket, connection, next);
+    // Also for the body of the last one, which is still to come.
+    if (connection.waiting.length === 0 && !isPausedByNode(socket)) socket.resume();
+  };
+
+  const onRequest = (request: Request, response: Response) => {
+    const socket = request.socket as Socket;
+    const connection = 'stream' in request ? undefined : connections.get(socket);
+    if (connection === undefined) {
+      // Of a connection that was closed above, nothing is answered any more.
+      if ('stream' in request) handle(request, response);
+      return;
+    }
+    unanswered++;
+    if (connection.active < maxActive && connection.waiting.length === 0) {
+      start(socket, connection, [request, response]);
+    } else {
+      connection.waiting.push([request, response]);
+    }
+    if (unanswered > maxUnanswered && connection.active + connection.waiting.length > 1) {
+      close(socket, connection);
+    }
+  };
+
+  // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.
+  (server as http.Server)
+    .on(server instanceof tls.Server ? 'secureConnection' : 'connection', open)
+    .on('request', onRequest as never)
+    .on('checkContinue', onRequest as never)
+    .on('clientError', (_, socket) => {
+      // Behind bytes that are not HTTP there is nothing to find.
+      const connection = connections.get(socket as Socket);
+      if (connection !== undefined) drop(connection);
+    });
+}
+
+const empty = Buffer.alloc(0);
+
+/** Node's mark on a connection whose answers are not taken; it resumes such a connection itself, and nobody else may. */
+function isPausedByNode(socket: Socket & { _paused?: boolean }): boolean {
+  return socket._paused === true;
+}

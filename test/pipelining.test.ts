@@ -1,0 +1,154 @@
+// Many requests sent on one connection without waiting for answers: all are answered, in order, a few at a time.
+
+import { once } from 'node:events';
+import net from 'node:net';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { blockCreates } from './support/blocker.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+
+useService((started) => {
+  service = started;
+});
+
+const createRequest = (n: number, padding = '') => {
+  const body = JSON.stringify({ amount_units: 1, metadata: { n, padding } });
+  return [
+    'POST /v1/payment_intents HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${service.merchant.keys.testnet.apiKey}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    '',
+    body,
+  ].join('\r\n');
+};
+
+async function connect(): Promise<net.Socket> {
+  const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
+  await once(socket, 'connect');
+  return socket;
+}
+
+interface RawAnswer {
+  status: number;
+  body: string;
+}
+
+/** Reads that many answers, each with a Content-Length, or as many as come before the connection ends. */
+async function readAnswers(socket: net.Socket, count: number): Promise<RawAnswer[]> {
+  const answers: RawAnswer[] = [];
+  let bytes = Buffer.alloc(0);
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    bytes = Buffer.concat([bytes, chunk]);
+    for (;;) {
+      const headEnd = bytes.indexOf('\r\n\r\n');
+      if (headEnd === -1) break;
+      const head = bytes.subarray(0, headEnd).toString();
+      const end = headEnd + 4 + Number(/content-length: (\d+)/i.exec(head)?.[1]);
+      if (bytes.length < end) break;
+      answers.push({ status: Number(head.slice(9, 12)), body: bytes.subarray(headEnd + 4, end).toString() });
+      bytes = bytes.subarray(end);
+    }
+    if (answers.length >= count) break;
+  }
+  return answers;
+}
+
+const numbersOf = (answers: RawAnswer[]) => answers.map(({ body }) => JSON.parse(body).metadata?.n);
+const upTo = (count: number) => Array.from({ length: count }, (_, n) => n);
+
+test('three hundred creates in one write are all answered, in order', async () => {
+  const socket = await connect();
+  socket.write(
+    upTo(300)
+      .map((n) => createRequest(n))
+      .join(''),
+  );
+  const answers = await readAnswers(socket, 300);
+  socket.destroy();
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
+  expect(numbersOf(answers)).toEqual(upTo(300));
+});
+
+test('so they are wherever the bytes are cut, with bodies of any size', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: 40 }),
+      fc.array(fc.integer({ min: 1, max: 30_000 }), { minLength: 1, maxLength: 20 }),
+      async (paddings, cuts) => {
+        const socket = await connect();
+        // Metadata is 16 KiB at most: the larger ones are refused, in their place.
+        const bytes = Buffer.from(paddings.map((length, n) => createRequest(n, 'x'.repeat(length))).join(''));
+        const answered = readAnswers(socket, paddings.length);
+        for (let at = 0, i = 0; at < bytes.length; i++) {
+          const end = at + (cuts[i % cuts.length] as number);
+          if (!socket.write(bytes.subarray(at, end))) await once(socket, 'drain');
+          at = end;
+        }
+        const answers = await answered;
+        socket.destroy();
+        expect(answers.map(({ status }) => status)).toEqual(
+          paddings.map((length) => (length + '{"n":0,"padding":""}'.length + 1 > 16 * 1024 ? 400 : 201)),
+        );
+      },
+    ),
+    { numRuns: 30 },
+  );
+});
+
+test('no more than sixteen of one connection are worked on, and another connection does not wait for them', async () => {
+  // A request that has begun has had its key looked up.
+  const begun = async () => {
+    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
+    const counts = [...text.matchAll(/^payment_intents_key_lookups_total\{.*\} (\d+)$/gm)];
+    return counts.reduce((sum, [, count]) => sum + Number(count), 0);
+  };
+  const before = await begun();
+  const blocker = await blockCreates(service.location);
+  const greedy = await connect();
+  greedy.write(
+    upTo(200)
+      .map((n) => createRequest(n))
+      .join(''),
+  );
+  await expect.poll(begun, { interval: 10 }).toBe(before + 16);
+  const other = await connect();
+  other.write(createRequest(1));
+  await expect.poll(begun, { interval: 10 }).toBe(before + 17);
+  await blocker.release();
+  expect(numbersOf(await readAnswers(greedy, 200))).toEqual(upTo(200));
+  expect(numbersOf(await readAnswers(other, 1))).toEqual([1]);
+  greedy.destroy();
+  other.destroy();
+});
+
+test('answers that are not read wait, and come in order when they are', async () => {
+  const socket = await connect();
+  socket.pause();
+  const get = 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n';
+  socket.write(get.repeat(500));
+  const refused = await connect();
+  refused.write('GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  expect((await readAnswers(refused, 1)).map(({ status }) => status)).toEqual([404]);
+  const answers = await readAnswers(socket, 500);
+  expect(answers.map(({ status }) => status)).toEqual(upTo(500).map(() => 200));
+  expect(new Set(answers.map(({ body }) => body)).size).toBe(1);
+  socket.destroy();
+  refused.destroy();
+});
+
+test('what is not HTTP, behind good requests: those are answered, and the connection ends', async () => {
+  const socket = await connect();
+  socket.write(
+    `${upTo(40)
+      .map((n) => createRequest(n))
+      .join('')}${'\u0000nonsense\r\n'.repeat(5_000)}`,
+  );
+  const answers = await readAnswers(socket, 50);
+  expect(numbersOf(answers.slice(0, 40))).toEqual(upTo(40));
+  expect(answers.slice(40)).toEqual([]);
+});
