@@ -25,7 +25,9 @@ export interface Authentication {
 export function createAuthentication(apiKeys: ApiKeys): Authentication {
   const authenticate = async (values: ContextValues, header: Headers) => {
     const context = requestContextOf(values);
-    context.identity ??= await identify(apiKeys, header.get('authorization'), context.trace);
+    if (context.identity !== undefined) return;
+    context.identity = await identify(apiKeys, header.get('authorization'), context.trace);
+    context.onIdentified?.();
   };
   return {
     gate: (context) => authenticate(context.values, context.requestHeader),

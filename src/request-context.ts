@@ -25,6 +25,8 @@ export interface RequestContext {
   /** By `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
+  /** Called once `identity` is set. */
+  onIdentified?: () => void;
   /** What is left of the key's allowance, as headers; there once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
   /** What the request was refused with. */

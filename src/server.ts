@@ -5,6 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
+import { FairTurns } from './doors/fair-turns.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { answerMalformedHttp } from './doors/malformed-http.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
@@ -74,6 +75,7 @@ export async function startServer(
   const implementation = createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'));
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
   const stopping = new AbortController();
+  const turns = new FairTurns();
 
   const publicDoor = createPublicDoor({
     services: [
@@ -97,6 +99,7 @@ export async function startServer(
     methods: { ...implementation },
     interceptors,
     gate,
+    turns,
     openRoutes: (router) => {
       registerHealth(router, readiness, [PaymentIntentService.typeName]);
       registerReflection(router, [PaymentIntentService, Health], [file_google_rpc_error_details]);
@@ -115,12 +118,12 @@ export async function startServer(
   const publicServer = tlsOptions
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
     : http.createServer(http1Options);
-  handlePipelined(publicServer, publicDoor);
+  handlePipelined(publicServer, publicDoor, turns);
   answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options);
-  handlePipelined(operationsServer, createOperationsDoor(readiness, metrics));
+  handlePipelined(operationsServer, createOperationsDoor(readiness, metrics), new FairTurns());
 
   const listeners = [
     new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),

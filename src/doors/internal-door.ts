@@ -4,6 +4,7 @@
 // before any gate or interceptor runs.
 
 import {
+  constants,
   Http2ServerRequest,
   Http2ServerResponse,
   type IncomingHttpHeaders,
@@ -33,12 +34,15 @@ import {
 } from '../request-context.ts';
 import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { cost, type FairTurns } from './fair-turns.ts';
 import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { operationOf } from './method-call.ts';
 import { headersOf, pathOf } from './node-headers.ts';
 import { discardBody, limitStream, maxBodyBytes } from './request-body.ts';
+import { UnidentifiedStreams } from './unidentified-streams.ts';
 
 export interface InternalDoorOptions extends LeanGrpcOptions {
+  turns: FairTurns;
   /** Registers what is open to everybody: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
   /** Aborts when the service stops, so that calls which would go on for ever end. */
@@ -49,19 +53,29 @@ export interface InternalDoorOptions extends LeanGrpcOptions {
 export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
-  const serveLean = createLeanGrpc(options);
-  const serveByConnect = createConnectDoor(options);
+  const unidentified = new UnidentifiedStreams();
+  const plainCallOf = createLeanGrpc(options, unidentified);
+  const serveByConnect = createConnectDoor(options, unidentified);
   return (stream, headers, _flags, rawHeaders) => {
-    if (serveLean(stream, headers, rawHeaders)) {
-      limitStream(stream, options.requestTimeoutMs);
-      return;
-    }
-    serveByConnect(new Http2ServerRequest(stream, headers, {}, rawHeaders), new Http2ServerResponse(stream));
+    // A stream may be reset before its turn comes.
+    stream.on('error', () => {});
+    const servePlainCall = plainCallOf(headers);
+    const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
+    const isTaken = options.turns.take(stream.session ?? stream, units, () => {
+      if (stream.destroyed) return;
+      if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
+      serveByConnect(
+        new Http2ServerRequest(stream, headers, {}, rawHeaders),
+        new Http2ServerResponse(stream),
+      );
+    });
+    if (!isTaken) stream.close(constants.NGHTTP2_REFUSED_STREAM);
   };
 }
 
 function createConnectDoor(
   options: InternalDoorOptions,
+  unidentified: UnidentifiedStreams,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const handlers = compileHandlers(options);
 
@@ -71,9 +85,12 @@ function createConnectDoor(
     // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
     response.stream.once('wantTrailers', () => discardBody(request));
     const handler = handlers.get(pathOf(request));
-    // A health check that is watched is meant to stay.
+    // A health check that is watched is meant to stay, and has a limit of its own.
     const mayStayOpen = handler?.method.methodKind === 'server_streaming';
     limitStream(request.stream, options.requestTimeoutMs, mayStayOpen);
+    unidentified.add(request.stream);
+    if (mayStayOpen) request.once('end', () => unidentified.remove(request.stream));
+    context.onIdentified = () => unidentified.remove(request.stream);
     if (handler === undefined) {
       answerNotFound(request, response, context);
       options.onEnd(context, undefined, 'not_found');

@@ -31,7 +31,8 @@ import {
 } from './catalogue-errors.ts';
 import { behindInterceptors, operationOf, type UnaryMethod } from './method-call.ts';
 import { headersFrom } from './node-headers.ts';
-import { discardStream, maxBodyBytes } from './request-body.ts';
+import { discardStream, limitStream, maxBodyBytes } from './request-body.ts';
+import type { UnidentifiedStreams } from './unidentified-streams.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
 export interface LeanGrpcOptions {
@@ -58,12 +59,16 @@ const plainContentType = /^application\/grpc(?:\+proto)?$/;
 /** Of a gRPC message: a flag and the length. */
 const headBytes = 5;
 
-/** Serves a stream if it is the plain case, and answers whether it was. */
+/** Serves a stream that is the plain case. */
+type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => void;
+
+/** Returns what serves a stream with these headers if it is the plain case, and undefined if it is not. */
 export function createLeanGrpc(
   options: LeanGrpcOptions,
-): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: readonly string[]) => boolean {
+  unidentified: UnidentifiedStreams,
+): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
   const calls = compileCalls(options);
-  return (stream, headers, rawHeaders) => {
+  return (headers) => {
     const call = calls.get(headers[':path'] ?? '');
     const encoding = headers['grpc-encoding'] ?? 'identity';
     if (
@@ -72,13 +77,15 @@ export function createLeanGrpc(
       encoding !== 'identity' ||
       !plainContentType.test(headers['content-type'] ?? '')
     ) {
-      return false;
+      return undefined;
     }
-    serve(call, stream, rawHeaders, options).catch((reason) => {
-      options.logger.error({ err: reason }, 'an RPC could not be answered');
-      stream.close();
-    });
-    return true;
+    return (stream, rawHeaders) => {
+      limitStream(stream, options.requestTimeoutMs);
+      serve(call, stream, rawHeaders, options, unidentified).catch((reason) => {
+        options.logger.error({ err: reason }, 'an RPC could not be answered');
+        stream.close();
+      });
+    };
   };
 }
 
@@ -105,8 +112,11 @@ async function serve(
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: LeanGrpcOptions,
+  unidentified: UnidentifiedStreams,
 ): Promise<void> {
   const context = newRequestContext('internal');
+  unidentified.add(stream);
+  context.onIdentified = () => unidentified.remove(stream);
   const values = createContextValues().set(requestContextKey, context);
   const header = headersFrom(rawHeaders);
   options.tracing?.begin(context, operation, header);

@@ -3,9 +3,10 @@
 // requests of a connection wait for each other, and nothing more is parsed or read while some wait.
 
 import type http from 'node:http';
-import type { Http2SecureServer } from 'node:http2';
+import { constants, type Http2SecureServer, type ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
 import tls from 'node:tls';
+import { cost, type FairTurns } from './fair-turns.ts';
 import type { NodeRequest, NodeResponse } from './node-headers.ts';
 
 /** Requests of one connection that are worked on, or whose answers are not taken yet, at the same time. */
@@ -32,11 +33,12 @@ interface Connection<Request, Response> {
 
 /**
  * Calls `handle` for the server's requests, those that ask for `100 Continue` included, but for at most `maxActive`
- * of one HTTP/1.1 connection at a time. Streams of HTTP/2 have limits of their own and are passed on.
+ * of one HTTP/1.1 connection at a time, and each in its turn. A stream of HTTP/2 that has no turn is refused.
  */
 export function handlePipelined<Request extends NodeRequest, Response extends NodeResponse>(
   server: http.Server | Http2SecureServer,
   handle: (request: Request, response: Response) => void,
+  turns: FairTurns,
 ): void {
   const connections = new WeakMap<Socket, Connection<Request, Response>>();
   let unanswered = 0;
@@ -114,7 +116,9 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       unanswered--;
       if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
     });
-    handle(request, response);
+    turns.take(socket, cost.plain, () => {
+      if (!socket.destroyed) handle(request, response);
+    });
   };
 
   /** In a turn of the event loop of its own, so that other connections have theirs. */
@@ -130,8 +134,8 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     const socket = request.socket as Socket;
     const connection = 'stream' in request ? undefined : connections.get(socket);
     if (connection === undefined) {
+      if ('stream' in request) handleStream(request.stream, () => handle(request, response));
       // Of a connection that was closed above, nothing is answered any more.
-      if ('stream' in request) handle(request, response);
       return;
     }
     unanswered++;
@@ -143,6 +147,13 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     if (unanswered > maxUnanswered && connection.active + connection.waiting.length > 1) {
       close(socket, connection);
     }
+  };
+
+  const handleStream = (stream: ServerHttp2Stream, begin: () => void) => {
+    const isTaken = turns.take(stream.session ?? stream, cost.plain, () => {
+      if (!stream.destroyed) begin();
+    });
+    if (!isTaken) stream.close(constants.NGHTTP2_REFUSED_STREAM);
   };
 
   // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.

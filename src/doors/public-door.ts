@@ -27,6 +27,7 @@ import { createDocumentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
 import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
+import { UnidentifiedStreams } from './unidentified-streams.ts';
 
 type Response = ServerResponse | Http2ServerResponse;
 
@@ -70,10 +71,16 @@ export function createPublicDoor(
 ): (request: NodeRequest, response: Response) => void {
   const endpoints = compileEndpoints(options);
   const documentation = createDocumentation();
+  const unidentified = new UnidentifiedStreams();
 
   return (request, response) => {
-    if ('stream' in request) limitStream(request.stream, options.requestTimeoutMs);
     const context = newRequestContext('public');
+    if ('stream' in request) {
+      const { stream } = request;
+      limitStream(stream, options.requestTimeoutMs);
+      unidentified.add(stream);
+      context.onIdentified = () => unidentified.remove(stream);
+    }
     const path = pathOf(request);
     const isDocument = documentation.has(path);
     const byMethod = endpoints.get(path);

@@ -4,6 +4,9 @@ import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
 import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from '../gen/health/v1/health_pb.ts';
 import type { Readiness, ReadinessStatus } from './readiness.ts';
 
+/** Health checks that are watched at the same time: each is a stream that stays, of some 100 KB, and asks for no key. */
+export const maxHealthWatches = 256;
+
 /** Registers the health of the server (service "") and of each service by its full name. */
 export function registerHealth(
   router: ConnectRouter,
@@ -11,6 +14,7 @@ export function registerHealth(
   services: readonly string[],
 ): void {
   const known = new Set(['', ...services]);
+  let watches = 0;
   router.service(Health, {
     async check({ service }) {
       if (!known.has(service)) throw new ConnectError('unknown service', Code.NotFound);
@@ -20,14 +24,25 @@ export function registerHealth(
       const status = servingStatus(await readiness.check());
       return { statuses: Object.fromEntries([...known].map((service) => [service, { status }])) };
     },
-    async *watch({ service }, context) {
-      if (!known.has(service)) {
-        // The protocol keeps such a watch open, for the service may come.
-        yield { status: ServingStatus.SERVICE_UNKNOWN };
-        await aborted(context.signal);
-        return;
+    async *watch({ service }, { signal }) {
+      if (watches >= maxHealthWatches) {
+        throw new ConnectError(
+          'too many health checks are watched already. Call Check from time to time instead.',
+          Code.ResourceExhausted,
+        );
       }
-      for await (const status of readiness.watch(context.signal)) yield { status: servingStatus(status) };
+      watches++;
+      try {
+        if (known.has(service)) {
+          for await (const status of readiness.watch(signal)) yield { status: servingStatus(status) };
+        } else {
+          // The protocol keeps such a watch open, because the service may come.
+          yield { status: ServingStatus.SERVICE_UNKNOWN };
+          await aborted(signal);
+        }
+      } finally {
+        watches--;
+      }
     },
   });
 }

@@ -10,7 +10,7 @@ const watchIntervalMs = 2_000;
 export interface Readiness {
   /** Asks the database, unless the service is draining. Callers at the same time share one probe. */
   check(): Promise<ReadinessStatus>;
-  /** The status now and each time it changes, until the signal aborts. */
+  /** The status now and each time it changes, until the signal aborts. However many watch, one probe serves all. */
   watch(signal: AbortSignal): AsyncIterable<ReadinessStatus>;
   isDraining(): boolean;
   /** From now on the service takes no new work: load balancers and clients are told. */
@@ -42,12 +42,26 @@ export function createReadiness(probeDatabase: () => Promise<unknown>): Readines
     return running;
   };
 
+  let watchers = 0;
+  let probing: NodeJS.Timeout | undefined;
+  /** All watchers share one timer. Returns what to call when one of them goes. */
+  const probeRegularly = () => {
+    watchers++;
+    probing ??= setInterval(() => void check(), watchIntervalMs).unref();
+    return () => {
+      watchers--;
+      if (watchers > 0) return;
+      clearInterval(probing);
+      probing = undefined;
+    };
+  };
+
   return {
     check,
     async *watch(signal) {
-      const probe = setInterval(() => void check(), watchIntervalMs).unref();
-      // Listening starts before the first answer: a change between the two is not missed.
+      // Listening starts before the first result: a change between the two is not missed.
       const stream = on(probes, 'status', { signal });
+      const stopProbing = probeRegularly();
       try {
         let last = await check();
         yield last;
@@ -59,7 +73,7 @@ export function createReadiness(probeDatabase: () => Promise<unknown>): Readines
       } catch (error) {
         if (!signal.aborted) throw error;
       } finally {
-        clearInterval(probe);
+        stopProbing();
       }
     },
     isDraining: () => draining,

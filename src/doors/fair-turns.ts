@@ -1,0 +1,68 @@
+// A read may bring thousands of requests at once, and all sockets that are ready are read in one turn of the event
+// loop. Begun as they come, they would keep every other client waiting for seconds.
+
+/** Work begun in one turn of the event loop, in units of a plain request: some 3 ms of processor time. */
+const unitsPerTurn = 64;
+/** Requests of all connections together that wait for their turn, of some 10 KB each. */
+const maxWaiting = 4_096;
+
+/** What a request costs in units, measured roughly: refusing it where it is served by our own handlers, or by Connect's. */
+export const cost = { plain: 1, throughConnect: 8 } as const;
+
+interface Turn {
+  units: number;
+  begin(): void;
+}
+
+/** Begins requests at once while there are few, and otherwise turn by turn, one connection after the other. */
+export class FairTurns {
+  /** By connection, in the order in which they are served; each request in the order it came. */
+  readonly #waiting = new Map<object, Turn[]>();
+  #waitingCount = 0;
+  #spentUnits = 0;
+  #isScheduled = false;
+
+  /**
+   * Begins a request of the connection now or in a later turn. Returns false, and will not begin it, if too many wait
+   * and this connection has its share of them.
+   */
+  take(connection: object, units: number, begin: () => void): boolean {
+    if (this.#waitingCount === 0 && this.#spentUnits < unitsPerTurn) {
+      this.#spentUnits += units;
+      this.#schedule();
+      begin();
+      return true;
+    }
+    const own = this.#waiting.get(connection);
+    if (this.#waitingCount >= maxWaiting && own !== undefined) {
+      if (own.length >= maxWaiting / this.#waiting.size) return false;
+    }
+    if (own === undefined) this.#waiting.set(connection, [{ units, begin }]);
+    else own.push({ units, begin });
+    this.#waitingCount++;
+    return true;
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(this.#nextTurn);
+  }
+
+  readonly #nextTurn = (): void => {
+    this.#isScheduled = false;
+    this.#spentUnits = 0;
+    // A connection with more goes to the end, and so comes up again in this loop.
+    for (const [connection, own] of this.#waiting) {
+      if (this.#spentUnits >= unitsPerTurn) break;
+      const next = own.shift();
+      this.#waiting.delete(connection);
+      if (own.length > 0) this.#waiting.set(connection, own);
+      if (next === undefined) continue;
+      this.#waitingCount--;
+      this.#spentUnits += next.units;
+      next.begin();
+    }
+    if (this.#spentUnits > 0) this.#schedule();
+  };
+}
