@@ -18,15 +18,57 @@ export function createLogger(level: LogLevel, destination: DestinationStream): L
   );
 }
 
+/** Where the log goes. */
+export interface LogOutput {
+  destination: DestinationStream;
+  /** Lines that were dropped so far because what reads the log is slower than it is written. */
+  droppedLines(): number;
+  /** Calls back once lines are written again, with how many were dropped since it did so last. */
+  onRecovery(announce: (droppedLines: number) => void): void;
+}
+
+/** Bytes of the log that wait to be taken: some seconds of it at full load. */
+const maxUnwrittenBytes = 4 * 1024 * 1024;
+
 /**
  * Standard output: JSON as it is, or readable lines where a person watches. JSON is written in blocks, a tenth of
  * a second late at the most, and whole when the process exits: a write for every line would cost a third of the
- * service's throughput. Only a process that is killed takes its last lines with it.
+ * service's throughput. Only a process that is killed takes its last lines with it. If nobody reads standard output,
+ * 4 MiB of lines are kept and further ones dropped, so that a stuck reader stops neither the service nor takes its memory.
  */
-export async function standardOutput(isTerminal: boolean): Promise<DestinationStream> {
-  if (!isTerminal) return pino.destination({ dest: 1, sync: false, minLength: 8 * 1024, periodicFlush: 100 });
-  const { default: pretty } = await import('pino-pretty');
-  return pretty({ messageKey: 'message', translateTime: 'SYS:HH:MM:ss.l', singleLine: true, sync: true });
+export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
+  if (isTerminal) {
+    const { default: pretty } = await import('pino-pretty');
+    const destination = pretty({
+      messageKey: 'message',
+      translateTime: 'SYS:HH:MM:ss.l',
+      singleLine: true,
+      sync: true,
+    });
+    return { destination, droppedLines: () => 0, onRecovery: () => {} };
+  }
+  const destination = pino.destination({
+    dest: 1,
+    sync: false,
+    minLength: 8 * 1024,
+    periodicFlush: 100,
+    maxLength: maxUnwrittenBytes,
+  });
+  let dropped = 0;
+  let announced = 0;
+  destination.on('drop', () => dropped++);
+  return {
+    destination,
+    droppedLines: () => dropped,
+    onRecovery(announce) {
+      destination.on('drain', () => {
+        if (dropped === announced) return;
+        const lines = dropped - announced;
+        announced = dropped;
+        announce(lines);
+      });
+    },
+  };
 }
 
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */
@@ -38,40 +80,6 @@ export type RequestObserver = (
   rpc: string | undefined,
   outcome: RequestOutcome,
 ) => void;
-
-/**
- * One line for one request. Only what is named here is written: headers, bodies, keys, client secrets and
- * metadata never reach it. An `internal` error is written whole, and `unavailable` with its reason.
- */
-export function logRequest(
-  logger: Logger,
-  context: RequestContext,
-  rpc: string | undefined,
-  outcome: RequestOutcome,
-): void {
-  const { identity, error } = context;
-  const line = {
-    request_id: context.requestId,
-    door: context.door,
-    rpc,
-    merchant_id: identity?.merchantTypeId,
-    key_id: identity?.keyTypeId,
-    mode: identity?.mode,
-    code: outcome,
-    replayed: context.replayed,
-    trace_id: traceIdOf(context),
-    duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
-  };
-  const message = `${rpc ?? 'request'} ${outcome}`;
-  if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
-  else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
-  else logger.info(line, message);
-}
-
-/** The trace that holds the request's span; none where it was not sampled, and nobody would find it. */
-function traceIdOf({ trace }: RequestContext): string | undefined {
-  return trace?.span.isRecording() ? trace.span.spanContext().traceId : undefined;
-}
 
 /**
  * What an error says of itself. Its other properties stay out: PostgreSQL's `detail` quotes whole rows, metadata
@@ -94,8 +102,4 @@ function serializeError(error: unknown): unknown {
     stack,
     ...(inner === undefined || inner === error ? {} : { cause: serializeError(inner) }),
   };
-}
-
-function reasonOf(cause: unknown): string | undefined {
-  return cause instanceof Error ? cause.message : undefined;
 }

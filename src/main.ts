@@ -9,7 +9,11 @@ import { StartupError } from './startup-error.ts';
 
 async function main(): Promise<void> {
   const config = loadConfig(process.env);
-  const logger = createLogger(config.logLevel, await standardOutput(process.stdout.isTTY === true));
+  const output = await standardOutput(process.stdout.isTTY === true);
+  const logger = createLogger(config.logLevel, output.destination);
+  output.onRecovery((lines) => {
+    logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
+  });
   const { stop, onHangup } = listenForSignals(config.tls !== undefined);
 
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
@@ -27,7 +31,7 @@ async function main(): Promise<void> {
       );
     }
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
-    const server = await startServer(config, database, logger);
+    const server = await startServer(config, database, logger, output);
     logger.info({ host: config.host, ...server.ports }, 'ready');
     onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));

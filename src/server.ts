@@ -15,13 +15,14 @@ import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
 import { Listener } from './listener.ts';
-import { logRequest, type RequestObserver } from './logging.ts';
+import type { LogOutput, RequestObserver } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
 import { registerHealth } from './operations/health.ts';
 import { createMetrics } from './operations/metrics.ts';
 import { createReadiness } from './operations/readiness.ts';
 import { registerReflection } from './operations/reflection.ts';
+import { createRequestLog } from './operations/request-log.ts';
 import { startTracing } from './operations/tracing.ts';
 import { createPaymentIntentService, createPaymentIntentViolations } from './payment-intents/service.ts';
 import { createPaymentIntentStore } from './payment-intents/store.ts';
@@ -48,12 +49,14 @@ export async function startServer(
   config: Config,
   database: Database,
   logger: Logger,
+  { droppedLines }: Pick<LogOutput, 'droppedLines'> = { droppedLines: () => 0 },
 ): Promise<RunningServer> {
   const { limits } = config;
   const metrics = createMetrics(PaymentIntentService.methods.map(({ name }) => name));
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
+  const requestLog = createRequestLog(logger);
   const onEnd: RequestObserver = (context, rpc, outcome) => {
-    logRequest(logger, context, rpc, outcome);
+    requestLog.observe(context, rpc, outcome);
     metrics.request(context, rpc, outcome);
     tracing?.end(context, outcome);
   };
@@ -134,6 +137,7 @@ export async function startServer(
   metrics.watch({
     version: manifest.version,
     waitingCreates: store.waiting,
+    droppedLogLines: droppedLines,
     pool: await database.orm.em.getConnection().getNativeClient(),
     connections: () => ({
       public: publicListener.connections,
@@ -159,6 +163,7 @@ export async function startServer(
         publicListener.close(config.drainTimeoutMs),
         internalListener.close(config.drainTimeoutMs),
       ]);
+      requestLog.stop();
       await Promise.all([operationsListener.close(0), keyChanges.stop(), tracing?.stop()]);
     },
     async reloadTls() {

@@ -49,6 +49,30 @@ test('one line a request, with who asked, how it ended and how long it took', as
   }
 });
 
+test('a flood of refusals is summarised: every one is counted, and few have a line', async () => {
+  const before = service.log.length;
+  const [door] = doors as [Door];
+  const flood = Array.from({ length: 1_000 }, () =>
+    door.create({ amount_units: 1 }, { authorization: 'Bearer nonsense' }),
+  );
+  await Promise.all(flood);
+  const refusals = () => service.log.slice(before).filter(({ code }) => code === 'api_key_invalid');
+  const counted = () => refusals().reduce((sum, { count }) => sum + ((count as number | undefined) ?? 1), 0);
+  // The summary comes at the end of its second.
+  await expect.poll(counted, { timeout: 3_000 }).toBe(1_000);
+  expect(refusals().length).toBeLessThan(800);
+  const [summary] = refusals().filter(({ count }) => count !== undefined);
+  expect(summary).toEqual({
+    level: 'info',
+    time: expect.any(String),
+    door: 'public',
+    rpc: 'CreatePaymentIntent',
+    code: 'api_key_invalid',
+    count: expect.any(Number),
+    message: `CreatePaymentIntent api_key_invalid, ${summary?.count} more in the last second`,
+  });
+});
+
 test('a hundred requests of every kind write a hundred lines', async () => {
   const before = service.log.length;
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
@@ -130,7 +154,7 @@ test.each([
 ])('standard output, a terminal: %j', async (isTerminal, line) => {
   const program = `
     const { createLogger, standardOutput } = await import('./src/logging.ts');
-    createLogger('info', await standardOutput(${isTerminal})).info({ code: 'ok' }, 'hello');`;
+    createLogger('info', (await standardOutput(${isTerminal})).destination).info({ code: 'ok' }, 'hello');`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
   expect(stdout).toMatch(line);
 });

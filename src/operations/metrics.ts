@@ -15,6 +15,8 @@ export interface MetricSources {
   version: string;
   /** Creates that wait to be written. */
   waitingCreates: () => number;
+  /** Lines of the log that were dropped because nobody read them. */
+  droppedLogLines: () => number;
   pool: PoolUse;
   /** Open connections of each listener. */
   connections: () => Readonly<Record<string, number>>;
@@ -120,6 +122,15 @@ export function createMetrics(rpcs: readonly string[]): Metrics {
         registers,
         collect() {
           this.set(sources.waitingCreates());
+        },
+      });
+      new Counter({
+        name: 'payment_intents_log_lines_dropped_total',
+        help: 'Lines of the log that were dropped because standard output was not read.',
+        registers,
+        collect() {
+          this.reset();
+          this.inc(sources.droppedLogLines());
         },
       });
       new Gauge({

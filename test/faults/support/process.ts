@@ -17,6 +17,10 @@ export interface ServiceProcess extends Endpoints {
   end(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
   kill(signal: NodeJS.Signals): void;
   residentMb(): Promise<number>;
+  /** The most it has had in memory since it started. */
+  peakResidentMb(): Promise<number>;
+  /** Stops reading its standard output, as a stuck journal does, or reads on. */
+  readLog(isRead: boolean): void;
 }
 
 export interface Ports {
@@ -75,6 +79,11 @@ export async function startProcess(
     });
   });
   const log: Record<string, unknown>[] = [];
+  const lines = createInterface({ input: child.stdout });
+  const memoryMb = async (name: 'VmRSS' | 'VmHWM') => {
+    const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+    return (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
+  };
   const service: ServiceProcess = {
     pid: child.pid ?? 0,
     publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
@@ -86,9 +95,11 @@ export async function startProcess(
       return exited;
     },
     kill: (signal) => void child.kill(signal),
-    async residentMb() {
-      const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
-      return (Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) * 1024) / 1e6;
+    residentMb: () => memoryMb('VmRSS'),
+    peakResidentMb: () => memoryMb('VmHWM'),
+    readLog(isRead) {
+      if (isRead) lines.resume();
+      else lines.pause();
     },
   };
   running.add(service);
@@ -98,7 +109,7 @@ export async function startProcess(
   });
   await new Promise<void>((resolve, reject) => {
     void exited.then(({ code }) => reject(new Error(`the service ended with ${code}: ${complaints}`)));
-    createInterface({ input: child.stdout }).on('line', (line) => {
+    lines.on('line', (line) => {
       // A line that a kill has cut in two is not one.
       if (!line.startsWith('{') || !line.endsWith('}')) return;
       const entry = JSON.parse(line);

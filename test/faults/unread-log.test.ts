@@ -1,0 +1,55 @@
+// Standard output that nobody reads: a stuck journal, a pipe whose reader hangs.
+
+import { afterEach, expect, test } from 'vitest';
+import { openDoors } from '../support/doors.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { choosePorts, endAll, startProcess } from './support/process.ts';
+
+let cluster: Cluster;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(endAll);
+
+test('the service goes on, its memory is bounded, and it says how many lines were dropped', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const doors = openDoors(service);
+  const options = { authorization: `Bearer ${cluster.apiKey}` };
+  const create = async (count: number) => {
+    for (let i = 0; i < count; i++) {
+      const { code } = await (doors[i % 2] as (typeof doors)[0]).create({ amount_units: 1 }, options);
+      expect(code).toBe('ok');
+    }
+  };
+  const load = (each: number) => Promise.all(Array.from({ length: 32 }, () => create(each)));
+  const dropped = async () => {
+    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
+    return Number(/^payment_intents_log_lines_dropped_total (\d+)$/m.exec(text)?.[1]);
+  };
+  await load(200);
+  expect(await dropped()).toBe(0);
+
+  service.readLog(false);
+  const before = await service.residentMb();
+  // A line has some 350 bytes: more than the pipe and the 4 MiB that are kept hold.
+  await load(700);
+  const droppedLines = await dropped();
+  expect(droppedLines).toBeGreaterThan(1_000);
+  const grewMb = (await service.residentMb()) - before;
+  expect(grewMb).toBeLessThan(60);
+
+  service.readLog(true);
+  await create(1);
+  await expect
+    .poll(() => service.log.filter(({ level }) => level === 'warn'), { timeout: 5_000, interval: 20 })
+    .toEqual([
+      expect.objectContaining({
+        dropped: expect.any(Number),
+        message: 'log lines were dropped: standard output was not read in time',
+      }),
+    ]);
+  for (const door of doors) door.close();
+  console.log(`dropped ${droppedLines} lines; memory ${grewMb > 0 ? '+' : ''}${Math.round(grewMb)} MB`);
+});
