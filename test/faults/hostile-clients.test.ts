@@ -1,9 +1,12 @@
 // Clients that want to harm: each has its limit, and one who behaves is served throughout.
 
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newCrc32Key } from '../support/crc32-key.ts';
 import { openDoors } from '../support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -36,8 +39,14 @@ afterAll(endAll);
 /** A slow answer while an attack runs is what an attack is for. Well above what this service takes at rest. */
 const slowestAllowedMs = 2_000;
 
-/** Runs an attack while a client who behaves creates intents over both doors, and reports how it fared. */
-async function whileServing(attack: () => Promise<void>): Promise<void> {
+/** What nobody without a key may make the service take. */
+const mostMemoryMb = 400;
+
+/**
+ * Runs an attack while a client who behaves creates intents over both doors, and reports how it fared. Returns how long
+ * the other's answers took, in order.
+ */
+async function whileServing(attack: () => Promise<void>): Promise<number[]> {
   const doors = openDoors(service);
   const tookMs: number[] = [];
   const codes = new Set<string>();
@@ -70,6 +79,8 @@ async function whileServing(attack: () => Promise<void>): Promise<void> {
   expect([...codes]).toEqual(['ok']);
   expect(tookMs.at(-1)).toBeLessThan(slowestAllowedMs);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+  expect(await service.peakResidentMb()).toBeLessThan(mostMemoryMb);
+  return tookMs;
 }
 
 /** A connection, and what it was answered by when it was closed. */
@@ -330,6 +341,62 @@ describe('those that want too much', () => {
         await Promise.race([drained(attacker.socket), sleep(1_000)]);
       }
       expect(attacker.socket.destroyed).toBe(true);
+    });
+  });
+});
+
+const withKey = (apiKey: string) =>
+  `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\nContent-Length: 0\r\n\r\n`;
+
+describe('without a valid key', () => {
+  test.each([
+    ['made up', 'random'],
+    ['made up in the form of the first release', 'crc32'],
+  ])('16 x 16 requests in flight with keys that are %s', async (_, form) => {
+    const tookMs = await whileServing(async () => {
+      const flood = ['test/faults/support/flood.ts', String(httpPort), '16', '16', '5000', form];
+      const { stdout } = await promisify(execFile)(process.execPath, flood);
+      console.log(`${stdout.trim()} keys refused in 5 s`);
+      expect(Number(stdout)).toBeGreaterThan(5_000);
+    });
+    expect(tookMs[Math.floor((tookMs.length - 1) * 0.99)]).toBeLessThan(100);
+  });
+
+  test.each<[string, number, string]>([
+    ['one connection, unknown keys', 1, 'POST'],
+    ['20 connections, the OpenAPI document', 20, 'GET /openapi.json'],
+    ['20 connections, the reference', 20, 'GET /docs'],
+    ['500 connections, the reference', 500, 'GET /docs'],
+    ['500 connections, paths that are not there', 500, 'GET /nothing'],
+  ])('%s: twenty thousand pipelined requests each, and no answer read', async (_, connections, what) => {
+    await whileServing(async () => {
+      const sockets = await Promise.all(Array.from({ length: connections }, () => connect(httpPort)));
+      for (const { socket } of sockets) {
+        socket.pause();
+        const request =
+          what === 'POST' ? withKey(newCrc32Key('testnet')) : `${what} HTTP/1.1\r\nHost: x\r\n\r\n`;
+        socket.write(request.repeat(20_000));
+      }
+      await sleep(4_000);
+      for (const { socket } of sockets) socket.destroy();
+    });
+  });
+
+  test.each([
+    ['Watch', Buffer.from([0, 0, 0, 0, 0])],
+    ['Check', Buffer.alloc(0)],
+  ])('ten thousand streams of the health service, %s', async (method, message) => {
+    await whileServing(async () => {
+      const attackers = await Promise.all(Array.from({ length: 50 }, () => connectRaw(grpcPort)));
+      const path = `/grpc.health.v1.Health/${method}`;
+      for (const { socket } of attackers) {
+        for (let i = 0; i < 200; i++) {
+          socket.write(encodeHeaders(2 * i + 1, grpcHeaders({ ':path': path })));
+          if (message.length > 0) socket.write(encodeFrame(frameTypes.data, 1, 2 * i + 1, message));
+        }
+      }
+      await sleep(6_000);
+      for (const { socket } of attackers) socket.destroy();
     });
   });
 });
