@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, chown, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, expect, test } from 'vitest';
+import { type Door, openDoors } from '../support/doors.ts';
 import { succeeds } from '../support/succeeds.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { databaseAccount } from './support/database-account.ts';
@@ -22,9 +23,9 @@ afterEach(endAll);
 const pgbouncer = ['pgbouncer', '/usr/sbin/pgbouncer'].find((program) => succeeds(program, '--version'));
 if (pgbouncer === undefined) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
 
-test.skipIf(pgbouncer === undefined)('behind PgBouncer in transaction mode', async () => {
-  const folder = join(cluster.folder, 'pgbouncer');
-  await mkdir(folder);
+/** PgBouncer in transaction mode in front of the cluster, for as long as `use` runs. */
+async function behindPgBouncer(use: (url: string, pid: number) => Promise<void>): Promise<void> {
+  const folder = await mkdtemp(join(cluster.folder, 'pgbouncer-'));
   const [port] = Object.values(await choosePorts());
   const file = join(folder, 'pgbouncer.ini');
   await writeFile(
@@ -40,6 +41,7 @@ pool_mode = transaction
 default_pool_size = 4
 `,
   );
+  await chmod(folder, 0o755);
   await chmod(file, 0o644);
   // PgBouncer does not run as root; the socket lets in who runs PostgreSQL.
   const account = databaseAccount();
@@ -52,7 +54,17 @@ default_pool_size = 4
     });
   });
   try {
-    const url = `postgresql://${cluster.location.user}@127.0.0.1:${port}/postgres`;
+    await use(`postgresql://${cluster.location.user}@127.0.0.1:${port}/postgres`, child.pid ?? 0);
+  } finally {
+    const exited = once(child, 'exit');
+    child.kill('SIGCONT');
+    child.kill('SIGTERM');
+    await exited;
+  }
+}
+
+test.skipIf(pgbouncer === undefined)('behind PgBouncer in transaction mode', () =>
+  behindPgBouncer(async (url) => {
     const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
     const load = await startLoad(cluster, {
       services: [service],
@@ -66,9 +78,25 @@ default_pool_size = 4
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
     report(figures);
     await service.end('SIGTERM');
-  } finally {
-    const exited = once(child, 'exit');
-    child.kill('SIGTERM');
-    await exited;
-  }
-});
+  }),
+);
+
+test.skipIf(pgbouncer === undefined)(
+  'started ten times: the sessions have the statements of the one before, and no create fails',
+  () =>
+    behindPgBouncer(async (url) => {
+      for (let i = 0; i < 10; i++) {
+        const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
+        const doors = openDoors(service);
+        const answers = await Promise.all(
+          Array.from({ length: 64 }, (_, n) =>
+            (doors[n % 2] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` }),
+          ),
+        );
+        expect(Object.keys(Object.groupBy(answers, ({ code }) => code))).toEqual(['ok']);
+        expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+        for (const door of doors) door.close();
+        await service.end('SIGTERM');
+      }
+    }),
+);
