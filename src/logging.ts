@@ -47,7 +47,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
     });
     return { destination, droppedLines: () => 0, onRecovery: () => {} };
   }
-  const destination = pino.destination({
+  const output = pino.destination({
     dest: 1,
     sync: false,
     minLength: 8 * 1024,
@@ -56,12 +56,16 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   });
   let dropped = 0;
   let announced = 0;
-  destination.on('drop', () => dropped++);
+  output.on('drop', () => dropped++);
   return {
-    destination,
+    // Without flushSync, which pino would call for each fatal line: it waits for a reader that may never read.
+    destination: {
+      write: (line) => void output.write(line),
+      flush: (done: (error?: Error) => void) => output.flush(done),
+    } as DestinationStream,
     droppedLines: () => dropped,
     onRecovery(announce) {
-      destination.on('drain', () => {
+      output.on('drain', () => {
         if (dropped === announced) return;
         const lines = dropped - announced;
         announced = dropped;

@@ -14,7 +14,7 @@ async function main(): Promise<void> {
   output.onRecovery((lines) => {
     logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
   });
-  const { stop, onHangup } = listenForSignals(config.tls !== undefined);
+  const { stop, onHangup } = listenForSignals(config.tls !== undefined, logger);
 
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
@@ -37,6 +37,7 @@ async function main(): Promise<void> {
     if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
+    endAfter(config.drainTimeoutMs, logger);
     if (signal === undefined) {
       logger.fatal('the embedded PostgreSQL has ended by itself; stopping');
       process.exitCode = 1;
@@ -51,6 +52,24 @@ async function main(): Promise<void> {
   await new Promise<void>((resolve) => logger.flush(() => resolve()));
 }
 
+/** What is left for the last lines of the log when everything else was given up. */
+const lastLinesMs = 250;
+
+/** Ends the process at once, with the last lines of the log if somebody takes them. */
+function endNow(logger: Logger): void {
+  logger.flush(() => process.exit(1));
+  // At its end a process waits for standard output, however long that hangs. Only this does not wait.
+  setTimeout(() => process.kill(process.pid, 'SIGKILL'), lastLinesMs);
+}
+
+/** Ends the process when stopping has taken that long, whatever it waits for: a database that hangs, a log nobody reads. */
+function endAfter(timeoutMs: number, logger: Logger): void {
+  setTimeout(() => {
+    logger.fatal({ timeout_ms: timeoutMs }, 'not stopped in time; ending with work unfinished');
+    endNow(logger);
+  }, timeoutMs).unref();
+}
+
 interface Signals {
   /** The first SIGINT or SIGTERM. */
   stop: Promise<NodeJS.Signals>;
@@ -62,7 +81,7 @@ interface Signals {
  * sooner it is the same one, which the terminal sends to all its processes and npm then passes on. SIGHUP asks a
  * service with TLS to read its files again; any other is ended by its terminal that way, and stops.
  */
-function listenForSignals(reloadsOnHangup: boolean): Signals {
+function listenForSignals(reloadsOnHangup: boolean, logger: Logger): Signals {
   let reload = () => {};
   if (reloadsOnHangup) process.on('SIGHUP', () => reload());
   const stop = new Promise<NodeJS.Signals>((resolve) => {
@@ -70,7 +89,7 @@ function listenForSignals(reloadsOnHangup: boolean): Signals {
     for (const signal of ['SIGINT', 'SIGTERM', ...(reloadsOnHangup ? [] : (['SIGHUP'] as const))] as const) {
       process.on(signal, () => {
         firstAtMs ??= performance.now();
-        if (performance.now() - firstAtMs > 1_000) process.exit(1);
+        if (performance.now() - firstAtMs > 1_000) endNow(logger);
         resolve(signal);
       });
     }

@@ -33,8 +33,8 @@ export interface RunningServer {
   /** The ports in use, also where the configuration left the choice open with 0. */
   ports: { http: number; grpc: number; metrics: number };
   /**
-   * Stops taking new work, finishes what is in flight within the drain timeout, and closes the listeners. The
-   * database stays open: it belongs to who opened it.
+   * Stops taking new work, finishes what is in flight, and closes the listeners: connections that are still open a
+   * second before the drain timeout are cut. The database stays open: it belongs to whoever opened it.
    */
   close(): Promise<void>;
   /**
@@ -159,10 +159,8 @@ export async function startServer(
     async close() {
       readiness.drain();
       stopping.abort();
-      await Promise.all([
-        publicListener.close(config.drainTimeoutMs),
-        internalListener.close(config.drainTimeoutMs),
-      ]);
+      const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
+      await Promise.all([publicListener.close(requestsMs), internalListener.close(requestsMs)]);
       requestLog.stop();
       await Promise.all([operationsListener.close(0), keyChanges.stop(), tracing?.stop()]);
     },
@@ -174,6 +172,11 @@ export async function startServer(
       }
     },
   };
+}
+
+/** The time to stop, less what is kept for closing the rest: a second, or half of a shorter time. */
+function drainTimeForRequests(drainTimeoutMs: number): number {
+  return Math.max(drainTimeoutMs - 1_000, drainTimeoutMs / 2);
 }
 
 /** How often HTTP/1 connections are held against their timeouts. */

@@ -1,8 +1,10 @@
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
+import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { httpRequest, openDoors } from '../support/doors.ts';
+import { type Door, httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
@@ -96,4 +98,68 @@ test('a call that is being written when the signal comes is answered', async () 
   for (const door of doors) door.close();
   expect(await ended).toEqual({ code: 0, signal: null });
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
+});
+
+/** The server, its children, and what freezes and thaws them all. */
+async function postgresProcesses(): Promise<{ signal(name: 'SIGSTOP' | 'SIGCONT'): void }> {
+  const [first = ''] = (await readFile(join(cluster.location.socketFolder, 'postmaster.pid'), 'utf8')).split(
+    '\n',
+  );
+  const children = await readFile(`/proc/${first}/task/${first}/children`, 'utf8');
+  const pids = [first, ...children.trim().split(' ')].map(Number);
+  return {
+    signal(name) {
+      for (const pid of pids) process.kill(pid, name);
+    },
+  };
+}
+
+test.each([
+  ['nothing in flight', 0],
+  ['creates in flight', 20],
+])('a database that hangs: %s, and the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
+  const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: '3' });
+  const doors = openDoors(service);
+  const create = () =>
+    (doors[0] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+  // The key is known and connections are open.
+  expect((await create()).code).toBe('ok');
+  const postgres = await postgresProcesses();
+  postgres.signal('SIGSTOP');
+  try {
+    const answers = Promise.allSettled(Array.from({ length: inFlight }, create));
+    const startedAtMs = performance.now();
+    expect(await service.end('SIGTERM')).toEqual({ code: 1, signal: null });
+    expect(performance.now() - startedAtMs).toBeLessThan(3_000 + 500);
+    await answers;
+    expect(service.log.at(-1)).toMatchObject({
+      level: 'fatal',
+      message: expect.stringMatching(/not stopped in time/),
+    });
+  } finally {
+    postgres.signal('SIGCONT');
+    for (const door of doors) door.close();
+  }
+});
+
+test('a log that nobody reads: the process still ends within DRAIN_TIMEOUT', async () => {
+  const service = await startProcess(cluster, await choosePorts(), {
+    DRAIN_TIMEOUT: '3',
+    LOG_LEVEL: 'trace',
+  });
+  const doors = openDoors(service);
+  service.readLog(false);
+  const options = { authorization: `Bearer ${cluster.apiKey}` };
+  // More lines than the pipe and the reader's buffer hold.
+  for (let i = 0; i < 40; i++) {
+    await Promise.all(
+      Array.from({ length: 50 }, () => (doors[0] as Door).create({ amount_units: 1 }, options)),
+    );
+  }
+  for (const door of doors) door.close();
+  const startedAtMs = performance.now();
+  const { code, signal } = await service.end('SIGTERM');
+  expect(performance.now() - startedAtMs).toBeLessThan(3_000 + 500);
+  expect([code, signal]).toEqual([null, 'SIGKILL']);
+  service.readLog(true);
 });
