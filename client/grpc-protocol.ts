@@ -159,7 +159,10 @@ function refusalIn(error: ConnectError, { headers, trailers }: Heard): PaymentIn
   const [info] = error.findDetails(ErrorInfoSchema);
   const hasStatus = headers?.has('grpc-status') || trailers?.has('grpc-status');
   if (error.code === Code.Canceled || !hasStatus) {
-    return new PaymentIntentsError('network', `No answer came: ${rootOf(error)}`, { cause: error });
+    const root = rootOf(error);
+    // Node's HTTP/2 says no more than that of a server that answers by HTTP/1.1.
+    const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
+    return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
   }
   if (info === undefined) {
     const isRetryable = passing.has(error.code);

@@ -46,14 +46,15 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
           return await send(request, idempotencyKey, anyOf(tryTimeout, callTimeout, signal));
         } catch (reason) {
           signal?.throwIfAborted();
-          if (callTimeout?.aborted)
-            throw outOfTime(`${callTimeoutMs} ms (callTimeoutMs)`, idempotencyKey, last ?? reason);
-          last = tryTimeout.aborted
-            ? outOfTime(`${timeoutMs} ms (timeoutMs)`, idempotencyKey, reason)
-            : PaymentIntentsError.from(reason, idempotencyKey);
+          const failure = PaymentIntentsError.from(reason, idempotencyKey);
+          if (failure.code !== 'network') last = failure;
+          else if (callTimeout?.aborted)
+            last = outOfTime(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
+          else if (tryTimeout.aborted) last = outOfTime(`${timeoutMs} ms (timeoutMs)`, failure);
+          else last = failure;
         }
-        if (!last.isRetryable || tried >= options.maxTries || last.retryAfterMs > longestRetryAfterMs)
-          throw last;
+        const isFinal = !last.isRetryable || tried >= options.maxTries || callTimeout?.aborted;
+        if (isFinal || last.retryAfterMs > longestRetryAfterMs) throw last;
         // Half of it by chance: many clients that failed together must not come back together.
         const backOffMs = Math.min(firstPauseMs * 2 ** tried, longestPauseMs) * (0.5 + Math.random() / 2);
         const pauseMs = Math.max(backOffMs, last.retryAfterMs);
@@ -81,9 +82,13 @@ function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
   return AbortSignal.any(signals.filter((signal) => signal !== undefined));
 }
 
-function outOfTime(time: string, idempotencyKey: string, cause: unknown): PaymentIntentsError {
-  const before = cause instanceof PaymentIntentsError ? `; the try before: ${cause.message}` : '';
-  return new PaymentIntentsError('network', `No answer came within ${time}${before}`, {
+function outOfTime(
+  time: string,
+  { idempotencyKey, cause }: PaymentIntentsError,
+  before?: PaymentIntentsError,
+): PaymentIntentsError {
+  const told = before === undefined ? '' : `; the try before: ${before.message}`;
+  return new PaymentIntentsError('network', `No answer came within ${time}${told}`, {
     idempotencyKey,
     cause,
   });
