@@ -47,7 +47,7 @@ export class PaymentIntentsError extends Error {
   readonly retryAfterMs: number;
 
   constructor(code: PaymentIntentsErrorCode, message: string, options: PaymentIntentsErrorOptions = {}) {
-    super(message, { cause: options.cause });
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'PaymentIntentsError';
     this.code = code;
     this.isRetryable = options.isRetryable ?? (code === 'network' || isRetryable(code));

@@ -10,7 +10,7 @@ export interface JsonObject {
 /** What of a type JSON can hold: a Date, a bigint, or anything else with methods does not fit it. */
 export type JsonCompatible<T> = unknown extends T
   ? T
-  : T extends string | number | boolean | null | undefined
+  : T extends JsonValue | undefined
     ? T
     : T extends bigint | symbol | ((...values: never) => unknown)
       ? never

@@ -1,8 +1,3 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
@@ -13,7 +8,6 @@ import {
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
 
-const run = promisify(execFile);
 let service: TestService;
 
 beforeAll(async () => {
@@ -207,50 +201,5 @@ test('refuses to run in a browser', () => {
     expect(() => createPaymentIntentsClient({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
   } finally {
     delete browser.window;
-  }
-});
-
-test('the packed package installs into an empty project, with its types', { timeout: 120_000 }, async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
-  try {
-    const bin = (name: string) => resolve('node_modules/.bin', name);
-    const [tsc, npm] = [bin('tsc'), 'npm'];
-    await run(tsc, ['--project', 'client', '--outDir', join(folder, 'package/dist')]);
-    await run('cp', ['client/package.json', join(folder, 'package')]);
-    await run(npm, ['pack', './package'], { cwd: folder });
-    const [tarball = ''] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'));
-    await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
-    await run(npm, ['install', '--no-audit', '--no-fund', tarball], { cwd: folder });
-    await writeFile(
-      join(folder, 'use.ts'),
-      `import { createPaymentIntentsClient, PaymentIntentsError } from 'payment-intents-client';
-const client = createPaymentIntentsClient({ baseUrl: process.argv[2] as string, apiKey: process.argv[3] as string });
-const intent = await client.createPaymentIntent({ amountUnits: 5 });
-const secret: string = intent.clientSecret;
-console.log(secret);
-// @ts-expect-error: there is no such chain
-await client.createPaymentIntent({ amountUnits: 5, chain: 'solana' }).catch((error: unknown) => {
-  if (error instanceof PaymentIntentsError) console.log(error.code);
-});
-`,
-    );
-    await run(
-      tsc,
-      [
-        ...['--noEmit', '--strict', '--skipLibCheck', 'false', '--module', 'nodenext', '--target', 'es2024'],
-        ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', 'use.ts'],
-      ],
-      { cwd: folder },
-    ).catch((error) => {
-      throw new Error(error.stdout);
-    });
-    const { stdout } = await run(
-      process.execPath,
-      ['use.ts', service.publicUrl, service.merchant.keys.testnet.apiKey],
-      { cwd: folder },
-    );
-    expect(stdout).toMatch(/^pi_.*_secret_.*\ninvalid_body\n$/);
-  } finally {
-    await rm(folder, { recursive: true, force: true });
   }
 });
