@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
@@ -75,6 +76,23 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
     const again = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
     expect(again).toEqual({ ...first, replayed: true });
+  });
+
+  test('an expired intent keeps its key; the next attempt at its order has one of its own', async () => {
+    const client = clientAt(port());
+    const order = `${protocol}-order-1001`;
+    const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: order });
+    await service.query(
+      `update payment_intents set created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day'
+       where idempotency_key = $1`,
+      [order],
+    );
+    const replay = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: order });
+    expect(replay).toMatchObject({ id: first.id, replayed: true });
+    expect(replay.expiresAt.getTime()).toBeLessThan(Date.now());
+    const second = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: `${order}/2` });
+    expect(second.replayed).toBe(false);
+    expect(second.expiresAt.getTime()).toBeGreaterThan(Date.now());
   });
 
   test('a lost request and a lost answer: retried with the same key, one intent', async () => {
@@ -202,4 +220,17 @@ test('refuses to run in a browser', () => {
   } finally {
     delete browser.window;
   }
+});
+
+test.each([
+  'README.md',
+  'client/README.md',
+  'src/gen/openapi.json',
+  'examples/checkout-server.ts',
+  'examples/create-payment-intent.sh',
+])('%s says how long an idempotency key lives, and what comes after it', async (file) => {
+  const text = (await readFile(file, 'utf8')).replaceAll(/\s+(?:[#*] )?/g, ' ');
+  expect(text).toMatch(/key lives as long as (?:its|the) intent/);
+  expect(text).toMatch(/expired unpaid/);
+  expect(text).toContain('order-1001/2');
 });
