@@ -35,7 +35,7 @@ export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): 
     `HTTP ${status}${contentType ? ` (${contentType})` : ''}, which is not the payment service's answer`,
     ...(why === '' ? [] : [why]),
     ...(status >= 300 && status < 400 && location !== null
-      ? [`it redirects to ${location.split('?')[0]}, which belongs into baseUrl`]
+      ? [`it redirects to ${location.split('?')[0]}, which is not followed`]
       : []),
     ...(status === 404 ? ['is baseUrl right?'] : []),
     ...(said === '' ? [] : [JSON.stringify(said)]),
@@ -91,12 +91,13 @@ function retryAfterMsOf(header: string | null): number {
   return Number.isNaN(ms) ? 0 : Math.max(0, ms);
 }
 
-/** The beginning of a body, without its HTML. */
+/** The beginning of a body, without its HTML, and without a secret that something in between has repeated. */
 function readable(text: string): string {
   return text
     .slice(0, 10_000)
     .replaceAll(/<(script|style)\b[\s\S]*?<\/\1>|<[^>]*>/gi, ' ')
     .replaceAll(/\s+/g, ' ')
+    .replaceAll(/\bsk_[\w]+|_secret_[\w-]+/g, '[secret]')
     .trim()
     .slice(0, 200);
 }

@@ -139,14 +139,18 @@ function namedOptions<Name extends string>(
 function readBaseUrl(baseUrl: unknown): string {
   const url = typeof baseUrl === 'string' ? URL.parse(baseUrl) : null;
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
-    throw new TypeError(`baseUrl must be an address such as "https://pay.example", not ${describe(baseUrl)}`);
+    // With an @ it may hold a password.
+    const given = typeof baseUrl === 'string' && baseUrl.includes('@') ? 'that' : describe(baseUrl);
+    throw new TypeError(`baseUrl must be an address such as "https://pay.example", not ${given}`);
   }
   // Not shown: it may hold a password.
   if (url.username !== '' || url.password !== '') {
     throw new TypeError('baseUrl must not hold a user name or a password');
   }
   if (url.search !== '' || url.hash !== '') {
-    throw new TypeError(`baseUrl must not have a query or a fragment: ${describe(baseUrl)}`);
+    throw new TypeError(
+      `baseUrl must end before its query or fragment: ${describe(url.origin + url.pathname)}`,
+    );
   }
   const path = url.pathname.replace(/\/+$/, '');
   if (path === '/v1' || path.endsWith('/v1/payment_intents')) {

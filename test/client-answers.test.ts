@@ -266,6 +266,15 @@ describe.each(protocols)('over %s', (protocol) => {
     }
   });
 
+  test('what repeats a secret does not get it into the error', async () => {
+    const { baseUrl } = await startAnswering(protocol, {
+      status: 200,
+      body: `Authorization: Bearer ${service.merchant.keys.testnet.apiKey} {"client_secret":"pi_1_secret_abc-def"}`,
+    });
+    const { message } = await errorAt(protocol, baseUrl);
+    expect(message).toContain('"Authorization: Bearer [secret] {\\"client_secret\\":\\"pi_1[secret]\\"}"');
+  });
+
   test('a redirect is not followed: the key goes nowhere else', async () => {
     const elsewhere = await startAnswering(protocol, { status: 200, body: 'welcome' });
     for (const status of [301, 302, 307, 308]) {
@@ -275,9 +284,7 @@ describe.each(protocols)('over %s', (protocol) => {
       });
       const error = await errorAt(protocol, baseUrl);
       expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false, httpStatus: status });
-      expect(error.message).toContain(
-        `it redirects to ${elsewhere.baseUrl}/login, which belongs into baseUrl`,
-      );
+      expect(error.message).toContain(`it redirects to ${elsewhere.baseUrl}/login, which is not followed`);
     }
     expect(elsewhere.asked).toEqual([]);
   });

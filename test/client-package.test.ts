@@ -11,6 +11,7 @@ import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isRetryableByCode } from '../src/error-codes.ts';
 import { startService, type TestService } from './support/service.ts';
 
 const run = promisify(execFile);
@@ -253,6 +254,17 @@ describe('its README', () => {
       await writeFile(join(folder, `readme/${i}.mts`), code);
       await compile(`readme/${i}.mts`, { module: 'nodenext', moduleResolution: 'nodenext' });
     }
+  });
+
+  test('every code of an error is in its table, as retryable or not', async () => {
+    const readme = await readFile(installed('README.md'), 'utf8');
+    const rows = [...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| .* \| (.*?) *\|$/gm)].flatMap(
+      ([, codes = '', advice = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => [code, advice]),
+    );
+    const retryable = Object.fromEntries(
+      rows.map(([code, advice]) => [code, advice?.startsWith('try later')]),
+    );
+    expect(retryable).toMatchObject({ ...isRetryableByCode, network: true, unexpected_answer: false });
   });
 
   test('from an intent to a handled error, as it says', async () => {

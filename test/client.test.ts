@@ -6,6 +6,7 @@ import {
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
+import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -216,7 +217,9 @@ test('refuses to run in a browser', () => {
   const browser = globalThis as { window?: unknown };
   browser.window = {};
   try {
-    expect(() => createPaymentIntentsClient({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+    for (const create of [createPaymentIntentsClient, createJsonClient]) {
+      expect(() => create({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+    }
   } finally {
     delete browser.window;
   }
