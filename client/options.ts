@@ -137,7 +137,7 @@ function namedOptions<Name extends string>(
 }
 
 function readBaseUrl(baseUrl: unknown): string {
-  const url = typeof baseUrl === 'string' ? URL.parse(baseUrl) : null;
+  const url = typeof baseUrl === 'string' && URL.canParse(baseUrl) ? new URL(baseUrl) : null;
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
     // With an @ it may hold a password.
     const given = typeof baseUrl === 'string' && baseUrl.includes('@') ? 'that' : describe(baseUrl);

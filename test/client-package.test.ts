@@ -104,7 +104,12 @@ interface Order {
   note: string | null | undefined;
 }
 
-export async function use(order: Order, anything: Record<string, unknown>): Promise<string> {
+interface Tree {
+  readonly name: string & { readonly brand: 'name' };
+  readonly children?: readonly Tree[];
+}
+
+export async function use(order: Order, anything: Record<string, unknown>, tree: Tree): Promise<string> {
   const payments = createPaymentIntentsClient({ baseUrl: 'http://127.0.0.1', apiKey: 'sk', protocol: 'grpc' });
   const intent: PaymentIntent = await payments.createPaymentIntent({ amountUnits: 5, metadata: order });
   const create: CreatePaymentIntent = { amountUnits: 5n, chain: 'polygon', metadata: order };
@@ -112,6 +117,12 @@ export async function use(order: Order, anything: Record<string, unknown>): Prom
   await payments.createPaymentIntent({ amountUnits: 5, metadata: anything });
   await payments.createPaymentIntent({ amountUnits: 5, metadata: { a: [1, 'x', null, { b: true }], c: undefined } });
   await payments.createPaymentIntent({ amountUnits: 5, metadata: intent.metadata });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: tree });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { ids: [1, 'x'], of: { a: null } } as const });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: JSON.parse('{}') });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: undefined });
+  const wrapped: typeof payments.createPaymentIntent = (asked, options) => payments.createPaymentIntent(asked, options);
+  await wrapped({ amountUnits: 5, metadata: order });
   // @ts-expect-error: a Date is no JSON value
   await payments.createPaymentIntent({ amountUnits: 5, metadata: { at: new Date() } });
   // @ts-expect-error: nor is a bigint, however deep
@@ -341,7 +352,7 @@ const config :Workerd.Config = (
 );
 const worker :Workerd.Worker = (
   modules = [(name = "worker.js", esModule = embed "worker.js")],
-  compatibilityDate = "2026-11-01",
+  compatibilityDate = "2026-10-01",
   bindings = [
     (name = "PAYMENTS_URL", text = "${service.publicUrl}"),
     (name = "PAYMENTS_API_KEY", text = "${service.merchant.keys.testnet.apiKey}"),
