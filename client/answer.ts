@@ -9,6 +9,22 @@ export interface HttpAnswer {
   text: string;
 }
 
+/** Far more than any answer of the service. */
+const mostBytes = 2 ** 20;
+
+/** A body as text, or its beginning: something that is not the service may send without end. */
+export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = '';
+  let bytes = 0;
+  for await (const chunk of body) {
+    text += decoder.decode(chunk, { stream: true });
+    bytes += chunk.length;
+    if (bytes >= mostBytes) break;
+  }
+  return text + decoder.decode();
+}
+
 /** The service's own refusal, or what something else has answered. */
 export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntentsError {
   const retryAfterMs = retryAfterMsOf(headers.get('Retry-After'));

@@ -21,7 +21,7 @@ import {
   CreatePaymentIntentRequestSchema,
   PaymentIntentService,
 } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { foreignAnswer, type HttpAnswer, refusalOf } from './answer.ts';
+import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import type { Target } from './options.ts';
@@ -61,8 +61,6 @@ interface Heard {
   foreign?: PaymentIntentsError;
 }
 
-const mostForeignBytes = 10_000;
-
 /** Keeps what is received. An answer that is not gRPC is read as the HTTP answer that it is. */
 function listening(httpClient: UniversalClientFn, heard: Heard): UniversalClientFn {
   return async (request) => {
@@ -71,20 +69,10 @@ function listening(httpClient: UniversalClientFn, heard: Heard): UniversalClient
     if (status === 200 && headers.get('Content-Type')?.startsWith('application/grpc')) {
       return { status, header: headers, body, trailer: trailers };
     }
-    const answer: HttpAnswer = { status, headers, text: await beginningOf(body) };
+    const answer: HttpAnswer = { status, headers, text: await readText(body) };
     heard.foreign = status === 200 ? foreignAnswer(answer) : refusalOf(answer);
     throw heard.foreign;
   };
-}
-
-async function beginningOf(body: AsyncIterable<Uint8Array>): Promise<string> {
-  const decoder = new TextDecoder();
-  let text = '';
-  for await (const chunk of body) {
-    text += decoder.decode(chunk, { stream: true });
-    if (text.length >= mostForeignBytes) break;
-  }
-  return text;
 }
 
 function transportOf(baseUrl: string, httpClient: UniversalClientFn) {

@@ -1,4 +1,4 @@
-import { foreignAnswer, type HttpAnswer, refusalOf } from './answer.ts';
+import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
 import type { Target } from './options.ts';
 import type { JsonObject, PaymentIntent } from './payment-intent.ts';
@@ -22,7 +22,8 @@ export function json({ baseUrl, apiKey }: Target): Send {
       redirect: 'manual',
       signal,
     });
-    const answer = { status: response.status, headers: response.headers, text: await response.text() };
+    const text = response.body === null ? '' : await readText(response.body);
+    const answer = { status: response.status, headers: response.headers, text };
     if (answer.status !== 201) throw refusalOf(answer);
     return intentOf(answer);
   };

@@ -28,7 +28,9 @@ try {
     cwd: folder,
     encoding: 'utf8',
   });
-  console.log(relative(process.cwd(), join(destination, packed.trim())));
+  const path = join(destination, packed.trim());
+  const fromHere = relative(process.cwd(), path);
+  console.log(fromHere.startsWith('..') ? path : fromHere);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -266,6 +266,21 @@ describe.each(protocols)('over %s', (protocol) => {
     }
   });
 
+  test('an answer without end is not read to its end', async () => {
+    const flood = (_: unknown, answer: http.ServerResponse | http2.Http2ServerResponse) => {
+      const response = answer as http.ServerResponse;
+      const more = () => {
+        while (response.write('x'.repeat(65_536)));
+      };
+      response.writeHead(200).on('drain', more);
+      more();
+    };
+    const baseUrl = await listen(protocol === 'json' ? http.createServer(flood) : http2.createServer(flood));
+    const error = await errorAt(protocol, baseUrl);
+    expect(error).toMatchObject({ code: 'unexpected_answer', httpStatus: 200 });
+    expect(error.message.length).toBeLessThan(400);
+  });
+
   test('what repeats a secret does not get it into the error', async () => {
     const { baseUrl } = await startAnswering(protocol, {
       status: 200,
@@ -415,6 +430,15 @@ test.each<[string, Answer, RegExp]>([
   const error = await errorAt('json', baseUrl);
   expect(error).toMatchObject({ code: 'unexpected_answer', httpStatus: 201, isRetryable: false });
   expect(error.message).toMatch(message);
+});
+
+test('an empty message over gRPC is no intent', async () => {
+  const empty = connectNodeAdapter({
+    routes: (router) =>
+      router.service(PaymentIntentService, { createPaymentIntent: () => create(PaymentIntentSchema) }),
+  });
+  const error = await errorAt('grpc', await listen(http2.createServer(empty)));
+  expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false });
 });
 
 test.each<[number, string, boolean]>([
