@@ -39,7 +39,7 @@ export class PaymentIntentsError extends Error {
   readonly httpStatus: number | undefined;
   /** Finds the request in the service's logs; undefined if the service did not answer. */
   readonly requestId: string | undefined;
-  /** Where the reference explains this code, if the service said so. */
+  /** Where the reference explains this code, if the service said so; over gRPC a path on the public port. */
   readonly docUrl: string | undefined;
   /** Every faulty field: by its name in the JSON (`amount_units`), or as you wrote it if it is no field at all. */
   readonly details: readonly { field: string; message: string }[];

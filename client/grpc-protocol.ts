@@ -165,6 +165,7 @@ function refusalIn(error: ConnectError, { headers, trailers }: Heard): PaymentIn
   const code = codeOf(info.reason.toLowerCase());
   return new PaymentIntentsError(code, error.rawMessage, {
     requestId: error.findDetails(RequestInfoSchema)[0]?.requestId,
+    docUrl: info.metadata.doc_url,
     details: (badRequest?.fieldViolations ?? []).map(({ field, description }) => ({
       field,
       message: description,

@@ -211,7 +211,10 @@ describe('a service newer than the client', () => {
         router.service(PaymentIntentService, {
           createPaymentIntent() {
             throw new ConnectError('No more.', code, undefined, [
-              { desc: ErrorInfoSchema, value: { reason: 'PLAN_EXHAUSTED', domain: 'payments' } },
+              {
+                desc: ErrorInfoSchema,
+                value: { reason: 'PLAN_EXHAUSTED', domain: 'payments', metadata: { doc_url: '/docs#error' } },
+              },
             ]);
           },
         }),
@@ -220,6 +223,7 @@ describe('a service newer than the client', () => {
     expect(await errorAt('grpc', baseUrl)).toMatchObject({
       code: 'unknown:plan_exhausted',
       message: 'No more.',
+      docUrl: '/docs#error',
       isRetryable,
     });
   });
