@@ -1,54 +1,109 @@
-import type { ErrorCode } from '../src/errors.ts';
+import { type ErrorCode, isRetryableByCode } from '../src/error-codes.ts';
+import type { Unknown } from './words.ts';
 
-/** A code of the service's catalogue, or `network` where no answer came: the intent may or may not be there. */
-export type PaymentIntentsErrorCode = ErrorCode | 'network';
-
-const retryable: ReadonlySet<string> = new Set(['rate_limited', 'unavailable', 'internal', 'network']);
+/**
+ * Why a call failed:
+ *
+ * - a code of the service's catalogue, such as `invalid_body` or `rate_limited`;
+ * - `network`: no answer came, so the intent may or may not have been created;
+ * - `unexpected_answer`: something other than the service answered, such as a proxy, or a server at a wrong `baseUrl`.
+ *   If it answered 429 the code is `rate_limited`, and from 500 on `unavailable`;
+ * - `unknown:` and a code of a service newer than this client.
+ */
+export type PaymentIntentsErrorCode = ErrorCode | 'network' | 'unexpected_answer' | Unknown;
 
 export interface PaymentIntentsErrorOptions {
-  idempotencyKey?: string;
+  idempotencyKey?: string | undefined;
+  httpStatus?: number | undefined;
   requestId?: string | undefined;
-  details?: readonly { field: string; message: string }[];
-  retryAfterMs?: number;
+  docUrl?: string | undefined;
+  details?: readonly { field: string; message: string }[] | undefined;
+  retryAfterMs?: number | undefined;
+  /** Default: as the code has it. */
+  isRetryable?: boolean | undefined;
   cause?: unknown;
 }
 
-/** Why an intent was not created. Log all of it. */
+/** The package exists twice in a process that both imports and requires it; an error of either is an error of both. */
+const brand = Symbol.for('payment-intents-client.PaymentIntentsError');
+
+/** Why an intent was not created. Log all of it: it holds no secret. */
 export class PaymentIntentsError extends Error {
+  /** What to decide by. */
   readonly code: PaymentIntentsErrorCode;
+  /** True if the same call, with the same idempotency key, may succeed later. The client has tried that already. */
+  readonly isRetryable: boolean;
   /** With it the call can be repeated later, and still means the same intent. */
   readonly idempotencyKey: string;
-  /** Finds the request in the service's logs; undefined where no answer came. */
+  /** HTTP status of the answer; undefined if no answer came, and for the service's own refusals over gRPC. */
+  readonly httpStatus: number | undefined;
+  /** Finds the request in the service's logs; undefined if the service did not answer. */
   readonly requestId: string | undefined;
-  /** Every faulty field, in the words of the JSON. */
+  /** Where the reference explains this code, if the service said so; over gRPC a path on the public port. */
+  readonly docUrl: string | undefined;
+  /** Every faulty field: by its name in the JSON (`amount_units`), or as you wrote it if it is no field at all. */
   readonly details: readonly { field: string; message: string }[];
-  /** What the server asks to wait before the next try; 0 where it said nothing. */
+  /** How long the server asks to wait before the next try, in milliseconds; 0 if it said nothing. */
   readonly retryAfterMs: number;
 
   constructor(code: PaymentIntentsErrorCode, message: string, options: PaymentIntentsErrorOptions = {}) {
-    super(message, { cause: options.cause });
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'PaymentIntentsError';
     this.code = code;
+    this.isRetryable = options.isRetryable ?? (code === 'network' || isRetryable(code));
     this.idempotencyKey = options.idempotencyKey ?? '';
+    this.httpStatus = options.httpStatus;
     this.requestId = options.requestId;
+    this.docUrl = options.docUrl;
     this.details = options.details ?? [];
     this.retryAfterMs = options.retryAfterMs ?? 0;
+    Object.defineProperty(this, brand, { value: true });
   }
 
-  /** True where the same call may succeed later. */
-  get isRetryable(): boolean {
-    return retryable.has(this.code);
-  }
-
-  /** Anything thrown by one try, with the key of its call. */
+  /** Anything thrown by one try, with the idempotency key of its call. */
   static from(reason: unknown, idempotencyKey: string): PaymentIntentsError {
     if (reason instanceof PaymentIntentsError) {
-      const { code, message, requestId, details, retryAfterMs, cause } = reason;
-      return new PaymentIntentsError(code, message, {
-        ...{ idempotencyKey, requestId, details, retryAfterMs, cause },
+      return new PaymentIntentsError(reason.code, reason.message, {
+        ...reason,
+        idempotencyKey,
+        cause: reason.cause,
       });
     }
-    const said = reason instanceof Error ? reason.message : String(reason);
-    return new PaymentIntentsError('network', `No answer came: ${said}`, { idempotencyKey, cause: reason });
+    return new PaymentIntentsError('network', `No answer came: ${rootOf(reason)}`, {
+      idempotencyKey,
+      cause: reason,
+    });
   }
+
+  /** True for an error of the package's other module format too. */
+  static override [Symbol.hasInstance](value: unknown): value is PaymentIntentsError {
+    // biome-ignore lint/complexity/noThisInStatic: a subclass inherits this and means itself.
+    if (this !== PaymentIntentsError) return Function.prototype[Symbol.hasInstance].call(this, value);
+    return typeof value === 'object' && value !== null && brand in value;
+  }
+}
+
+/** The code for a word of the service. */
+export function codeOf(word: string): PaymentIntentsErrorCode {
+  return Object.hasOwn(isRetryableByCode, word) ? (word as ErrorCode) : `unknown:${word}`;
+}
+
+function isRetryable(code: string): boolean {
+  return Object.hasOwn(isRetryableByCode, code) && isRetryableByCode[code as ErrorCode];
+}
+
+/** What lies at the bottom of an error: of "fetch failed" its cause, of several attempts to connect each. */
+export function rootOf(reason: unknown): string {
+  const messages: string[] = [];
+  const seen = new Set<unknown>();
+  const visit = (error: unknown) => {
+    if (seen.has(error)) return;
+    seen.add(error);
+    if (!(error instanceof Error)) messages.push(String(error));
+    else if (error instanceof AggregateError && error.errors.length > 0) error.errors.forEach(visit);
+    else if (error.cause !== undefined && error.cause !== null) visit(error.cause);
+    else messages.push(error.message || error.name);
+  };
+  visit(reason);
+  return [...new Set(messages)].join('; ');
 }

@@ -4,9 +4,8 @@
 //
 // Needs Node.js 24 and nothing else.
 
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const { PAYMENTS_API_KEY, PAYMENTS_URL = 'http://127.0.0.1:8080', PORT = '3000' } = process.env;
@@ -26,6 +25,9 @@ interface PaymentIntent {
 /**
  * Creates the intent of an order, or finds the one it has. The order's id is the idempotency key, so that every
  * retry, of this process or of one that takes its place, means the same intent.
+ *
+ * The key lives as long as its intent. Once that has expired unpaid (`expires_at`), the key still finds it, and nobody
+ * can pay it: give the order's next attempt a key of its own, such as `order-1001/2`, and store its number.
  */
 async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
   const maxTries = 8;
@@ -59,17 +61,62 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
 
 class PaymentRefused extends Error {}
 
+/** What the frontend did wrong: told to it, by this status. */
+class BadRequest extends Error {
+  readonly status: number;
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const maxBodyBytes = 10_000;
+
+/**
+ * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so that it is checked first: taken from a
+ * body without one, the key would be "undefined", and two payers would get the same intent.
+ */
+async function readOrderId(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    bytes += chunk.length;
+    if (bytes > maxBodyBytes) throw new BadRequest(413, `the body is larger than ${maxBodyBytes} bytes`);
+    chunks.push(chunk);
+  }
+  let body: unknown;
+  try {
+    body = JSON.parse(Buffer.concat(chunks).toString());
+  } catch {
+    throw new BadRequest(400, 'the body is not JSON');
+  }
+  const orderId = (body as { order_id?: unknown } | null)?.order_id;
+  if (typeof orderId !== 'string' || !/^[\w-]{1,100}$/.test(orderId)) {
+    throw new BadRequest(
+      400,
+      'order_id must be text of 1 to 100 letters, digits, - and _, such as "order-1001"',
+    );
+  }
+  // Yours to check: that there is such an order, that it is this payer's, and that it is not paid yet.
+  return orderId;
+}
+
 const server = createServer(async (request, response) => {
   const reply = (status: number, body: object) =>
     response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
   if (request.method !== 'POST' || request.url !== '/checkout') return reply(404, { error: 'not found' });
   try {
-    const { order_id: orderId } = JSON.parse(await text(request)) as { order_id: string };
+    const orderId = await readOrderId(request);
     const intent = await createPaymentIntent(orderId);
     // Yours to store: the order, the intent's id, its mode and chain, and every status you see.
     console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain, status: intent.status });
     return reply(200, { client_secret: intent.client_secret });
   } catch (error) {
+    if (error instanceof BadRequest) {
+      // What is left of a body that is too large is not read.
+      if (!request.complete) response.setHeader('Connection', 'close');
+      return reply(error.status, { error: error.message });
+    }
     // The whole answer goes to your log, and none of it to the payer.
     console.error(error);
     return reply(502, { error: 'the payment could not be prepared; try again' });

@@ -4,28 +4,52 @@
 #   export PAYMENTS_API_KEY=sk_testnet_…          # on your server only
 #   examples/create-payment-intent.sh order-1001 12500000
 #
-# Prints the intent and exits with 0, or prints why not and exits with 1.
+# Prints the intent and exits with 0, or prints why not and exits with 1. Needs curl 7.71 or newer, and sed.
+#
+# The intent's idempotency key lives as long as the intent. Once that has expired unpaid, the same command still
+# finds it, and nobody can pay it: number the order's next attempt, and its key is order-1001/2:
+#
+#   examples/create-payment-intent.sh order-1001 12500000 2
 set -eu
+LC_ALL=C
+export LC_ALL
 
+usage='usage: create-payment-intent.sh ORDER AMOUNT_UNITS [ATTEMPT]'
 : "${PAYMENTS_API_KEY:?set it to your secret API key}"
 : "${PAYMENTS_URL:=http://127.0.0.1:8080}"
-order=${1:?usage: $0 ORDER AMOUNT_UNITS}
-amount_units=${2:?usage: $0 ORDER AMOUNT_UNITS}
+order=${1:?$usage}
+amount_units=${2:?$usage}
+key=$order${3:+/$3}
+
+fail() {
+  echo "create-payment-intent.sh: $1" >&2
+  exit 1
+}
+# The order becomes a header and a JSON string: whatever could end either is refused or escaped.
+case $key in *[!!-~]*) fail 'the order must be visible ASCII characters, without spaces' ;; esac
+[ ${#key} -le 255 ] || fail 'the order is longer than 255 characters'
+case $amount_units in *[!0-9]*) fail "the amount must be an integer in the token's smallest unit" ;; esac
+case $PAYMENTS_API_KEY in *[!!-~]*) fail 'PAYMENTS_API_KEY has a space, a line break or a character beyond ASCII' ;; esac
+quoted() {
+  printf '"%s"' "$(printf '%s' "$1" | sed 's/[\\"]/\\&/g')"
+}
 
 # The order is the idempotency key, so that a repeated request finds the intent that the first one made.
+# The API key comes to curl by a pipe: every process of this machine can read a command line.
 # --retry repeats 429, 500 and 503 after the Retry-After that the answer names; --retry-all-errors adds
 # connections that break. Any other answer is final, and says what to change.
 # The answer goes to a file, which curl empties before each try.
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
 status=$(
-  curl --silent --show-error --max-time 10 --retry 8 --retry-all-errors \
-    --output "$answer" --write-out '%{http_code}' \
-    --header "Authorization: Bearer $PAYMENTS_API_KEY" \
-    --header "Idempotency-Key: $order" \
-    --header 'Content-Type: application/json' \
-    --data "{\"amount_units\":$amount_units,\"metadata\":{\"order_id\":\"$order\"}}" \
-    "$PAYMENTS_URL/v1/payment_intents"
+  printf 'Authorization: Bearer %s\n' "$PAYMENTS_API_KEY" |
+    curl --silent --show-error --max-time 10 --retry 8 --retry-all-errors \
+      --output "$answer" --write-out '%{http_code}' \
+      --header @- \
+      --header "Idempotency-Key: $(quoted "$key")" \
+      --header 'Content-Type: application/json' \
+      --data "{\"amount_units\":$amount_units,\"metadata\":{\"order_id\":$(quoted "$order")}}" \
+      "$PAYMENTS_URL/v1/payment_intents"
 ) || exit 1
 
 cat "$answer"

@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { durationFromMs } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
+import type { ErrorCode, isRetryableByCode } from './error-codes.ts';
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -8,21 +9,7 @@ import {
   RetryInfoSchema,
 } from './gen/google/rpc/error_details_pb.ts';
 
-/** Every way this service refuses a request. The same codes on both doors. */
-export type ErrorCode =
-  | 'api_key_missing'
-  | 'api_key_invalid'
-  | 'browser_forbidden'
-  | 'invalid_body'
-  | 'idempotency_key_reused'
-  | 'idempotency_key_invalid'
-  | 'not_found'
-  | 'method_not_allowed'
-  | 'body_too_large'
-  | 'unsupported_media_type'
-  | 'rate_limited'
-  | 'unavailable'
-  | 'internal';
+export type { ErrorCode };
 
 interface CatalogueRow {
   httpStatus: number;
@@ -124,7 +111,7 @@ export const catalogue = {
     message:
       'Something went wrong on our side. Retry with the same idempotency key or tell us the request id.',
   },
-} as const satisfies Record<ErrorCode, CatalogueRow>;
+} as const satisfies { [Code in ErrorCode]: CatalogueRow & { retryable: (typeof isRetryableByCode)[Code] } };
 
 /** One fault of one field, in the words of the request: `amount_units`, not `amountUnits`. */
 export interface FieldViolation {

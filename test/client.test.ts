@@ -1,8 +1,4 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
-import { promisify } from 'node:util';
+import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
@@ -10,10 +6,10 @@ import {
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
+import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
 
-const run = promisify(execFile);
 let service: TestService;
 
 beforeAll(async () => {
@@ -81,6 +77,23 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
     const again = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
     expect(again).toEqual({ ...first, replayed: true });
+  });
+
+  test('an expired intent keeps its key; the next attempt at its order has one of its own', async () => {
+    const client = clientAt(port());
+    const order = `${protocol}-order-1001`;
+    const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: order });
+    await service.query(
+      `update payment_intents set created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day'
+       where idempotency_key = $1`,
+      [order],
+    );
+    const replay = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: order });
+    expect(replay).toMatchObject({ id: first.id, replayed: true });
+    expect(replay.expiresAt.getTime()).toBeLessThan(Date.now());
+    const second = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: `${order}/2` });
+    expect(second.replayed).toBe(false);
+    expect(second.expiresAt.getTime()).toBeGreaterThan(Date.now());
   });
 
   test('a lost request and a lost answer: retried with the same key, one intent', async () => {
@@ -204,53 +217,23 @@ test('refuses to run in a browser', () => {
   const browser = globalThis as { window?: unknown };
   browser.window = {};
   try {
-    expect(() => createPaymentIntentsClient({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+    for (const create of [createPaymentIntentsClient, createJsonClient]) {
+      expect(() => create({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+    }
   } finally {
     delete browser.window;
   }
 });
 
-test('the packed package installs into an empty project, with its types', { timeout: 120_000 }, async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
-  try {
-    const bin = (name: string) => resolve('node_modules/.bin', name);
-    const [tsc, npm] = [bin('tsc'), 'npm'];
-    await run(tsc, ['--project', 'client', '--outDir', join(folder, 'package/dist')]);
-    await run('cp', ['client/package.json', join(folder, 'package')]);
-    await run(npm, ['pack', './package'], { cwd: folder });
-    const [tarball = ''] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'));
-    await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
-    await run(npm, ['install', '--no-audit', '--no-fund', tarball], { cwd: folder });
-    await writeFile(
-      join(folder, 'use.ts'),
-      `import { createPaymentIntentsClient, PaymentIntentsError } from 'payment-intents-client';
-const client = createPaymentIntentsClient({ baseUrl: process.argv[2] as string, apiKey: process.argv[3] as string });
-const intent = await client.createPaymentIntent({ amountUnits: 5 });
-const secret: string = intent.clientSecret;
-console.log(secret);
-// @ts-expect-error: there is no such chain
-await client.createPaymentIntent({ amountUnits: 5, chain: 'solana' }).catch((error: unknown) => {
-  if (error instanceof PaymentIntentsError) console.log(error.code);
-});
-`,
-    );
-    await run(
-      tsc,
-      [
-        ...['--noEmit', '--strict', '--skipLibCheck', 'false', '--module', 'nodenext', '--target', 'es2024'],
-        ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', 'use.ts'],
-      ],
-      { cwd: folder },
-    ).catch((error) => {
-      throw new Error(error.stdout);
-    });
-    const { stdout } = await run(
-      process.execPath,
-      ['use.ts', service.publicUrl, service.merchant.keys.testnet.apiKey],
-      { cwd: folder },
-    );
-    expect(stdout).toMatch(/^pi_.*_secret_.*\ninvalid_body\n$/);
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+test.each([
+  'README.md',
+  'client/README.md',
+  'src/gen/openapi.json',
+  'examples/checkout-server.ts',
+  'examples/create-payment-intent.sh',
+])('%s says how long an idempotency key lives, and what comes after it', async (file) => {
+  const text = (await readFile(file, 'utf8')).replaceAll(/\s+(?:[#*] )?/g, ' ');
+  expect(text).toMatch(/key lives as long as (?:its|the) intent/);
+  expect(text).toMatch(/expired/);
+  expect(text).toContain('order-1001/2');
 });

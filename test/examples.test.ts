@@ -1,13 +1,15 @@
 // The examples, run as they stand, over a network that loses a request and an answer, and says 503, before it works.
 
-import { execFile, spawn } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import net from 'node:net';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
-import type { TcpProxy } from './support/tcp-proxy.ts';
+import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
 
 const run = promisify(execFile);
 let service: TestService;
@@ -49,27 +51,162 @@ test('create-payment-intent.sh', async () => {
   expect(JSON.parse(refused.stdout).error.code).toBe('invalid_body');
 });
 
-test('checkout-server.ts', async () => {
+// No retries here: what is refused must not reach the network at all.
+const script = (args: string[], change: NodeJS.ProcessEnv = {}, shell = 'sh') =>
+  run(shell, ['examples/create-payment-intent.sh', ...args], {
+    env: { ...env, PAYMENTS_URL: service.publicUrl, ...change },
+  });
+
+test.each(['"', '\\', '\\"},{', "'$(id)`id`'", '"quoted"', '%s%n', '-n', '@/etc/passwd'])(
+  'create-payment-intent.sh: an order with %s',
+  async (order) => {
+    for (const shell of ['sh', 'bash']) {
+      const intent = JSON.parse((await script([order, '1'], {}, shell)).stdout);
+      expect(intent.metadata).toEqual({ order_id: order });
+    }
+    expect(await rows()).toEqual([{ key: order, amount: '1' }]);
+  },
+);
+
+test.each([
+  ['order\nX-Injected: 1', '1'],
+  ['order 1', '1'],
+  ['bestellung-ü', '1'],
+  ['a'.repeat(256), '1'],
+  ['order-1', '1,"chain":"polygon"'],
+  ['order-1', '1.5'],
+  ['order-1', '1', 'second attempt'],
+])('create-payment-intent.sh refuses %j %j %j, and says why', async (...args) => {
+  const linesBefore = service.log.length;
+  const refused = await script(args).catch((error) => error);
+  expect(refused.code).toBe(1);
+  expect(refused.stderr).toMatch(/^create-payment-intent\.sh: the (order|amount) /);
+  expect(service.log.slice(linesBefore)).toEqual([]);
+});
+
+test('create-payment-intent.sh: a second attempt at an order has a key and an intent of its own', async () => {
+  const first = JSON.parse((await script(['order-1', '5'])).stdout);
+  const second = JSON.parse((await script(['order-1', '5', '2'])).stdout);
+  expect(second.id).not.toBe(first.id);
+  expect(second.metadata).toEqual({ order_id: 'order-1' });
+  expect((await rows()).map(({ key }) => key).sort()).toEqual(['order-1', 'order-1/2']);
+});
+
+/** The command line of every process of this machine that we may see. */
+function commandLines(): string[] {
+  if (process.platform !== 'linux')
+    return execFileSync('ps', ['-axww', '-o', 'args='], { encoding: 'utf8' }).split('\n');
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+      } catch {
+        // It has ended meanwhile.
+        return '';
+      }
+    });
+}
+
+test('create-payment-intent.sh: the API key is on no command line', async () => {
+  const seen: string[] = [];
+  const watch = await startTcpProxy(
+    () => net.connect(service.server.ports.http, '127.0.0.1'),
+    (client, server) => {
+      seen.push(...commandLines());
+      client.pipe(server).pipe(client);
+    },
+  );
+  const { stdout } = await script(['order-1', '5'], { PAYMENTS_URL: `http://127.0.0.1:${watch.port}` });
+  expect(JSON.parse(stdout).amount_units).toBe(5);
+  await watch.close();
+  expect(seen.filter((line) => line.startsWith('curl ') && line.includes(`:${watch.port}/`))).toHaveLength(1);
+  expect(seen.filter((line) => line.includes(service.merchant.keys.testnet.apiKey))).toEqual([]);
+});
+
+/** Runs the example until the end of `use`, which gets its port and what it has written to standard error. */
+async function withCheckoutServer(
+  change: NodeJS.ProcessEnv,
+  use: (port: number, errors: () => string) => Promise<void>,
+): Promise<void> {
   const child = spawn(process.execPath, ['examples/checkout-server.ts'], {
-    env,
+    env: { ...env, ...change },
     stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let errors = '';
+  child.stderr.on('data', (chunk) => {
+    errors += chunk;
   });
   try {
     const [line] = await once(createInterface({ input: child.stdout }), 'line');
-    const port = /\d+$/.exec(String(line))?.[0];
-    const checkout = (order: string) =>
-      fetch(`http://127.0.0.1:${port}/checkout`, {
-        method: 'POST',
-        body: JSON.stringify({ order_id: order }),
-      }).then((answer) => answer.json());
-    const first = await checkout('order-1');
-    expect(first).toEqual({ client_secret: expect.stringMatching(/^pi_.*_secret_/) });
-    expect(await checkout('order-1')).toEqual(first);
-    expect(await rows()).toEqual([{ key: 'order-1', amount: '12500000' }]);
-    // What the service says about a refusal is the merchant's to read, not the payer's.
-    expect(await checkout('order 2')).toEqual({ error: expect.stringMatching(/try again/) });
+    await use(Number(/\d+$/.exec(String(line))?.[0]), () => errors);
   } finally {
     child.kill();
     await once(child, 'exit');
   }
+}
+
+async function checkout(port: number, body: string): Promise<[number, unknown]> {
+  const answer = await fetch(`http://127.0.0.1:${port}/checkout`, { method: 'POST', body });
+  return [answer.status, await answer.json()];
+}
+
+test('checkout-server.ts', async () => {
+  await withCheckoutServer({}, async (port) => {
+    const first = await checkout(port, '{"order_id":"order-1"}');
+    expect(first).toEqual([200, { client_secret: expect.stringMatching(/^pi_.*_secret_/) }]);
+    expect(await checkout(port, '{"order_id":"order-1"}')).toEqual(first);
+    expect(await rows()).toEqual([{ key: 'order-1', amount: '12500000' }]);
+  });
+});
+
+test("checkout-server.ts: what the service says about a refusal is the merchant's to read, not the payer's", async () => {
+  await withCheckoutServer({ PAYMENTS_API_KEY: 'sk_testnet_nonsense' }, async (port, errors) => {
+    const [status, body] = await checkout(port, '{"order_id":"order-1"}');
+    expect([status, body]).toEqual([502, { error: expect.stringMatching(/try again/) }]);
+    expect(errors()).toContain('api_key_invalid');
+  });
+});
+
+test('checkout-server.ts: without an order there is no intent, and no two payers share one', async () => {
+  await withCheckoutServer({}, async (port) => {
+    for (const body of [
+      '{}',
+      '{"orderId":"bob-2"}',
+      '{"order_id":null}',
+      '{"order_id":""}',
+      '{"order_id":1001}',
+      '{"order_id":{"a":1}}',
+      '{"order_id":"order 2"}',
+      '{"order_id":"order-1/2"}',
+      '{"order_id":"order-1\\n"}',
+      `{"order_id":"${'a'.repeat(101)}"}`,
+      'null',
+      '[]',
+    ]) {
+      expect([body, ...(await checkout(port, body))]).toEqual([
+        body,
+        400,
+        { error: expect.stringMatching(/^order_id must be text of 1 to 100/) },
+      ]);
+    }
+    expect(await checkout(port, 'order_id=order-1')).toEqual([400, { error: 'the body is not JSON' }]);
+    expect(await rows()).toEqual([]);
+  });
+});
+
+test('checkout-server.ts: a body without end is not read to its end', async () => {
+  await withCheckoutServer({}, async (port) => {
+    const socket = net.connect(port, '127.0.0.1');
+    let answer = '';
+    socket.on('data', (chunk) => {
+      answer += chunk;
+    });
+    socket.on('error', () => {});
+    socket.write('POST /checkout HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 1000000000\r\n\r\n');
+    socket.write('x'.repeat(20_000));
+    await once(socket, 'close');
+    expect(answer).toMatch(/^HTTP\/1\.1 413 [\s\S]*\{"error":"the body is larger than 10000 bytes"\}/);
+    expect(await rows()).toEqual([]);
+  });
 });

@@ -12,6 +12,7 @@ const laneNames = ['sdk', 'manual'] as const;
 export type LaneName = (typeof laneNames)[number];
 
 const statusNames = ['requires_payment'] as const;
+export type StatusName = (typeof statusNames)[number];
 
 /**
  * Metadata in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and

@@ -20,7 +20,7 @@ import {
   type NewPaymentIntent,
   parseCreatePaymentIntentRequest,
 } from './create-payment-intent-request.ts';
-import type { LaneName, PaymentIntentRow } from './payment-intent.ts';
+import type { LaneName, PaymentIntentRow, StatusName } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 
 /** The part of a Connect HandlerContext that the methods use, so that every door can offer it. */
@@ -34,6 +34,10 @@ export interface CallContext {
 export interface PaymentIntentServiceImpl {
   createPaymentIntent(request: CreatePaymentIntentRequest, context: CallContext): Promise<PaymentIntent>;
 }
+
+const statusOf = {
+  requires_payment: PaymentIntentStatus.REQUIRES_PAYMENT,
+} as const satisfies Record<StatusName, PaymentIntentStatus>;
 
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
@@ -108,10 +112,10 @@ function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): Paym
   const id = formatIdentifier('pi', row.id);
   return create(PaymentIntentSchema, {
     id,
-    status: PaymentIntentStatus.REQUIRES_PAYMENT,
+    status: numberOf(statusOf, row.status),
     clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id),
-    mode: modeOf[row.mode],
-    chain: chainOf[row.chain],
+    mode: numberOf(modeOf, row.mode),
+    chain: numberOf(chainOf, row.chain),
     chainId: BigInt(row.chainId),
     confirmationsRequired: row.confirmationsRequired,
     amountUnits: BigInt(row.amountUnits),
@@ -121,7 +125,17 @@ function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): Paym
     expectedWallet: row.expectedWallet,
     expiresAt: timestampFromDate(row.expiresAt),
     expiresInMinutes: row.expiresInMinutes,
-    lane: laneOf[row.lane],
+    lane: numberOf(laneOf, row.lane),
     metadata: row.metadata,
   });
+}
+
+/**
+ * The contract's number for a word of the database. Throws for one that a newer process has written: this process has
+ * no word for it, and must not answer it as another.
+ */
+function numberOf<Word extends string, Value>(values: Readonly<Record<Word, Value>>, word: Word): Value {
+  if (!Object.hasOwn(values, word))
+    throw new Error(`the database holds ${word}, which is newer than this process`);
+  return values[word];
 }

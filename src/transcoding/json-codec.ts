@@ -243,7 +243,13 @@ function compileEnum(desc: DescEnum): ValueCodec {
       const number = typeof json === 'string' ? numberByWord.get(json) : undefined;
       return number ?? violate(violations, path, `must be ${words}`);
     },
-    encode: (value) => textByNumber.get(value as number) ?? 'null',
+    encode(value) {
+      const text = textByNumber.get(value as number);
+      if (text !== undefined) return text;
+      // Not set is null; a number without a word is a fault of ours, and no other value may be answered for it.
+      if (value === undefined || value === 0) return 'null';
+      throw new RangeError(`${desc.typeName} has no word for ${value}`);
+    },
   };
 }
 

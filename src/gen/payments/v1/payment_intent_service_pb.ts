@@ -105,6 +105,9 @@ export const PaymentIntentService: GenService<{
    * merchant and the mode) and repeat a call whose outcome you do not know with the same key and the same
    * request: it answers the intent it made the first time, with `Idempotent-Replayed: true`.
    *
+   * A key lives as long as its intent. Once that has expired unpaid, the key still answers it, and nobody can pay it:
+   * give the order's next attempt a key of its own, such as `order-1001/2` after `order-1001`.
+   *
    * @generated from rpc payments.v1.PaymentIntentService.CreatePaymentIntent
    */
   createPaymentIntent: {

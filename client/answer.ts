@@ -1,0 +1,119 @@
+// What an HTTP answer means that brings no intent, whichever protocol asked.
+
+import { codeOf, PaymentIntentsError } from './error.ts';
+
+export interface HttpAnswer {
+  status: number;
+  headers: Headers;
+  /** The body, or its beginning. */
+  text: string;
+}
+
+/** Far more than any answer of the service. */
+const mostBytes = 2 ** 20;
+
+/** A body as text, or its beginning: something that is not the service may send without end. */
+export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = '';
+  let bytes = 0;
+  for await (const chunk of body) {
+    text += decoder.decode(chunk, { stream: true });
+    bytes += chunk.length;
+    if (bytes >= mostBytes) break;
+  }
+  return text + decoder.decode();
+}
+
+/** The service's own refusal, or what something else has answered. */
+export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntentsError {
+  const retryAfterMs = retryAfterMsOf(headers.get('Retry-After'));
+  const error = errorIn(text);
+  if (error === undefined) return foreignAnswer({ status, headers, text });
+  const code = codeOf(error.code);
+  return new PaymentIntentsError(code, error.message, {
+    httpStatus: status,
+    requestId: error.requestId ?? headers.get('X-Request-Id') ?? undefined,
+    docUrl: error.docUrl,
+    details: error.details,
+    retryAfterMs,
+    // Of a code that came after this client, the status says whether it may pass.
+    isRetryable: code.startsWith('unknown:') ? mayPass(status) : undefined,
+  });
+}
+
+/** An answer that is not the service's: told as what it is. */
+export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): PaymentIntentsError {
+  const contentType = headers.get('Content-Type')?.split(';')[0]?.trim();
+  const location = headers.get('Location');
+  const said = readable(text);
+  const message = [
+    `HTTP ${status}${contentType ? ` (${contentType})` : ''}, which is not the payment service's answer`,
+    ...(why === '' ? [] : [why]),
+    ...(status >= 300 && status < 400 && location !== null
+      ? [`it redirects to ${location.split('?')[0]}, which is not followed`]
+      : []),
+    ...(status === 404 ? ['is baseUrl right?'] : []),
+    ...(said === '' ? [] : [JSON.stringify(said)]),
+  ].join('; ');
+  return new PaymentIntentsError(
+    status === 429 ? 'rate_limited' : status >= 500 ? 'unavailable' : 'unexpected_answer',
+    message,
+    {
+      httpStatus: status,
+      requestId: headers.get('X-Request-Id') ?? undefined,
+      retryAfterMs: retryAfterMsOf(headers.get('Retry-After')),
+      isRetryable: mayPass(status),
+    },
+  );
+}
+
+/** Request Timeout, Too Early, Too Many Requests, and faults of a server other than what it can never do. */
+function mayPass(status: number): boolean {
+  return [408, 425, 429].includes(status) || (status >= 500 && status !== 501 && status !== 505);
+}
+
+interface ErrorBody {
+  code: string;
+  message: string;
+  requestId: string | undefined;
+  docUrl: string | undefined;
+  details: { field: string; message: string }[];
+}
+
+function errorIn(text: string): ErrorBody | undefined {
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const error = (body as { error?: Record<string, unknown> } | null)?.error;
+  if (typeof error !== 'object' || error === null || typeof error.code !== 'string') return undefined;
+  return {
+    code: error.code,
+    message: typeof error.message === 'string' ? error.message : error.code,
+    requestId: typeof error.request_id === 'string' ? error.request_id : undefined,
+    docUrl: typeof error.doc_url === 'string' ? error.doc_url : undefined,
+    details: Array.isArray(error.details)
+      ? error.details.map((detail) => ({ field: String(detail?.field), message: String(detail?.message) }))
+      : [],
+  };
+}
+
+/** Seconds, or the date of RFC 9110 that something in between may send. */
+function retryAfterMsOf(header: string | null): number {
+  const ms = Number.isFinite(Number(header)) ? Number(header) * 1_000 : Date.parse(header ?? '') - Date.now();
+  return Number.isNaN(ms) ? 0 : Math.max(0, ms);
+}
+
+/** The beginning of a body, without its HTML, and without a secret that something in between has repeated. */
+function readable(text: string): string {
+  return text
+    .slice(0, 10_000)
+    .replaceAll(/<(script|style)\b[\s\S]*?<\/\1>|<[^>]*>/gi, ' ')
+    .replaceAll(/\s+/g, ' ')
+    .replaceAll(/\bsk_[\w]+|_secret_[\w-]+/g, '[secret]')
+    .trim()
+    .slice(0, 200);
+}

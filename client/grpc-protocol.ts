@@ -1,0 +1,177 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampDate } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError, createClient } from '@connectrpc/connect';
+import type { UniversalClientFn } from '@connectrpc/connect/protocol';
+import { createTransport } from '@connectrpc/connect/protocol-grpc';
+import {
+  compressionBrotli,
+  compressionGzip,
+  createNodeHttpClient,
+  Http2SessionManager,
+} from '@connectrpc/connect-node';
+import {
+  BadRequestSchema,
+  ErrorInfoSchema,
+  RequestInfoSchema,
+  RetryInfoSchema,
+} from '../src/gen/google/rpc/error_details_pb.ts';
+import type { PaymentIntent as IntentMessage } from '../src/gen/payments/v1/payment_intent_pb.ts';
+import {
+  type CreatePaymentIntentRequest,
+  CreatePaymentIntentRequestSchema,
+  PaymentIntentService,
+} from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
+import type { CreateRequest } from './create-request.ts';
+import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
+import type { Target } from './options.ts';
+import type { PaymentIntent } from './payment-intent.ts';
+import type { Send } from './retrying-client.ts';
+import { userAgent } from './version.ts';
+import { chains, lanes, modes, statuses, tokens, wordOf } from './words.ts';
+
+/** The internal port: gRPC over HTTP/2. */
+export function grpc({ baseUrl, apiKey }: Target): Send {
+  const sessions = new Http2SessionManager(baseUrl);
+  const httpClient = createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
+  return async (asked, idempotencyKey, signal) => {
+    const heard: Heard = {};
+    const client = createClient(PaymentIntentService, transportOf(baseUrl, listening(httpClient, heard)));
+    try {
+      const intent = await client.createPaymentIntent(messageOf(asked), {
+        headers: {
+          Authorization: `Bearer ${apiKey}`,
+          'Idempotency-Key': idempotencyKey,
+          'User-Agent': userAgent(),
+        },
+        signal,
+      });
+      return intentOf(intent, heard);
+    } catch (reason) {
+      throw heard.foreign ?? refusalIn(ConnectError.from(reason), heard);
+    }
+  };
+}
+
+/** What one call has received, beyond the message. */
+interface Heard {
+  headers?: Headers;
+  trailers?: Headers;
+  /** Set if the answer was not gRPC. */
+  foreign?: PaymentIntentsError;
+}
+
+/** Keeps what is received. An answer that is not gRPC is read as the HTTP answer that it is. */
+function listening(httpClient: UniversalClientFn, heard: Heard): UniversalClientFn {
+  return async (request) => {
+    const { status, header: headers, body, trailer: trailers } = await httpClient(request);
+    Object.assign(heard, { headers, trailers });
+    if (status === 200 && headers.get('Content-Type')?.startsWith('application/grpc')) {
+      return { status, header: headers, body, trailer: trailers };
+    }
+    const answer: HttpAnswer = { status, headers, text: await readText(body) };
+    heard.foreign = status === 200 ? foreignAnswer(answer) : refusalOf(answer);
+    throw heard.foreign;
+  };
+}
+
+function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
+  return createTransport({
+    baseUrl,
+    httpClient,
+    useBinaryFormat: true,
+    interceptors: [],
+    acceptCompression: [compressionGzip, compressionBrotli],
+    sendCompression: null,
+    compressMinBytes: 1_024,
+    readMaxBytes: 0xffffffff,
+    writeMaxBytes: 0xffffffff,
+  });
+}
+
+const [leastInt32, greatestInt32] = [-(2 ** 31), 2 ** 31 - 1];
+
+function messageOf(asked: CreateRequest): CreatePaymentIntentRequest {
+  const { walletAddress, expiresInMinutes: minutes, metadata } = asked;
+  return create(CreatePaymentIntentRequestSchema, {
+    amountUnits: asked.amountUnits,
+    ...(asked.chain && { chain: chains[asked.chain] }),
+    ...(walletAddress !== undefined && { walletAddress }),
+    // The nearest that the field holds: the server clamps it further.
+    ...(minutes !== undefined && {
+      expiresInMinutes: Math.min(Math.max(minutes, leastInt32), greatestInt32),
+    }),
+    ...(asked.lane && { lane: lanes[asked.lane] }),
+    ...(metadata && { metadata }),
+    ...(asked.token && { token: tokens[asked.token] }),
+  });
+}
+
+function intentOf(intent: IntentMessage, { headers }: Heard): PaymentIntent {
+  if (intent.id === '' || intent.clientSecret === '' || intent.expiresAt === undefined) {
+    throw new PaymentIntentsError('unexpected_answer', 'The answer has no id, client secret or expiry');
+  }
+  return {
+    id: intent.id,
+    status: wordOf(statuses, intent.status),
+    clientSecret: intent.clientSecret,
+    mode: wordOf(modes, intent.mode),
+    chain: wordOf(chains, intent.chain),
+    chainId: Number(intent.chainId),
+    confirmationsRequired: intent.confirmationsRequired,
+    amountUnits: intent.amountUnits,
+    decimals: intent.decimals,
+    tokenSymbol: intent.tokenSymbol,
+    tokenAddress: intent.tokenAddress,
+    expectedWallet: intent.expectedWallet,
+    expiresAt: timestampDate(intent.expiresAt),
+    expiresInMinutes: intent.expiresInMinutes,
+    lane: wordOf(lanes, intent.lane),
+    metadata: intent.metadata ?? {},
+    replayed: headers?.get('Idempotent-Replayed') === 'true',
+  };
+}
+
+/** gRPC codes of a failure that may pass. */
+const passing: ReadonlySet<Code> = new Set([
+  Code.Unavailable,
+  Code.DeadlineExceeded,
+  Code.ResourceExhausted,
+  Code.Aborted,
+  Code.Internal,
+  Code.Unknown,
+]);
+
+function refusalIn(error: ConnectError, { headers, trailers }: Heard): PaymentIntentsError {
+  if (error.cause instanceof PaymentIntentsError) return error.cause;
+  const [info] = error.findDetails(ErrorInfoSchema);
+  const hasStatus = headers?.has('grpc-status') || trailers?.has('grpc-status');
+  if (error.code === Code.Canceled || !hasStatus) {
+    const root = rootOf(error);
+    // Node's HTTP/2 says no more than that of a server that answers by HTTP/1.1.
+    const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
+    return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
+  }
+  if (info === undefined) {
+    const isRetryable = passing.has(error.code);
+    return new PaymentIntentsError(
+      isRetryable ? 'unavailable' : 'unexpected_answer',
+      `gRPC status ${Code[error.code]}, which is not the payment service's answer: ${error.rawMessage}`,
+      { isRetryable, cause: error },
+    );
+  }
+  const [badRequest] = error.findDetails(BadRequestSchema);
+  const [retry] = error.findDetails(RetryInfoSchema);
+  const code = codeOf(info.reason.toLowerCase());
+  return new PaymentIntentsError(code, error.rawMessage, {
+    requestId: error.findDetails(RequestInfoSchema)[0]?.requestId,
+    docUrl: info.metadata.doc_url,
+    details: (badRequest?.fieldViolations ?? []).map(({ field, description }) => ({
+      field,
+      message: description,
+    })),
+    retryAfterMs: retry?.retryDelay ? Number(retry.retryDelay.seconds) * 1_000 : 0,
+    isRetryable: code.startsWith('unknown:') ? retry !== undefined || passing.has(error.code) : undefined,
+    cause: error,
+  });
+}

@@ -1,0 +1,127 @@
+import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
+import type { CreateRequest } from './create-request.ts';
+import type { Target } from './options.ts';
+import type { JsonObject, PaymentIntent } from './payment-intent.ts';
+import type { Send } from './retrying-client.ts';
+import { userAgent } from './version.ts';
+import { chains, lanes, modes, statuses, wordOf } from './words.ts';
+
+/** The public port: JSON over HTTP. */
+export function json({ baseUrl, apiKey }: Target): Send {
+  return async (create, idempotencyKey, signal) => {
+    const response = await fetch(`${baseUrl}/v1/payment_intents`, {
+      method: 'POST',
+      headers: {
+        Authorization: `Bearer ${apiKey}`,
+        'Content-Type': 'application/json',
+        'Idempotency-Key': idempotencyKey,
+        'User-Agent': userAgent(),
+      },
+      body: bodyOf(create),
+      // Followed, a redirect would turn the POST into a GET, or take the API key elsewhere.
+      redirect: 'manual',
+      signal,
+    });
+    const text = response.body === null ? '' : await readText(response.body);
+    const answer = { status: response.status, headers: response.headers, text };
+    if (answer.status !== 201) throw refusalOf(answer);
+    return intentOf(answer);
+  };
+}
+
+function bodyOf(create: CreateRequest): string {
+  return JSON.stringify({
+    amount_units: Number(create.amountUnits),
+    chain: create.chain,
+    wallet_address: create.walletAddress,
+    expires_in_minutes: create.expiresInMinutes,
+    lane: create.lane,
+    metadata: create.metadata,
+    token: create.token,
+  });
+}
+
+function intentOf(answer: HttpAnswer): PaymentIntent {
+  const intent = fieldsOf(answer);
+  return {
+    id: intent.id,
+    status: wordOf(statuses, intent.status),
+    clientSecret: intent.client_secret,
+    mode: wordOf(modes, intent.mode),
+    chain: wordOf(chains, intent.chain),
+    chainId: intent.chain_id,
+    confirmationsRequired: intent.confirmations_required,
+    amountUnits: BigInt(intent.amount_units),
+    decimals: intent.decimals,
+    tokenSymbol: intent.token_symbol,
+    tokenAddress: intent.token_address,
+    expectedWallet: intent.expected_wallet,
+    expiresAt: new Date(intent.expires_at),
+    expiresInMinutes: intent.expires_in_minutes,
+    lane: wordOf(lanes, intent.lane),
+    metadata: intent.metadata,
+    replayed: answer.headers.get('Idempotent-Replayed') === 'true',
+  };
+}
+
+interface JsonPaymentIntent {
+  id: string;
+  status: string;
+  client_secret: string;
+  mode: string;
+  chain: string;
+  chain_id: number;
+  confirmations_required: number;
+  amount_units: number;
+  decimals: number;
+  token_symbol: string;
+  token_address: string;
+  expected_wallet: string;
+  expires_at: string;
+  expires_in_minutes: number;
+  lane: string;
+  metadata: JsonObject;
+}
+
+const isText = (value: unknown) => typeof value === 'string';
+const isDate = (value: unknown) => typeof value === 'string' && !Number.isNaN(Date.parse(value));
+const isInteger = (value: unknown) => Number.isSafeInteger(value);
+const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const checks: Record<keyof JsonPaymentIntent, (value: unknown) => boolean> = {
+  id: isText,
+  status: isText,
+  client_secret: isText,
+  mode: isText,
+  chain: isText,
+  chain_id: isInteger,
+  confirmations_required: isInteger,
+  amount_units: isInteger,
+  decimals: isInteger,
+  token_symbol: isText,
+  token_address: isText,
+  expected_wallet: isText,
+  expires_at: isDate,
+  expires_in_minutes: isInteger,
+  lane: isText,
+  metadata: isObject,
+};
+
+/** The intent's fields, each with its type. Throws `unexpected_answer` for a body that is no payment intent. */
+function fieldsOf(answer: HttpAnswer): JsonPaymentIntent {
+  let body: unknown;
+  try {
+    body = JSON.parse(answer.text);
+  } catch {
+    throw foreignAnswer(answer, 'the body is not JSON');
+  }
+  if (!isObject(body)) throw foreignAnswer(answer, 'the body is not an object');
+  const fields = body as Record<string, unknown>;
+  for (const [name, isValid] of Object.entries(checks)) {
+    // The value itself is not shown: it could be the client secret.
+    if (!isValid(fields[name]))
+      throw foreignAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
+  }
+  // Each field of the interface has just been checked: `checks` cannot lack one.
+  return fields as unknown as JsonPaymentIntent;
+}

@@ -1,0 +1,44 @@
+/**
+ * The name that was probably meant: the same in another spelling (`wallet_address`), up to two slips away
+ * (`walletAdress`), or the one that it begins (`wallet`). Undefined if none is near.
+ */
+export function nearestName(name: string, names: readonly string[]): string | undefined {
+  const given = plain(name);
+  const [best] = names
+    .map((known) => ({ known, slips: slipsBetween(given, plain(known)) }))
+    .sort((a, b) => a.slips - b.slips);
+  if (best !== undefined && best.slips <= 2) return best.known;
+  return names.find((known) => given.length >= 4 && plain(known).startsWith(given));
+}
+
+function plain(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
+}
+
+/** Insertions, deletions, replacements and swaps of neighbours from one to the other; more than 2 counts as 3. */
+function slipsBetween(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 2) return 3;
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1];
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      row[j] = Math.min(
+        (last[j] ?? 0) + 1,
+        (row[j - 1] ?? 0) + 1,
+        (last[j - 1] ?? 0) + (same ? 0 : 1),
+        swapped && i > 1 && j > 1 ? (beforeLast[j - 2] ?? 0) + 1 : Number.POSITIVE_INFINITY,
+      );
+    }
+    [beforeLast, last] = [last, row];
+  }
+  return last[b.length] ?? 0;
+}
+
+/** `walletAdress is not a field here; did you mean walletAddress?`, from its second word on. */
+export function notAName(kind: string, name: string, names: readonly string[]): string {
+  const nearest = nearestName(name, names);
+  return `is not ${kind} here; ${nearest === undefined ? `there are ${names.join(', ')}` : `did you mean ${nearest}?`}`;
+}

@@ -1,0 +1,192 @@
+import { PaymentIntentsError } from './error.ts';
+import { describe } from './metadata.ts';
+import { notAName } from './nearest-name.ts';
+
+/** Limits on time, for every call of a client or for one call. */
+export interface Timeouts {
+  /** Longest time of one try, in milliseconds. Default: 10,000. */
+  timeoutMs?: number | undefined;
+  /**
+   * Longest time of the whole call, with all its tries and the pauses between them, in milliseconds. The call ends
+   * earlier if its next try could only begin later than that. Default: no limit of its own.
+   */
+  callTimeoutMs?: number | undefined;
+}
+
+export interface JsonClientOptions extends Timeouts {
+  /**
+   * Address of the public port for JSON, such as `https://pay.example`, or of the internal port for gRPC. A path
+   * stands in front of the service's own, as a gateway may have it: `https://gateway.example/payments`.
+   */
+  baseUrl: string;
+  /** Your secret API key. The client refuses to run where a payer could read it. */
+  apiKey: string;
+  /** Default: `json`. */
+  protocol?: 'json' | undefined;
+  /** Tries before a failure that may pass is given up. Default: 6, which takes some seconds. */
+  maxTries?: number | undefined;
+}
+
+export interface PaymentIntentsClientOptions extends Omit<JsonClientOptions, 'protocol'> {
+  /** Default: `json`. */
+  protocol?: 'json' | 'grpc' | undefined;
+}
+
+export interface CreateOptions extends Timeouts {
+  /**
+   * Says which creations are the same one: give the order's id, and a process that takes over after a crash finds
+   * the intent that the first one made. It lives as long as its intent; for an intent that has expired unpaid, go on
+   * with `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
+   *
+   * Leave it out to get a new UUID, kept across the retries of this call. `undefined` is refused: a missing order id
+   * would otherwise make a second intent in silence.
+   */
+  idempotencyKey?: string;
+  /** Ends the call: it throws the signal's reason. The intent may have been made by then. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Where the requests go and what they carry. */
+export interface Target {
+  /** Without a `/` at its end. */
+  baseUrl: string;
+  apiKey: string;
+}
+
+export interface CheckedOptions<Protocol extends string> extends Target {
+  protocol: Protocol;
+  timeoutMs: number;
+  callTimeoutMs: number | undefined;
+  maxTries: number;
+}
+
+const defaultTimeoutMs = 10_000;
+const defaultMaxTries = 6;
+/** Beyond it a timer of JavaScript fires at once. */
+const longestTimerMs = 2 ** 31 - 1;
+
+/** Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key. */
+export function readOptions<Protocol extends string>(
+  options: unknown,
+  protocols: readonly [Protocol, ...Protocol[]],
+): CheckedOptions<Protocol> {
+  const given = namedOptions(options, clientOptions);
+  const { protocol = protocols[0], maxTries = defaultMaxTries } = given;
+  if (!(protocols as readonly unknown[]).includes(protocol)) {
+    throw new TypeError(
+      `protocol must be ${protocols.map((known) => `"${known}"`).join(' or ')}, not ${describe(protocol)}`,
+    );
+  }
+  if (!Number.isSafeInteger(maxTries) || (maxTries as number) < 1) {
+    throw new TypeError(`maxTries must be an integer from 1 on, not ${describe(maxTries)}`);
+  }
+  return {
+    baseUrl: readBaseUrl(given.baseUrl),
+    apiKey: readApiKey(given.apiKey),
+    protocol: protocol as Protocol,
+    timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaultTimeoutMs,
+    callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs),
+    maxTries: maxTries as number,
+  };
+}
+
+export interface CheckedCreateOptions {
+  idempotencyKey: string;
+  signal: AbortSignal | undefined;
+  timeoutMs: number;
+  callTimeoutMs: number | undefined;
+}
+
+/**
+ * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a
+ * key that no header can carry.
+ */
+export function readCreateOptions(
+  options: unknown,
+  defaults: { timeoutMs: number; callTimeoutMs: number | undefined },
+): CheckedCreateOptions {
+  const given = namedOptions(options, createOptions);
+  const { signal } = given;
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TypeError(`signal must be an AbortSignal, not ${describe(signal)}`);
+  }
+  return {
+    idempotencyKey: 'idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID(),
+    signal,
+    timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaults.timeoutMs,
+    callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs) ?? defaults.callTimeoutMs,
+  };
+}
+
+const clientOptions = ['baseUrl', 'apiKey', 'protocol', 'timeoutMs', 'callTimeoutMs', 'maxTries'] as const;
+const createOptions = ['idempotencyKey', 'signal', 'timeoutMs', 'callTimeoutMs'] as const;
+
+function namedOptions<Name extends string>(
+  options: unknown,
+  names: readonly Name[],
+): Partial<Record<Name, unknown>> {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`the options must be an object, not ${describe(options)}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!(names as readonly string[]).includes(name)) {
+      throw new TypeError(`${name} ${notAName('an option', name, names)}`);
+    }
+  }
+  return options as Partial<Record<Name, unknown>>;
+}
+
+function readBaseUrl(baseUrl: unknown): string {
+  const url = typeof baseUrl === 'string' && URL.canParse(baseUrl) ? new URL(baseUrl) : null;
+  if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    // With an @ it may hold a password.
+    const given = typeof baseUrl === 'string' && baseUrl.includes('@') ? 'that' : describe(baseUrl);
+    throw new TypeError(`baseUrl must be an address such as "https://pay.example", not ${given}`);
+  }
+  // Not shown: it may hold a password.
+  if (url.username !== '' || url.password !== '') {
+    throw new TypeError('baseUrl must not hold a user name or a password');
+  }
+  if (url.search !== '' || url.hash !== '') {
+    throw new TypeError(
+      `baseUrl must end before its query or fragment: ${describe(url.origin + url.pathname)}`,
+    );
+  }
+  const path = url.pathname.replace(/\/+$/, '');
+  if (path === '/v1' || path.endsWith('/v1/payment_intents')) {
+    throw new TypeError(
+      `baseUrl must end before the service's own path, which is added to it: ${describe(baseUrl)}`,
+    );
+  }
+  return url.origin + path;
+}
+
+function readApiKey(apiKey: unknown): string {
+  if (typeof apiKey !== 'string' || apiKey === '') {
+    const given = apiKey === '' ? 'empty' : describe(apiKey);
+    throw new TypeError(
+      `apiKey must be your secret API key, a string, but it is ${given}; is the environment variable set?`,
+    );
+  }
+  if (!/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new TypeError(
+      'apiKey must be the key alone: it has a space, a line break or a character beyond ASCII',
+    );
+  }
+  return apiKey;
+}
+
+function readTimeout(name: string, ms: unknown): number | undefined {
+  if (ms === undefined) return undefined;
+  if (typeof ms === 'number' && ms > 0 && ms <= longestTimerMs) return Math.ceil(ms);
+  throw new TypeError(`${name} must be milliseconds, from 1 to ${longestTimerMs}, not ${describe(ms)}`);
+}
+
+function readKey(key: unknown): string {
+  // The quoted form, in which a header may also give it, escapes some characters.
+  if (typeof key === 'string' && /^(?:[\x21-\x7e]{1,255}|"[\x20-\x7e]{1,510}")$/.test(key)) return key;
+  const message = `must be 1 to 255 visible ASCII characters, not ${describe(key)}`;
+  throw new PaymentIntentsError('idempotency_key_invalid', `idempotencyKey ${message}`, {
+    details: [{ field: 'idempotencyKey', message }],
+  });
+}

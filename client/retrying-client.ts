@@ -1,0 +1,118 @@
+import { type CreateRequest, readCreate } from './create-request.ts';
+import { PaymentIntentsError } from './error.ts';
+import { type CheckedOptions, type CreateOptions, readCreateOptions } from './options.ts';
+import type { CreatePaymentIntent, PaymentIntent } from './payment-intent.ts';
+
+export interface PaymentIntentsClient {
+  /**
+   * Creates an intent and returns it once it is durable. What may pass (`rate_limited`, `unavailable`, `internal`, a
+   * broken connection) is tried again with the same idempotency key, after the server's Retry-After or a growing pause.
+   *
+   * Throws PaymentIntentsError for anything else, when the tries or the time are used up, and if the server asks to
+   * wait for more than a minute. Throws the reason of `signal` once that is aborted, and a TypeError for an option that
+   * does not exist. A field that does not exist is refused as `invalid_body` before anything is sent.
+   */
+  createPaymentIntent<Metadata extends object>(
+    create: CreatePaymentIntent<Metadata>,
+    options?: CreateOptions,
+  ): Promise<PaymentIntent>;
+}
+
+/** One try. Throws PaymentIntentsError, or the signal's reason. */
+export type Send = (
+  create: CreateRequest,
+  idempotencyKey: string,
+  signal: AbortSignal,
+) => Promise<PaymentIntent>;
+
+const firstPauseMs = 100;
+const longestPauseMs = 5_000;
+/** If the server asks for more, the caller hears of it instead. */
+const longestRetryAfterMs = 60_000;
+
+/** A client that sends each create by `send`, again and again while that can help. */
+export function retryingClient(options: CheckedOptions<string>, send: Send): PaymentIntentsClient {
+  return {
+    async createPaymentIntent(create, createOptions = {}) {
+      const call = readCreateOptions(createOptions, options);
+      const { idempotencyKey, signal, timeoutMs, callTimeoutMs } = call;
+      const request = readFor(idempotencyKey, create);
+      const startedAtMs = performance.now();
+      const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
+      for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
+        signal?.throwIfAborted();
+        const tryTimeout = AbortSignal.timeout(timeoutMs);
+        try {
+          return await send(request, idempotencyKey, anyOf(tryTimeout, callTimeout, signal));
+        } catch (reason) {
+          signal?.throwIfAborted();
+          const failure = PaymentIntentsError.from(reason, idempotencyKey);
+          if (failure.code !== 'network') last = failure;
+          else if (callTimeout?.aborted)
+            last = outOfTime(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
+          else if (tryTimeout.aborted) last = outOfTime(`${timeoutMs} ms (timeoutMs)`, failure);
+          else last = failure;
+        }
+        const isFinal = !last.isRetryable || tried >= options.maxTries || callTimeout?.aborted;
+        if (isFinal || last.retryAfterMs > longestRetryAfterMs) throw last;
+        // Half of it by chance: many clients that failed together must not come back together.
+        const backOffMs = Math.min(firstPauseMs * 2 ** tried, longestPauseMs) * (0.5 + Math.random() / 2);
+        const pauseMs = Math.max(backOffMs, last.retryAfterMs);
+        const leftMs =
+          callTimeoutMs === undefined ? Infinity : startedAtMs + callTimeoutMs - performance.now();
+        if (pauseMs >= leftMs) throw last;
+        await pause(pauseMs, signal);
+      }
+    },
+  };
+}
+
+/** The request, or its refusal with the key of its call. */
+function readFor(idempotencyKey: string, create: unknown): CreateRequest {
+  try {
+    return readCreate(create);
+  } catch (refusal) {
+    throw refusal instanceof PaymentIntentsError
+      ? PaymentIntentsError.from(refusal, idempotencyKey)
+      : refusal;
+  }
+}
+
+function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
+  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+}
+
+function outOfTime(
+  time: string,
+  { idempotencyKey, cause }: PaymentIntentsError,
+  before?: PaymentIntentsError,
+): PaymentIntentsError {
+  const told = before === undefined ? '' : `; the try before: ${before.message}`;
+  return new PaymentIntentsError('network', `No answer came within ${time}${told}`, {
+    idempotencyKey,
+    cause,
+  });
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', abort, { once: true });
+  });
+}
+
+/** Throws where a payer could read the API key. */
+export function refuseBrowsers(): void {
+  if ('window' in globalThis || 'importScripts' in globalThis) {
+    throw new Error(
+      'The payment intents client runs on servers only: an API key in a browser belongs to everybody. Call your own server, and let it call this.',
+    );
+  }
+}

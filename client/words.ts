@@ -1,0 +1,29 @@
+// The words of the contract's enums, each with its number: JSON says the word, gRPC the number.
+
+/**
+ * A value that this version of the client has no word for: `unknown:` and what the server sent, which is the word
+ * over JSON (`unknown:refunded`) and the number over gRPC (`unknown:5`). The server is newer than the client. Give a
+ * `switch` a `default`, and store the value as it is.
+ */
+export type Unknown = `unknown:${string}`;
+
+export type Chain = 'base' | 'polygon';
+export type Lane = 'sdk' | 'manual';
+export type Mode = 'testnet' | 'mainnet';
+export type PaymentIntentStatus = 'requires_payment';
+export type Token = 'USDC';
+
+export const chains = { base: 1, polygon: 2 } as const satisfies Record<Chain, number>;
+export const lanes = { sdk: 1, manual: 2 } as const satisfies Record<Lane, number>;
+export const modes = { testnet: 1, mainnet: 2 } as const satisfies Record<Mode, number>;
+export const statuses = { requires_payment: 1 } as const satisfies Record<PaymentIntentStatus, number>;
+export const tokens = { USDC: 1 } as const satisfies Record<Token, number>;
+
+/** The word for what the server sent: a word over JSON, a number over gRPC. */
+export function wordOf<Word extends string>(
+  words: Readonly<Record<Word, number>>,
+  sent: string | number,
+): Word | Unknown {
+  const known = (Object.keys(words) as Word[]).find((word) => word === sent || words[word] === sent);
+  return known ?? `unknown:${sent}`;
+}

@@ -1,0 +1,306 @@
+// What the client refuses before anything is sent, and that both protocols send the same.
+
+import { runInNewContext } from 'node:vm';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  type CreateOptions,
+  type CreatePaymentIntent,
+  createPaymentIntentsClient,
+  type PaymentIntentsClientOptions,
+  PaymentIntentsError,
+} from '../client/index.ts';
+import { startLossyNetwork } from './support/lossy-network.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(() => service.close());
+
+const protocols = ['json', 'grpc'] as const;
+
+const clientOver = (protocol: 'json' | 'grpc') =>
+  createPaymentIntentsClient({
+    baseUrl: protocol === 'json' ? service.publicUrl : service.internalUrl,
+    apiKey: service.merchant.keys.testnet.apiKey,
+    protocol,
+  });
+
+/** The error of a create over each protocol. Fails if one succeeds, or if anything was sent. */
+async function refused(create: unknown, options: unknown = {}) {
+  const linesBefore = service.log.length;
+  const errors = await Promise.all(
+    protocols.map((protocol) =>
+      clientOver(protocol)
+        .createPaymentIntent(create as CreatePaymentIntent, options as CreateOptions)
+        .then(
+          (intent) => expect.fail(`created ${intent.id}`),
+          (error: unknown) => error as PaymentIntentsError,
+        ),
+    ),
+  );
+  expect(service.log.slice(linesBefore)).toEqual([]);
+  expect(errors[0]?.message).toBe(errors[1]?.message);
+  return errors[0] as PaymentIntentsError;
+}
+
+describe('names that are no field', () => {
+  test('the misspelt wallet of a payment is not the default wallet', async () => {
+    const error = await refused({ amountUnits: 1, walletAdress: '0x0' });
+    expect(error).toBeInstanceOf(PaymentIntentsError);
+    expect(error).toMatchObject({
+      code: 'invalid_body',
+      isRetryable: false,
+      details: [{ field: 'walletAdress', message: 'is not a field here; did you mean walletAddress?' }],
+    });
+    expect(error.message).toMatch(/^walletAdress is not a field/);
+    expect(error.idempotencyKey).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  test.each([
+    ['wallet_address', 'walletAddress'],
+    ['expireInMinutes', 'expiresInMinutes'],
+    ['expires_in_minutes', 'expiresInMinutes'],
+    ['chian', 'chain'],
+    ['metaData', 'metadata'],
+    ['wallet', 'walletAddress'],
+  ])('%s: did you mean %s?', async (given, meant) => {
+    const error = await refused({ amountUnits: 1, [given]: 'x' });
+    expect(error.details[0]?.message).toMatch(new RegExp(`did you mean ${meant}\\?$`));
+  });
+
+  test('a name that is near none gets the list', async () => {
+    const error = await refused({ amountUnits: 1, currency: 'USD' });
+    expect(error.details[0]?.message).toBe(
+      'is not a field here; there are amountUnits, chain, walletAddress, expiresInMinutes, lane, metadata, token',
+    );
+  });
+
+  test('every fault is named at once', async () => {
+    const error = await refused({ amount_units: 1, chain: 'solana', lane: 5, metadata: { at: new Date(0) } });
+    expect(error.details.map(({ field }) => field)).toEqual([
+      'amount_units',
+      'amount_units',
+      'chain',
+      'lane',
+      'metadata.at',
+    ]);
+    expect(error.message).toMatch(/; and 4 more$/);
+  });
+
+  test.each([undefined, null, 5, 'order'])('a create that is no object: %o', async (create) => {
+    expect(await refused(create)).toMatchObject({ code: 'invalid_body', details: [{ field: 'body' }] });
+  });
+
+  test.each([
+    { walletAddress: 5 },
+    { expiresInMinutes: 5n },
+    { expiresInMinutes: Number.NaN },
+    { amountUnits: '5' },
+  ])('a value of another type: %o', async (change) => {
+    expect(await refused({ amountUnits: 1, ...change })).toMatchObject({
+      code: 'invalid_body',
+      isRetryable: false,
+    });
+  });
+
+  test('an option of the call', async () => {
+    const error = await refused({ amountUnits: 1 }, { idempotencykey: 'order-1' });
+    expect(error).toBeInstanceOf(TypeError);
+    expect(error.message).toMatch(/did you mean idempotencyKey\?$/);
+  });
+});
+
+test('minutes beyond the width of an integer are clamped over both', async () => {
+  for (const protocol of protocols) {
+    const intent = await clientOver(protocol).createPaymentIntent({
+      amountUnits: 1,
+      expiresInMinutes: 2 ** 40,
+    });
+    expect(intent.expiresInMinutes).toBe(60);
+  }
+});
+
+describe('metadata', () => {
+  class Order {
+    id = 'order-1';
+  }
+  const itself: Record<string, unknown> = {};
+  itself.inside = [itself];
+  const nested = (levels: number): object => {
+    let object = {};
+    for (let level = 1; level < levels; level++) object = { a: object };
+    return object;
+  };
+
+  test.each<[string, unknown, string, RegExp]>([
+    [
+      'a Date',
+      { items: [{}, { at: new Date(0) }] },
+      'metadata.items[1].at',
+      /an instance of Date; send its toISOString/,
+    ],
+    ['a bigint', { 'order id': 5n }, 'metadata["order id"]', /the bigint 5n; send it as a string/],
+    ['a function', { onPaid: () => {} }, 'metadata.onPaid', /a function/],
+    ['a symbol', { s: Symbol('s') }, 'metadata.s', /a symbol/],
+    ['NaN', { n: Number.NaN }, 'metadata.n', /NaN/],
+    ['an infinity', { n: [Number.NEGATIVE_INFINITY] }, 'metadata.n[0]', /-Infinity/],
+    ['a hole in an array', { a: Array(1) }, 'metadata.a[0]', /undefined/],
+    ['undefined in an array', { a: ['x', undefined] }, 'metadata.a[1]', /undefined/],
+    ['an instance of a class', { order: new Order() }, 'metadata.order', /an instance of Order/],
+    ['a Map', { m: new Map() }, 'metadata.m', /an instance of Map/],
+    ['bytes', { b: new Uint8Array(2) }, 'metadata.b', /Uint8Array/],
+    ['a boxed string', { b: new String('x') }, 'metadata.b', /String/],
+    ['a cycle', itself, 'metadata.inside[0]', /contain itself/],
+    ['16 levels', nested(16), `metadata${'.a'.repeat(15)}`, /15 levels/],
+    ['100,000 levels', nested(100_000), `metadata${'.a'.repeat(15)}`, /15 levels/],
+    ['a lone surrogate', { s: '\ud800' }, 'metadata.s', /lone surrogate/],
+    ['an array', [], 'metadata', /must be an object, not an array/],
+    ['a string', 'order-1', 'metadata', /must be an object, not "order-1"/],
+    ['an instance itself', new Order(), 'metadata', /an instance of Order/],
+  ])('%s is refused by its path', async (_, metadata, field, message) => {
+    const error = await refused({ amountUnits: 1, metadata });
+    expect(error).toMatchObject({ code: 'invalid_body', isRetryable: false });
+    expect(error.details).toEqual([{ field, message: expect.stringMatching(message) }]);
+    expect(error.message).toContain(field);
+  });
+
+  const shared = { a: 1 };
+  test.each<[string, object, object]>([
+    ['undefined members are left out', { a: undefined, b: { c: undefined } }, { b: {} }],
+    ['-0 is 0', { n: -0, a: [-0] }, { n: 0, a: [0] }],
+    ['an object twice', { a: shared, b: shared }, { a: { a: 1 }, b: { a: 1 } }],
+    ['an object without a prototype', Object.assign(Object.create(null), { a: 1 }), { a: 1 }],
+    ['an object of another realm', runInNewContext('({ a: [{ b: 1 }] })'), { a: [{ b: 1 }] }],
+    ['15 levels', nested(15), nested(15)],
+    [
+      'every kind of value',
+      { s: 'ü€😀"\\', n: -1.5e-7, t: true, z: null, a: [[], {}] },
+      { s: 'ü€😀"\\', n: -1.5e-7, t: true, z: null, a: [[], {}] },
+    ],
+    [
+      'a member named __proto__',
+      JSON.parse('{"a":{"__proto__":{"b":1}}}'),
+      JSON.parse('{"a":{"__proto__":{"b":1}}}'),
+    ],
+    ['an empty name', { '': 1 }, { '': 1 }],
+  ])('%s, over both protocols', async (name, metadata, expected) => {
+    for (const protocol of protocols) {
+      // The same key: a request that meant something else over the other protocol would be refused.
+      const intent = await clientOver(protocol).createPaymentIntent(
+        { amountUnits: 1, metadata },
+        { idempotencyKey: name.replaceAll(' ', '-') },
+      );
+      expect([protocol, JSON.stringify(intent.metadata)]).toEqual([protocol, JSON.stringify(expected)]);
+      expect(Object.is((intent.metadata as { n?: number }).n, -0)).toBe(false);
+      expect(intent.replayed).toBe(protocol === 'grpc');
+    }
+  });
+
+  test('the retries send what the first try sent, whatever becomes of the object', async () => {
+    for (const protocol of protocols) {
+      const network = await startLossyNetwork(service.server.ports[protocol === 'json' ? 'http' : 'grpc']);
+      const client = createPaymentIntentsClient({
+        baseUrl: `http://127.0.0.1:${network.port}`,
+        apiKey: service.merchant.keys.testnet.apiKey,
+        protocol,
+      });
+      const metadata = { order: { id: 'before' } };
+      const created = client.createPaymentIntent({ amountUnits: 1, metadata });
+      metadata.order.id = 'after';
+      expect((await created).metadata).toEqual({ order: { id: 'before' } });
+      await network.close();
+    }
+  });
+});
+
+describe('the idempotency key', () => {
+  test.each<[string, unknown]>([
+    ['a newline', 'order-1\n'],
+    ['a header of its own', 'order-1\r\nX-A: b'],
+    ['a space', 'order 1'],
+    ['a letter beyond ASCII', 'bestellung-ü'],
+    ['nothing', ''],
+    ['256 characters', 'a'.repeat(256)],
+    ['null', null],
+    ['a number', 1001],
+    ['a missing order id', undefined],
+  ])('%s is refused, and not tried', async (_, idempotencyKey) => {
+    const error = await refused({ amountUnits: 1 }, { idempotencyKey });
+    expect(error).toMatchObject({ code: 'idempotency_key_invalid', isRetryable: false });
+    expect(error.message).toMatch(/^idempotencyKey must be 1 to 255 visible ASCII characters, not /);
+  });
+
+  test.each(['!~/order-1001/2', 'a'.repeat(255), '"quoted-\\"-form"'])(
+    'what the service takes is sent: %s',
+    async (idempotencyKey) => {
+      for (const protocol of protocols) {
+        const intent = await clientOver(protocol).createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
+        expect(intent.replayed).toBe(protocol === 'grpc');
+      }
+    },
+  );
+});
+
+describe('the options of a client', () => {
+  const good = { baseUrl: 'http://127.0.0.1:8080', apiKey: 'sk_testnet_secret' };
+
+  test.each<[Record<string, unknown>, RegExp]>([
+    [
+      { apiKey: undefined },
+      /^apiKey must be your secret API key.*undefined; is the environment variable set/,
+    ],
+    [{ apiKey: null }, /^apiKey must be .* null/],
+    [{ apiKey: '' }, /^apiKey must be .* empty/],
+    [{ apiKey: 'sk_testnet_secret\n' }, /^apiKey must be the key alone/],
+    [{ apiKey: 'Bearer sk_testnet_secret' }, /^apiKey must be the key alone/],
+    [{ apiKey: 'sk_testnet_seçret' }, /^apiKey must be the key alone/],
+    [{ protocol: 'GRPC' }, /^protocol must be "json" or "grpc", not "GRPC"/],
+    [{ protocol: null }, /^protocol must be "json" or "grpc", not null/],
+    [{ baseUrl: undefined }, /^baseUrl must be an address/],
+    [{ baseUrl: 'pay.example' }, /^baseUrl must be an address/],
+    [{ baseUrl: 'pay.example:8080' }, /^baseUrl must be an address/],
+    [{ baseUrl: 'ftp://pay.example' }, /^baseUrl must be an address/],
+    [{ baseUrl: 'http://u:p@pay.example' }, /^baseUrl must not hold a user name or a password$/],
+    [{ baseUrl: 'user:sk_testnet_x@pay.example' }, /^baseUrl must be an address .* not that$/],
+    [
+      { baseUrl: 'http://pay.example?a=1' },
+      /^baseUrl must end before its query or fragment: "http:\/\/pay\.example\/"$/,
+    ],
+    [{ baseUrl: 'http://pay.example/#a' }, /^baseUrl must end before its query or fragment/],
+    [{ baseUrl: 'http://pay.example/v1/' }, /^baseUrl must end before the service's own path/],
+    [{ baseUrl: 'http://pay.example/v1/payment_intents' }, /^baseUrl must end before the service's own path/],
+    [{ timeoutMs: 0 }, /^timeoutMs must be milliseconds/],
+    [{ timeoutMs: Number.NaN }, /^timeoutMs must be milliseconds/],
+    [{ timeoutMs: 2 ** 31 }, /^timeoutMs must be milliseconds, from 1 to 2147483647/],
+    [{ callTimeoutMs: -1 }, /^callTimeoutMs must be milliseconds/],
+    [{ callTimeoutMs: '5' }, /^callTimeoutMs must be milliseconds/],
+    [{ maxTries: 0 }, /^maxTries must be an integer from 1 on/],
+    [{ maxTries: 1.5 }, /^maxTries must be an integer from 1 on/],
+    [{ maxRetries: 3 }, /^maxRetries is not an option here; /],
+    [{ timeoutMS: 3 }, /^timeoutMS is not an option here; did you mean timeoutMs\?$/],
+  ])('%o', (change, message) => {
+    const options = { ...good, ...change } as PaymentIntentsClientOptions;
+    expect(() => createPaymentIntentsClient(options)).toThrow(TypeError);
+    expect(() => createPaymentIntentsClient(options)).toThrow(message);
+    // A key does not get into a log by being wrong.
+    expect(() => createPaymentIntentsClient(options)).toThrow(
+      expect.objectContaining({ message: expect.not.stringContaining('sk_testnet') }),
+    );
+  });
+
+  test('no options at all', () => {
+    const create = createPaymentIntentsClient as (options?: unknown) => unknown;
+    expect(() => create()).toThrow(/the options must be an object, not undefined/);
+  });
+
+  test('of a call', async () => {
+    const error = await refused({ amountUnits: 1 }, { signal: 'soon' });
+    expect(error).toBeInstanceOf(TypeError);
+    expect(error.message).toBe('signal must be an AbortSignal, not "soon"');
+    expect(await refused({ amountUnits: 1 }, { timeoutMs: 2 ** 32 })).toBeInstanceOf(TypeError);
+  });
+});

@@ -1,0 +1,393 @@
+// The package as a merchant gets it: packed, installed into an empty folder, compiled, run, bundled for the edge.
+
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { promisify } from 'node:util';
+import { rolldown } from 'rolldown';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { isRetryableByCode } from '../src/error-codes.ts';
+import { startService, type TestService } from './support/service.ts';
+
+const run = promisify(execFile);
+const require = createRequire(import.meta.url);
+let service: TestService;
+/** Has the package installed, and nothing else. */
+let folder: string;
+let tarball: string;
+let env: NodeJS.ProcessEnv;
+
+beforeAll(async () => {
+  service = await startService();
+  folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
+  const packed = await run(process.execPath, ['client/pack.ts', folder]);
+  tarball = resolve(packed.stdout.trim());
+  await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
+  await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });
+  env = {
+    ...process.env,
+    PAYMENTS_URL: service.publicUrl,
+    PAYMENTS_GRPC_URL: service.internalUrl,
+    PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+  };
+}, 180_000);
+
+afterAll(async () => {
+  await rm(folder, { recursive: true, force: true });
+  await service.close();
+});
+
+const installed = (...path: string[]) => join(folder, 'node_modules/payment-intents-client', ...path);
+
+/** TypeScript as old as the types promise to work with: the one that comes with the checker of packages. */
+const oldTypeScript = createRequire(require.resolve('@arethetypeswrong/core')).resolve('typescript/bin/tsc');
+const typeScript = resolve('node_modules/typescript/bin/tsc');
+
+interface Compilation {
+  module: string;
+  moduleResolution: string;
+  compiler?: string;
+}
+
+/** Compiles a file of the folder, declarations of packages included. Throws what the compiler said. */
+async function compile(file: string, { module, moduleResolution, compiler = typeScript }: Compilation) {
+  const options = [
+    ...[
+      '--noEmit',
+      '--strict',
+      '--exactOptionalPropertyTypes',
+      '--skipLibCheck',
+      'false',
+      '--target',
+      'es2022',
+    ],
+    ...['--module', module, '--moduleResolution', moduleResolution, '--ignoreConfig'],
+    ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', file],
+  ].filter((option) => compiler === typeScript || option !== '--ignoreConfig');
+  await run(process.execPath, [compiler, ...options], { cwd: folder }).catch(({ stdout, stderr }) => {
+    throw new Error(`${stdout}${stderr}`);
+  });
+}
+
+test('packing prints where the tarball is and leaves nothing to commit', { timeout: 60_000 }, async () => {
+  const status = async () => (await run('git', ['status', '--porcelain'])).stdout;
+  const before = await status();
+  const { stdout } = await run('npm', ['run', '-s', 'pack:client']);
+  expect(stdout).toMatch(/^client\/dist\/payment-intents-client-\d+\.\d+\.\d+\.tgz\n$/);
+  expect((await run('tar', ['tzf', stdout.trim()])).stdout).toContain('package/README.md\n');
+  expect(await status()).toBe(before);
+});
+
+test('are the types wrong? No', { timeout: 60_000 }, async () => {
+  const { stdout } = await run('node_modules/.bin/attw', ['--format', 'json', tarball]);
+  const { analysis, problems } = JSON.parse(stdout);
+  expect(problems ?? {}).toEqual({});
+  expect(analysis.problems).toEqual([]);
+  expect(Object.keys(analysis.entrypoints).sort()).toEqual(['.', './json', './package.json']);
+  for (const { resolutions } of Object.values<{ resolutions: object }>(analysis.entrypoints)) {
+    expect(Object.keys(resolutions).sort()).toEqual(['bundler', 'node10', 'node16-cjs', 'node16-esm']);
+  }
+});
+
+const consumer = `
+import { createPaymentIntentsClient, type CreatePaymentIntent, type PaymentIntent, PaymentIntentsError } from 'payment-intents-client';
+import { createPaymentIntentsClient as overJson } from 'payment-intents-client/json';
+
+interface Order {
+  order_id: string;
+  items: { sku: string; count?: number }[];
+  note: string | null | undefined;
+}
+
+interface Tree {
+  readonly name: string & { readonly brand: 'name' };
+  readonly children?: readonly Tree[];
+}
+
+export async function use(order: Order, anything: Record<string, unknown>, tree: Tree): Promise<string> {
+  const payments = createPaymentIntentsClient({ baseUrl: 'http://127.0.0.1', apiKey: 'sk', protocol: 'grpc' });
+  const intent: PaymentIntent = await payments.createPaymentIntent({ amountUnits: 5, metadata: order });
+  const create: CreatePaymentIntent = { amountUnits: 5n, chain: 'polygon', metadata: order };
+  await payments.createPaymentIntent(create, { idempotencyKey: 'order-1', signal: AbortSignal.timeout(5) });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: anything });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { a: [1, 'x', null, { b: true }], c: undefined } });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: intent.metadata });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: tree });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { ids: [1, 'x'], of: { a: null } } as const });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: JSON.parse('{}') });
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: undefined });
+  const wrapped: typeof payments.createPaymentIntent = (asked, options) => payments.createPaymentIntent(asked, options);
+  await wrapped({ amountUnits: 5, metadata: order });
+  // @ts-expect-error: a Date is no JSON value
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { at: new Date() } });
+  // @ts-expect-error: nor is a bigint, however deep
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { a: [{ b: 5n }] } });
+  // @ts-expect-error: nor is a function
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: { a: () => 5 } });
+  // @ts-expect-error: metadata is an object
+  await payments.createPaymentIntent({ amountUnits: 5, metadata: 'order-1' });
+  // @ts-expect-error: there is no such chain
+  await payments.createPaymentIntent({ amountUnits: 5, chain: 'solana' });
+  // @ts-expect-error: there is no such field
+  await payments.createPaymentIntent({ amountUnits: 5, walletAdress: '0x0' });
+  // @ts-expect-error: a key that is not there would be a new one
+  await payments.createPaymentIntent({ amountUnits: 5 }, { idempotencyKey: undefined });
+  // @ts-expect-error: JSON alone has no gRPC
+  overJson({ baseUrl: 'http://127.0.0.1', apiKey: 'sk', protocol: 'grpc' });
+  try {
+    await overJson({ baseUrl: 'http://127.0.0.1', apiKey: 'sk' }).createPaymentIntent({ amountUnits: 5 });
+  } catch (error) {
+    if (!(error instanceof PaymentIntentsError)) throw error;
+    const [first] = error.details;
+    const told: [string, boolean, number | undefined, string | undefined] = [error.code, error.isRetryable, error.httpStatus, error.docUrl];
+    return \`\${told} \${first?.field}\`;
+  }
+  switch (intent.status) {
+    case 'requires_payment':
+      return intent.expiresAt.toISOString();
+    default: {
+      const newer: \`unknown:\${string}\` = intent.status;
+      return newer;
+    }
+  }
+}
+`;
+
+describe('its types', () => {
+  test.each<[string, string, Compilation]>([
+    ['node10', 'consumer.ts', { module: 'commonjs', moduleResolution: 'node10', compiler: oldTypeScript }],
+    ['node16, ES module', 'consumer.mts', { module: 'node16', moduleResolution: 'node16' }],
+    ['node16, CommonJS', 'consumer.cts', { module: 'node16', moduleResolution: 'node16' }],
+    ['bundler', 'consumer.ts', { module: 'esnext', moduleResolution: 'bundler' }],
+    [
+      'node16, ES module, TypeScript 5.6',
+      'consumer.mts',
+      { module: 'node16', moduleResolution: 'node16', compiler: oldTypeScript },
+    ],
+    [
+      'node16, CommonJS, TypeScript 5.6',
+      'consumer.cts',
+      { module: 'node16', moduleResolution: 'node16', compiler: oldTypeScript },
+    ],
+    [
+      'bundler, TypeScript 5.6',
+      'consumer.ts',
+      { module: 'esnext', moduleResolution: 'bundler', compiler: oldTypeScript },
+    ],
+  ])('%s', { timeout: 60_000 }, async (_, file, compilation) => {
+    await writeFile(join(folder, file), consumer);
+    await compile(file, compilation);
+  });
+
+  test('every field of what it returns is explained', async () => {
+    for (const [file, names] of [
+      ['payment-intent.d.ts', ['PaymentIntent', 'CreatePaymentIntent']],
+      ['error.d.ts', ['PaymentIntentsError']],
+      ['options.d.ts', ['JsonClientOptions', 'PaymentIntentsClientOptions', 'CreateOptions', 'Timeouts']],
+    ] as const) {
+      const text = await readFile(installed('dist/esm/client', file), 'utf8');
+      for (const name of names) {
+        const [, body = ''] =
+          new RegExp(`(?:interface|class) ${name}\\b[^{]*\\{\\n([\\s\\S]*?)\\n\\}`).exec(text) ?? [];
+        const fields = [...body.matchAll(/^(.*)\n {4}(?:readonly )?(\w+)\??:/gm)];
+        expect([name, fields.length > 0]).toEqual([name, true]);
+        for (const [, lineBefore = '', field] of fields) {
+          expect([name, field, lineBefore.trim()]).toEqual([name, field, expect.stringMatching(/\*\/$/)]);
+        }
+      }
+    }
+  });
+});
+
+describe('it runs', () => {
+  const use = `
+const results = [];
+for (const [client, options] of [[main, { baseUrl: process.env.PAYMENTS_URL }], [main, { baseUrl: process.env.PAYMENTS_GRPC_URL, protocol: 'grpc' }], [json, { baseUrl: process.env.PAYMENTS_URL }]]) {
+  const payments = client.createPaymentIntentsClient({ ...options, apiKey: process.env.PAYMENTS_API_KEY });
+  const intent = await payments.createPaymentIntent({ amountUnits: 5 });
+  const error = await payments.createPaymentIntent({ amountUnits: 0 }).catch((reason) => reason);
+  results.push([intent.id.slice(0, 3), error instanceof client.PaymentIntentsError, error instanceof other.PaymentIntentsError, error instanceof TypeError, error.code]);
+}
+console.log(JSON.stringify(results));
+`;
+  // An error of one format is an error of the other: a process may have both.
+  const expected = Array(3).fill(['pi_', true, true, false, 'invalid_body']);
+
+  test('imported', async () => {
+    const file = join(folder, 'run.mjs');
+    await writeFile(
+      file,
+      `import * as main from 'payment-intents-client';
+import * as json from 'payment-intents-client/json';
+import { createRequire } from 'node:module';
+const other = createRequire(import.meta.url)('payment-intents-client');
+if (other.PaymentIntentsError === main.PaymentIntentsError) throw new Error('one format only');
+${use}`,
+    );
+    const { stdout } = await run(process.execPath, [file], { env });
+    expect(JSON.parse(stdout)).toEqual(expected);
+  });
+
+  test('required', async () => {
+    const file = join(folder, 'run.cjs');
+    await writeFile(
+      file,
+      `const main = require('payment-intents-client');
+const json = require('payment-intents-client/json');
+(async () => { const other = await import('payment-intents-client'); ${use} })();`,
+    );
+    const { stdout } = await run(process.execPath, [file], { env });
+    expect(JSON.parse(stdout)).toEqual(expected);
+  });
+});
+
+describe('its README', () => {
+  /** The TypeScript of the README by what it has in it. */
+  async function block(mark: string): Promise<string> {
+    const readme = await readFile(installed('README.md'), 'utf8');
+    const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
+    const found = blocks.filter((code) => code.includes(mark));
+    expect([mark, found.length]).toEqual([mark, 1]);
+    return found[0] as string;
+  }
+
+  test('every block compiles', { timeout: 60_000 }, async () => {
+    const readme = await readFile(installed('README.md'), 'utf8');
+    const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
+    expect(blocks.length).toBe(5);
+    await mkdir(join(folder, 'readme'), { recursive: true });
+    for (const [i, code] of blocks.entries()) {
+      await writeFile(join(folder, `readme/${i}.mts`), code);
+      await compile(`readme/${i}.mts`, { module: 'nodenext', moduleResolution: 'nodenext' });
+    }
+  });
+
+  test('every code of an error is in its table, as retryable or not', async () => {
+    const readme = await readFile(installed('README.md'), 'utf8');
+    const rows = [...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| .* \| (.*?) *\|$/gm)].flatMap(
+      ([, codes = '', advice = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => [code, advice]),
+    );
+    const retryable = Object.fromEntries(
+      rows.map(([code, advice]) => [code, advice?.startsWith('try later')]),
+    );
+    expect(retryable).toMatchObject({ ...isRetryableByCode, network: true, unexpected_answer: false });
+  });
+
+  test('from an intent to a handled error, as it says', async () => {
+    const file = join(folder, 'create.mts');
+    await writeFile(file, await block('process.argv'));
+    const first = await run(process.execPath, [file, 'order-1001'], { env });
+    expect(first.stdout).toMatch(
+      /^(pi_\w{26}) testnet base requires_payment \d{4}-\d\d-\d\dT[\d:.]+Z\n\1_secret_[\w-]{43}\n$/,
+    );
+    expect((await run(process.execPath, [file, 'order-1001'], { env })).stdout).toBe(first.stdout);
+    const refused = await run(process.execPath, [file, 'order-1002', '0'], { env }).catch((error) => error);
+    expect(refused.code).toBe(1);
+    const readme = await readFile(installed('README.md'), 'utf8');
+    const [, shown = ''] = /^```\n(PaymentIntentsError: [\s\S]*?)^```$/m.exec(readme) ?? [];
+    const lines = shown.trimEnd().split('\n');
+    expect(lines.length).toBeGreaterThan(5);
+    for (const line of lines) {
+      const pattern = line
+        .trim()
+        .replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')
+        .replaceAll('…', '.*')
+        .replace(/req_[0-9a-f]+/, 'req_[0-9a-f]+');
+      expect(refused.stderr).toMatch(new RegExp(pattern));
+    }
+    const away = { ...env, PAYMENTS_API_KEY: '' };
+    const unset = await run(process.execPath, [file], { env: away }).catch((error) => error);
+    expect(unset.stderr).toContain('it is empty; is the environment variable set?');
+  });
+
+  test('over gRPC, and the process ends', async () => {
+    const file = join(folder, 'grpc.mts');
+    await writeFile(file, await block("protocol: 'grpc'"));
+    const { stdout } = await run(process.execPath, [file], { env, timeout: 10_000 });
+    expect(stdout).toMatch(/^pi_\w{26}\n$/);
+  });
+
+  test('on an edge runtime: bundled, and run by workerd with a plain compatibility date', {
+    timeout: 60_000,
+  }, async () => {
+    await writeFile(join(folder, 'worker.ts'), await block('export default'));
+    const bundle = await rolldown({ input: join(folder, 'worker.ts'), cwd: folder, platform: 'neutral' });
+    const { output } = await bundle.write({ file: join(folder, 'worker.js') });
+    const [chunk] = output;
+    // Nothing of Node.js and nothing of gRPC.
+    expect(chunk.imports).toEqual([]);
+    expect(
+      chunk.moduleIds.filter(
+        (id) => !/worker\.ts$|payment-intents-client\/dist\/esm\/(client|src)\//.test(id),
+      ),
+    ).toEqual([]);
+    expect(chunk.moduleIds.filter((id) => /grpc|gen\//.test(id))).toEqual([]);
+
+    const worker = await startWorker();
+    try {
+      const first = await fetch(worker.url).then((answer) => answer.json());
+      expect(first).toEqual({ client_secret: expect.stringMatching(/^pi_\w{26}_secret_/) });
+      expect(await fetch(worker.url).then((answer) => answer.json())).toEqual(first);
+    } finally {
+      await worker.close();
+    }
+  });
+
+  /** Runs worker.js of the folder in workerd, with the service as its outside world. */
+  async function startWorker(): Promise<{ url: string; close(): Promise<void> }> {
+    await writeFile(
+      join(folder, 'workerd.capnp'),
+      `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = .worker),
+    (name = "internet", network = (allow = ["local"])),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
+);
+const worker :Workerd.Worker = (
+  modules = [(name = "worker.js", esModule = embed "worker.js")],
+  compatibilityDate = "2026-10-01",
+  bindings = [
+    (name = "PAYMENTS_URL", text = "${service.publicUrl}"),
+    (name = "PAYMENTS_API_KEY", text = "${service.merchant.keys.testnet.apiKey}"),
+  ],
+);
+`,
+    );
+    const { default: workerd } = require('workerd') as { default: string };
+    const child = spawn(workerd, ['serve', join(folder, 'workerd.capnp'), '--control-fd=3'], {
+      stdio: ['ignore', 'inherit', 'inherit', 'pipe'],
+    });
+    const lines = createInterface({ input: child.stdio[3] as Readable });
+    const [line] = await Promise.race([
+      once(lines, 'line'),
+      once(child, 'exit').then(([code]) => expect.fail(`workerd exited with ${code}`)),
+    ]);
+    return {
+      url: `http://127.0.0.1:${JSON.parse(String(line)).port}`,
+      async close() {
+        child.kill();
+        await once(child, 'exit');
+      },
+    };
+  }
+});
+
+test('the tarball holds what it says and nothing of the service', async () => {
+  const files = (await readdir(installed('dist/esm/src'), { recursive: true })).sort();
+  expect(files.filter((name) => name.endsWith('.js'))).toEqual([
+    'error-codes.js',
+    'gen/google/api/annotations_pb.js',
+    'gen/google/api/http_pb.js',
+    'gen/google/rpc/error_details_pb.js',
+    'gen/payments/v1/json_pb.js',
+    'gen/payments/v1/payment_intent_pb.js',
+    'gen/payments/v1/payment_intent_service_pb.js',
+  ]);
+});

@@ -1,0 +1,59 @@
+// A row with a word that only a newer version knows is not answered as something else.
+
+import { create } from '@bufbuild/protobuf';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { PaymentIntentSchema } from '../src/gen/payments/v1/payment_intent_pb.ts';
+import { createJsonCodec } from '../src/transcoding/json-codec.ts';
+import { type Door, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: [Door, Door];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+test.each([
+  ['status', 'refunded'],
+  ['chain', 'solana'],
+  ['lane', 'express'],
+])('a replay of an intent whose %s is now "%s" is refused, not misread', async (column, word) => {
+  const call = {
+    authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+    idempotencyKey: `newer-${column}`,
+  };
+  const [publicDoor] = doors;
+  expect((await publicDoor.create({ amount_units: 1 }, call)).code).toBe('ok');
+  // What the migration of a newer version would do.
+  const constraints = await service.query<{ conname: string }>(
+    `select conname from pg_constraint where conrelid = 'payment_intents'::regclass and contype = 'c'
+     and pg_get_constraintdef(oid) like $1`,
+    [`%${column}%`],
+  );
+  for (const { conname } of constraints) {
+    await service.query(`alter table payment_intents drop constraint "${conname}"`);
+  }
+  await service.query(`update payment_intents set ${column} = $1 where idempotency_key = $2`, [
+    word,
+    call.idempotencyKey,
+  ]);
+  for (const door of doors) {
+    const answer = await door.create({ amount_units: 1 }, call);
+    expect([door.name, answer.code, answer.intent]).toEqual([door.name, 'internal', undefined]);
+  }
+  expect(JSON.stringify(service.log.at(-1))).toContain(`the database holds ${word}`);
+});
+
+test('the public JSON has no word for a number that the contract does not have', () => {
+  const intent = create(PaymentIntentSchema, { ...({ status: 5 } as object) });
+  expect(() => createJsonCodec(PaymentIntentSchema).encode(intent)).toThrow(
+    'payments.v1.PaymentIntentStatus has no word for 5',
+  );
+});
