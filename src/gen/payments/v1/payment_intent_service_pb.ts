@@ -91,9 +91,9 @@ export const CreatePaymentIntentRequestSchema: GenMessage<CreatePaymentIntentReq
  * `Authorization: Bearer <api_key>`: a header over HTTP, metadata over gRPC.
  *
  * A refusal is the same over every protocol. In JSON it is
- * `{"error":{"code","message","request_id","details":[{"field","message"}]}}`; over gRPC it is a
- * `google.rpc.ErrorInfo` with the code in capitals as its reason and `payments` as its domain, a
- * `google.rpc.BadRequest` that names every faulty field, and a `google.rpc.RequestInfo`.
+ * `{"error":{"code","message","request_id","doc_url","details":[{"field","message"}]}}`; over gRPC it is a
+ * `google.rpc.ErrorInfo` with the code in capitals as its reason, `payments` as its domain and `doc_url` in its
+ * metadata, a `google.rpc.BadRequest` that names every faulty field, and a `google.rpc.RequestInfo`.
  *
  * @generated from service payments.v1.PaymentIntentService
  */
@@ -103,7 +103,8 @@ export const PaymentIntentService: GenService<{
    *
    * Send an `Idempotency-Key` (header or metadata; 1 to 255 visible ASCII characters, scoped to the
    * merchant and the mode) and repeat a call whose outcome you do not know with the same key and the same
-   * request: it answers the intent it made the first time, with `Idempotent-Replayed: true`.
+   * request: it answers the intent it made the first time, with `Idempotent-Replayed: true`. A key lives as
+   * long as its intent: to try an order again after its intent has expired, use a new key, such as `order-1001/2`.
    *
    * @generated from rpc payments.v1.PaymentIntentService.CreatePaymentIntent
    */
