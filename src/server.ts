@@ -5,6 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
+import { loadDocumentation } from './doors/documentation.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { answerMalformedHttp } from './doors/malformed-http.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
@@ -74,6 +75,9 @@ export async function startServer(
   const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
   const stopping = new AbortController();
 
+  const scheme = config.tls ? 'https' : 'http';
+  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
+  const allowsTryIt = database.embedded && scheme === 'http';
   const publicDoor = createPublicDoor({
     services: [
       {
@@ -89,7 +93,9 @@ export async function startServer(
     tracing,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
-    scheme: config.tls ? 'https' : 'http',
+    scheme,
+    documentation: await loadDocumentation({ allowsTryIt }),
+    allowsTryIt,
   });
   const internalDoor = createInternalDoor({
     service: PaymentIntentService,
@@ -115,7 +121,7 @@ export async function startServer(
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options }, publicDoor)
     : http.createServer(http1Options, publicDoor);
   publicServer.on('checkContinue', publicDoor);
-  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd);
+  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options, createOperationsDoor(readiness, metrics));

@@ -23,7 +23,8 @@ import { newRequestContext, type RequestContext, requestContextKey } from '../re
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
-import { createDocumentation } from './documentation.ts';
+import { docUrlOf } from './doc-url.ts';
+import type { Documentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
 import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
@@ -51,6 +52,9 @@ export interface PublicDoorOptions {
   isDraining: () => boolean;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
+  documentation: Documentation;
+  /** Lets the reference page of this port send requests, with testnet keys only. */
+  allowsTryIt: boolean;
 }
 
 interface Endpoint extends HttpRoute {
@@ -69,7 +73,7 @@ export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: Response) => void {
   const endpoints = compileEndpoints(options);
-  const documentation = createDocumentation();
+  const { documentation } = options;
 
   return (request, response) => {
     if ('stream' in request) limitStream(request.stream, options.requestTimeoutMs);
@@ -107,7 +111,9 @@ function refuse(
   const error = toServiceError(reason);
   context.error = error;
   if (response.destroyed) return error.code;
-  const body = JSON.stringify(toErrorJson(error, context.requestId));
+  const body = JSON.stringify(
+    toErrorJson(error, context.requestId, docUrlOf(error.code, request, options.scheme)),
+  );
   const { httpStatus } = catalogue[error.code];
   const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
   send(response, httpStatus, body, context, headers, options.isDraining());
@@ -130,7 +136,8 @@ async function answer(
   options: PublicDoorOptions,
 ): Promise<Answer> {
   if (byMethod === undefined) throw new ServiceError('not_found');
-  if (request.headers.origin !== undefined) throw new ServiceError('browser_forbidden');
+  const isTrial = options.allowsTryIt && comesFromReferencePage(request);
+  if (request.headers.origin !== undefined && !isTrial) throw new ServiceError('browser_forbidden');
   if (endpoint === undefined) {
     throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: [...byMethod.keys()].join(', ') } });
   }
@@ -138,6 +145,7 @@ async function answer(
   const header = headersOf(request);
   options.tracing?.begin(context, endpoint.operation, header);
   await options.gate({ values, requestHeader: header });
+  if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
   assertJson(header);
 
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
@@ -153,6 +161,15 @@ async function answer(
     body: endpoint.output.encode(result.message),
     header: result.header,
   };
+}
+
+/**
+ * True for a request that a browser sends from this port's own page on this machine. Held against two fixed names:
+ * with the `Host` header, which a rebound name of a hostile page controls, any origin could match.
+ */
+function comesFromReferencePage(request: NodeRequest): boolean {
+  const port = request.socket.localPort;
+  return ['localhost', '127.0.0.1'].some((host) => request.headers.origin === `http://${host}:${port}`);
 }
 
 function compileEndpoints({
