@@ -80,6 +80,11 @@ describe("the page's samples", () => {
     expect(samples.map(({ language }) => language)).toEqual(['curl', 'TypeScript', 'Python', 'Go']);
   });
 
+  test.skipIf(!canRun('Go'))('the Go sample is formatted as gofmt does it', async () => {
+    await writeFile(join(folder, 'formatted.go'), `${sampleIn('Go').code}\n`);
+    expect((await run('gofmt', ['-d', join(folder, 'formatted.go')])).stdout).toBe('');
+  });
+
   test.each(runnable)('%s creates an intent, and finds it again', { timeout: 120_000 }, async (language) => {
     const { apiKey } = service.merchant.keys.testnet;
     await service.query('delete from payment_intents');

@@ -13,7 +13,7 @@ export function docUrlOf(
   request: NodeRequest | undefined,
   scheme: 'http' | 'https',
 ): string {
-  const host = request?.headers.host ?? request?.headers[':authority'];
+  const host = request?.headers[':authority'] ?? request?.headers.host;
   if (typeof host !== 'string' || !plainHost.test(host)) return docPathOf(code);
   const isTls = scheme === 'https' || request?.headers['x-forwarded-proto'] === 'https';
   return `${isTls ? 'https' : 'http'}://${host}${docPathOf(code)}`;

@@ -35,7 +35,7 @@ export function codeBlock(code: string, syntax: string, label: string): Html {
 export function codeOnly(code: string, syntax: string, label: string): Html {
   const known = hljs.getLanguage(syntax) !== undefined;
   const content = known ? new Html(hljs.highlight(code, { language: syntax }).value) : code;
-  // An example is read, so its long lines wrap; a sample is copied.
+  // An example is read, so that its long lines may wrap; a sample is copied.
   return html`<pre${syntax === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
 }
 
