@@ -168,8 +168,10 @@ async function answer(
  * with the `Host` header, which a rebound name of a hostile page controls, any origin could match.
  */
 function comesFromReferencePage(request: NodeRequest): boolean {
+  const { origin } = request.headers;
+  if (origin === undefined) return false;
   const port = request.socket.localPort;
-  return ['localhost', '127.0.0.1'].some((host) => request.headers.origin === `http://${host}:${port}`);
+  return ['localhost', '127.0.0.1'].some((host) => origin === `http://${host}:${port}`);
 }
 
 function compileEndpoints({
