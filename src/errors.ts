@@ -170,13 +170,19 @@ export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
+/** The entry of a code on the reference page, relative to the public port. */
+export function docPathOf(code: ErrorCode): string {
+  return `/docs#error-${code}`;
+}
+
 /** The body of a refusal on the public door. */
-export function toErrorJson(error: ServiceError, requestId: string): object {
+export function toErrorJson(error: ServiceError, requestId: string, docUrl: string): object {
   return {
     error: {
       code: error.code,
       message: error.message,
       request_id: requestId,
+      doc_url: docUrl,
       ...(error.violations.length > 0 ? { details: error.violations } : {}),
     },
   };
@@ -186,7 +192,15 @@ export function toErrorJson(error: ServiceError, requestId: string): object {
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
   const connectError = new ConnectError(error.message, catalogue[error.code].grpcCode);
   connectError.details = [
-    { desc: ErrorInfoSchema, value: { reason: error.code.toUpperCase(), domain: 'payments' } },
+    {
+      desc: ErrorInfoSchema,
+      value: {
+        reason: error.code.toUpperCase(),
+        domain: 'payments',
+        // Relative, as trailers are small, and this port does not know the address of the other.
+        metadata: { doc_url: docPathOf(error.code) },
+      },
+    },
     ...(error.violations.length > 0
       ? [
           {

@@ -5,6 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
+import { loadDocumentation } from './doors/documentation.ts';
 import { FairTurns } from './doors/fair-turns.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
 import { answerMalformedHttp } from './doors/malformed-http.ts';
@@ -80,6 +81,9 @@ export async function startServer(
   const stopping = new AbortController();
   const turns = new FairTurns();
 
+  const scheme = config.tls ? 'https' : 'http';
+  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
+  const allowsTryIt = database.embedded && scheme === 'http';
   const publicDoor = createPublicDoor({
     services: [
       {
@@ -95,7 +99,9 @@ export async function startServer(
     tracing,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
-    scheme: config.tls ? 'https' : 'http',
+    scheme,
+    documentation: await loadDocumentation({ allowsTryIt }),
+    allowsTryIt,
   });
   const internalDoor = createInternalDoor({
     service: PaymentIntentService,
@@ -122,7 +128,7 @@ export async function startServer(
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
     : http.createServer(http1Options);
   handlePipelined(publicServer, publicDoor, turns);
-  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd);
+  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme);
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
   const operationsServer = http.createServer(http1Options);

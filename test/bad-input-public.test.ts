@@ -34,9 +34,9 @@ function refusal({ status, headers, body }: HttpAnswer) {
   expect(headers['content-type']).toBe('application/json');
   expect(headers['cache-control']).toBe('no-store');
   expect(headers['x-request-id']).toBe(error.request_id);
-  expect(Object.keys(error).every((key) => ['code', 'message', 'request_id', 'details'].includes(key))).toBe(
-    true,
-  );
+  expect(
+    Object.keys(error).every((key) => ['code', 'message', 'request_id', 'doc_url', 'details'].includes(key)),
+  ).toBe(true);
   expect(error.message).toMatch(/^[A-Z].*\.$/);
   return { status, code: error.code, message: error.message as string, details: error.details };
 }

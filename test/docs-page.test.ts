@@ -1,21 +1,14 @@
+// biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
 // The reference page, in a real browser.
 
-import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { type BrowserContext, chromium, type Page } from 'playwright-core';
+import { AxeBuilder } from '@axe-core/playwright';
+import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { catalogue } from '../src/errors.ts';
 import openapi from '../src/gen/openapi.json' with { type: 'json' };
+import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
 import { httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
-
-/** Where Debian and others put it. */
-const browser = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
-  existsSync(path),
-);
-if (browser === undefined) console.log('skipped: no Chromium is installed (apt-get install chromium)');
 
 let service: TestService;
 
@@ -31,8 +24,11 @@ test('the page takes nothing from anywhere else, and cannot be put into a frame'
   const policy = answer.headers.get('content-security-policy');
   expect(policy).toMatch(/^default-src 'none';/);
   expect(policy).toMatch(/frame-ancestors 'none'/);
-  expect(policy).not.toMatch(/unsafe|https?:/);
-  expect(await answer.text()).not.toMatch(/(?:src|href)="(?:https?:)?\/\//);
+  expect(policy).toMatch(/form-action 'none'/);
+  expect(policy).not.toMatch(/unsafe|https?:|data:/);
+  const page = await answer.text();
+  expect(page).not.toMatch(/(?:src|href)="(?:https?:)?\/\//);
+  expect(page).not.toMatch(/<style| style=|<script>| on[a-z]+="/);
 });
 
 test.each(['POST', 'DELETE'])('%s is not what a page answers', async (method) => {
@@ -40,126 +36,343 @@ test.each(['POST', 'DELETE'])('%s is not what a page answers', async (method) =>
   expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
 });
 
-describe.skipIf(browser === undefined)('in Chromium', () => {
-  let profile: string;
-  let context: BrowserContext;
+const operation = openapi.paths['/v1/payment_intents'].post;
+const { CreatePaymentIntentRequest, PaymentIntent } = openapi.components.schemas;
+
+describe.skipIf(!hasBrowser)('in Chromium', () => {
+  let browser: TestBrowser;
   let page: Page;
   const complaints: string[] = [];
+  let transferred = 0;
+  const measured: Promise<void>[] = [];
 
   beforeAll(async () => {
-    profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
-    context = await chromium.launchPersistentContext(profile, {
-      executablePath: browser as string,
-      headless: true,
-      args: [
-        ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
-        ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
-      ],
-    });
-    page = await context.newPage();
+    browser = await openBrowser();
+    page = await browser.context.newPage();
     page.on('console', (message) => {
       if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
     });
     page.on('pageerror', (error) => complaints.push(error.message));
     page.on('request', (request) => {
-      const { origin, protocol } = new URL(request.url());
-      if (protocol !== 'data:' && origin !== service.publicUrl) complaints.push(`asked for ${request.url()}`);
+      if (new URL(request.url()).origin !== service.publicUrl) complaints.push(`asked for ${request.url()}`);
+    });
+    page.on('requestfinished', (request) => {
+      measured.push(
+        request.sizes().then(({ responseBodySize, responseHeadersSize }) => {
+          transferred += responseBodySize + responseHeadersSize;
+        }),
+      );
     });
     await page.goto(`${service.publicUrl}/docs`);
-    await page.waitForSelector('.opblock .responses-table');
+    await page.waitForSelector('.copy');
+    await Promise.all(measured);
   });
 
-  afterAll(async () => {
-    await context.close();
-    await rm(profile, { recursive: true, force: true });
+  afterAll(() => browser.close());
+
+  test('is light: all of its first load is under 50 KB', () => {
+    expect(transferred).toBeGreaterThan(5_000);
+    expect(transferred).toBeLessThan(50_000);
   });
 
-  test('shows every field of the request and the response', async () => {
-    // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not shown
-    const text = await page.locator('#reference').innerText();
-    const { CreatePaymentIntentRequest, PaymentIntent } = openapi.components.schemas;
-    for (const schema of [CreatePaymentIntentRequest, PaymentIntent]) {
-      for (const name of Object.keys(schema.properties)) expect(text).toContain(name);
-    }
-    expect(text).toContain('API keys belong on servers');
+  /** What is shown, which is not what is hidden. */
+  const shown = async (selector: string) => (await page.locator(selector).innerText()).replace(/\s+/g, ' ');
+  const plain = (markdown: string) => markdown.replace(/[`*]/g, '').replace(/\s+/g, ' ');
+
+  test('shows every field of the request and the answer, its type, rules and whole description', async () => {
+    const expectFields = async (properties: object, idPrefix: string) => {
+      for (const [name, schema] of Object.entries(properties)) {
+        const text = await shown(`[id="${idPrefix}-${name}"]`);
+        expect(text).toContain(name);
+        expect(text).toContain([schema.type].flat()[0]);
+        for (const sentence of plain(schema.description.split('\n\n')[0]).split('. ')) {
+          expect(text).toContain(sentence);
+        }
+        if (schema.pattern !== undefined) expect(text).toContain(schema.pattern);
+        if (schema.minimum !== undefined) expect(text).toContain(String(schema.minimum));
+        if (schema.maximum !== undefined) expect(text).toContain(String(schema.maximum));
+        for (const value of (schema.enum ?? schema['x-extensible-enum'] ?? []).filter(Boolean)) {
+          expect(text).toContain(String(value));
+        }
+      }
+    };
+    await expectFields(CreatePaymentIntentRequest.properties, 'createPaymentIntent-body');
+    await expectFields(PaymentIntent.properties, 'object-PaymentIntent');
+    expect(await shown('#createPaymentIntent-body-amount_units')).toMatch(/integer required/);
+    expect(await shown('#createPaymentIntent-body-chain')).toMatch(/optional.*default base/);
+    expect(await shown('#createPaymentIntent-header-Idempotency-Key')).toMatch(/1 to 255 characters/);
   });
 
-  test('shows every refusal', async () => {
-    // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not shown
-    const text = await page.locator('.responses-table').innerText();
-    for (const [code, { message }] of Object.entries(catalogue)) {
-      if (code === 'not_found' || code === 'method_not_allowed') continue;
-      expect(text).toContain(code);
+  test('says how authentication, amounts, idempotency, errors, retries and changes work', async () => {
+    expect(await shown('#authentication')).toMatch(/API keys belong on servers/);
+    expect(await shown('#amounts')).toMatch(/12500000/);
+    expect(await shown('#idempotency')).toMatch(/as long as its intent.*order-1001\/2/);
+    expect(await shown('#errors-and-retries')).toMatch(/Retry-After/);
+    expect(await shown('#what-may-change')).toMatch(/statuses.*chain_id.*error codes/);
+  });
+
+  test('shows every error with its status, what to do and an example, and each can be linked to', async () => {
+    for (const [code, { message, httpStatus, retryable }] of Object.entries(catalogue)) {
+      const text = await shown(`#error-${code}`);
       expect(text).toContain(message);
+      expect(text).toContain(`${httpStatus} ${retryable ? 'retry' : 'do not retry'}`);
+      expect(text).toContain(`"code": "${code}"`);
+    }
+    await page.goto(`${service.publicUrl}/docs#error-unavailable`);
+    await expect
+      .poll(() => page.locator('#error-unavailable').evaluate((e) => e.getBoundingClientRect().top))
+      .toBeLessThan(200);
+    await expect
+      .poll(() => page.locator('#nav [aria-current]').getAttribute('href'))
+      .toBe('#error-unavailable');
+  });
+
+  test('the contents lead to everything, and every link within the page has its goal', async () => {
+    const dead = await page.evaluate(() =>
+      [...document.querySelectorAll<HTMLAnchorElement>('a[href^="#"]')]
+        .map(({ hash }) => decodeURIComponent(hash.slice(1)))
+        .filter((id) => document.getElementById(id) === null),
+    );
+    expect(dead).toEqual([]);
+    const repeated = await page.evaluate(() => {
+      const ids = [...document.querySelectorAll('[id]')].map(({ id }) => id);
+      return ids.filter((id, i) => ids.indexOf(id) !== i);
+    });
+    expect(repeated).toEqual([]);
+    const contents = await page.locator('#nav').innerText();
+    for (const entry of [
+      'Authentication',
+      'Idempotency',
+      'Create payment intent',
+      ...Object.keys(catalogue),
+    ]) {
+      expect(contents).toContain(entry);
     }
   });
 
-  test('shows an example of the request, of the answer, and of every refusal', async () => {
-    // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not shown
-    const text = (await page.locator('#reference').innerText()).replace(/\s+/g, '');
-    const { post } = openapi.paths['/v1/payment_intents'];
-    const examples = [
-      post.requestBody.content['application/json'].example,
-      ...Object.values(post.responses).flatMap(({ content }) => {
-        const { example, examples = {} } = content['application/json'] as {
-          example?: object;
-          examples?: Record<string, { value: object }>;
-        };
-        return example ?? Object.values(examples).map(({ value }) => value);
-      }),
-    ];
-    expect(examples.length).toBeGreaterThan(13);
-    for (const example of examples) expect(text).toContain(JSON.stringify(example).replace(/\s+/g, ''));
+  test('an example of the request and of the answer', async () => {
+    const side = (await page.locator('#createPaymentIntent .side').innerText()).replace(/\s+/g, '');
+    const json = (value: object) => JSON.stringify(value).replace(/\s+/g, '');
+    expect(side).toContain(json(operation.requestBody.content['application/json'].example));
+    expect(side).toContain(json(operation.responses[201].content['application/json'].example));
   });
 
-  test('offers to send nothing, and no place for a key', async () => {
-    expect(
-      await page.locator('button.authorize, .authorization__btn, input').filter({ visible: true }).count(),
-    ).toBe(0);
-    expect(await page.locator('button', { hasText: /try it out|execute/i }).count()).toBe(0);
+  test('one language for all samples, chosen by the keyboard, and kept for the next visit', async () => {
+    const visible = () => page.locator('#createPaymentIntent .panel:visible').getAttribute('data-language');
+    expect(await visible()).toBe('curl');
+    await page.locator('[id="createPaymentIntent-curl"]').focus();
+    for (const language of ['TypeScript', 'Python', 'Go']) {
+      await page.keyboard.press('ArrowRight');
+      expect(await visible()).toBe(language);
+    }
+    await page.reload();
+    expect(await visible()).toBe('Go');
+    await page.locator('label[for="createPaymentIntent-curl"]').click();
+    expect(await visible()).toBe('curl');
+  });
+
+  test('copies what is shown', async () => {
+    await browser.context.grantPermissions(['clipboard-read', 'clipboard-write']);
+    const blocks = page.locator('.code');
+    expect(await page.locator('.copy').count()).toBe(await blocks.count());
+    expect(await page.locator('pre').count()).toBeGreaterThan(16);
+    const samples = page.locator('#createPaymentIntent .samples');
+    await samples.locator('label', { hasText: 'Python' }).click();
+    await samples.locator('.copy').click();
+    await expect.poll(() => samples.locator('.copy').innerText()).toBe('Copied');
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    expect(copied).toBe(await samples.locator('.panel:visible code').textContent());
+    expect(copied).toMatch(/^import json\n/);
+    await samples.locator('label', { hasText: 'curl' }).click();
+  });
+
+  test('the addresses to copy are those of the service that the page comes from', async () => {
+    expect(await shown('#samples')).toContain(`export PAYMENTS_URL=${service.publicUrl}`);
   });
 
   test('follows light and dark', async () => {
     const brightnessOf = (color: string) => {
-      const [r = 0, g = 0, b = 0, alpha = 1] = [...color.matchAll(/[\d.]+/g)].map(Number);
-      // What is transparent shows the white of the window.
-      return alpha === 0 ? 255 : (r + g + b) / 3;
+      const [r = 0, g = 0, b = 0] = [...color.matchAll(/[\d.]+/g)].map(Number);
+      return (r + g + b) / 3;
     };
-    const background = async () =>
-      brightnessOf(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-    const texts = async () => {
-      const colors = await page.evaluate(() =>
-        [
-          '.info p',
-          '.opblock-summary-path',
-          '.opblock-description p',
-          '.response-col_description p',
-          'td',
-        ].map((selector) => {
-          const element = document.querySelector(`.swagger-ui ${selector}`);
-          return element === null ? `nothing is ${selector}` : getComputedStyle(element).color;
-        }),
-      );
-      return colors.map(brightnessOf);
-    };
+    const colors = () =>
+      page.evaluate(() => {
+        const texts = ['h1', 'h3', '.text p', 'td', '.field .name', 'pre code', '#nav a'];
+        return {
+          background: getComputedStyle(document.body).backgroundColor,
+          texts: texts.map((selector) => getComputedStyle(document.querySelector(selector) as Element).color),
+        };
+      });
     await page.emulateMedia({ colorScheme: 'dark' });
-    await expect.poll(background).toBeLessThan(60);
-    expect(Math.min(...(await texts()))).toBeGreaterThan(130);
+    const dark = await colors();
+    expect(brightnessOf(dark.background)).toBeLessThan(60);
+    expect(Math.min(...dark.texts.map(brightnessOf))).toBeGreaterThan(130);
     await page.emulateMedia({ colorScheme: 'light' });
-    await expect.poll(background).toBeGreaterThan(200);
-    expect(Math.max(...(await texts()))).toBeLessThan(120);
+    const light = await colors();
+    expect(brightnessOf(light.background)).toBeGreaterThan(200);
+    expect(Math.max(...light.texts.map(brightnessOf))).toBeLessThan(120);
   });
 
-  test("fits a phone's width", async () => {
-    await page.setViewportSize({ width: 390, height: 844 });
-    const { scrollWidth, clientWidth } = await page.evaluate(() => ({
-      scrollWidth: document.documentElement.scrollWidth,
-      clientWidth: document.documentElement.clientWidth,
-    }));
+  const widths = [320, 768, 1440];
+
+  test.each(
+    widths.flatMap((width) => (['light', 'dark'] as const).map((scheme) => [width, scheme] as const)),
+  )('at %i px in %s: nothing runs out of the page, and axe finds nothing', async (width, colorScheme) => {
+    await page.setViewportSize({ width, height: 900 });
+    await page.emulateMedia({ colorScheme });
+    const [scrollWidth, clientWidth] = await page.evaluate(() => [
+      document.documentElement.scrollWidth,
+      document.documentElement.clientWidth,
+    ]);
+    expect(clientWidth).toBe(width);
     expect(scrollWidth).toBeLessThanOrEqual(clientWidth);
+    const tryIt = page.locator('.try').first();
+    await tryIt.evaluate((element) => element.setAttribute('open', ''));
+    const { violations, passes } = await new AxeBuilder({ page }).analyze();
+    await tryIt.evaluate((element) => element.removeAttribute('open'));
+    expect(violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])).toEqual([]);
+    expect(passes.length).toBeGreaterThan(20);
+  });
+
+  test('on a phone the contents open as a drawer, by keyboard too, and close after a choice', async () => {
+    await page.setViewportSize({ width: 320, height: 800 });
+    const nav = page.locator('#nav');
+    expect(await nav.isVisible()).toBe(false);
+    await page.locator('.menu').focus();
+    await page.keyboard.press('Enter');
+    expect(await nav.isVisible()).toBe(true);
+    await page.keyboard.press('Escape');
+    expect(await nav.isVisible()).toBe(false);
+    await page.locator('.menu').click();
+    await nav.locator('a[href="#idempotency"]').click();
+    expect(await nav.isVisible()).toBe(false);
+    await expect
+      .poll(() => page.locator('#idempotency').evaluate((e) => e.getBoundingClientRect().top))
+      .toBeLessThan(200);
+    await page.setViewportSize({ width: 1440, height: 900 });
+    expect(await nav.isVisible()).toBe(true);
+  });
+
+  describe('trying it', () => {
+    const form = () => page.locator('#createPaymentIntent .try form');
+    const send = async (key: string, expected: string) => {
+      await form().locator('.key').fill(key);
+      await form().locator('[type=submit]').click();
+      await expect.poll(() => form().locator('.result').innerText()).toContain(expected);
+    };
+
+    test('creates an intent with a testnet key, and replays it', async () => {
+      await page.locator('#createPaymentIntent .try summary').click();
+      await form().locator('[name="Idempotency-Key"]').fill('from-the-page');
+      await form().locator('textarea').fill('{"amount_units": 7000000}');
+      await send(service.merchant.keys.testnet.apiKey, '201 Created');
+      expect(await form().locator('.result').innerText()).toContain('"amount_units": 7000000');
+      await send(service.merchant.keys.testnet.apiKey, 'Idempotent-Replayed: true');
+      expect(
+        await service.query(
+          `select amount_units from payment_intents where idempotency_key = 'from-the-page'`,
+        ),
+      ).toEqual([{ amount_units: '7000000' }]);
+    });
+
+    test('shows a refusal whole', async () => {
+      await form().locator('textarea').fill('{"amount_units": 0}');
+      await send(service.merchant.keys.testnet.apiKey, '400 Bad Request');
+      expect(await form().locator('.result').innerText()).toContain('"field": "amount_units"');
+      // The browser's own note on a failed request.
+      expect(complaints.splice(0)).toEqual([expect.stringMatching(/400/)]);
+    });
+
+    test('a mainnet key is not even sent', async () => {
+      const lines = service.log.length;
+      await send(service.merchant.keys.mainnet.apiKey, 'Not sent: a mainnet key');
+      expect(await form().locator('.key').inputValue()).toBe('');
+      expect(service.log.length).toBe(lines);
+    });
+
+    test('the key is hidden, not offered again, and nowhere but on the page', async () => {
+      const key = form().locator('.key');
+      await key.fill('sk_testnet_secret');
+      expect(await key.getAttribute('autocomplete')).toBe('off');
+      expect(await key.evaluate((e) => getComputedStyle(e).getPropertyValue('-webkit-text-security'))).toBe(
+        'disc',
+      );
+      const stored = await page.evaluate(() =>
+        JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]),
+      );
+      expect(stored).not.toContain('sk_testnet');
+      await page.reload();
+      expect(await page.locator('.key').first().inputValue()).toBe('');
+      await page
+        .locator('.key')
+        .first()
+        .evaluate((e: HTMLInputElement) => {
+          e.value = 'sk_testnet_secret';
+        });
+      await page.goto('about:blank');
+      await page.goBack();
+      expect(await page.locator('.key').first().inputValue()).toBe('');
+    });
+
+    test('a page that came by another name has no form', async () => {
+      const other = await openBrowser();
+      const elsewhere = await other.context.newPage();
+      // As a rebound name leads here.
+      await elsewhere.route('http://rebound.example/**', async (route) => {
+        const { pathname } = new URL(route.request().url());
+        route.fulfill({ response: await route.fetch({ url: `${service.publicUrl}${pathname}` }) });
+      });
+      await elsewhere.goto('http://rebound.example/docs');
+      await elsewhere.waitForSelector('.copy');
+      expect(await elsewhere.locator('.try:visible').count()).toBe(0);
+      await other.close();
+    });
   });
 
   test('without a complaint of the browser', () => {
     expect(complaints).toEqual([]);
+  });
+});
+
+describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
+  let browser: TestBrowser;
+  let page: Page;
+
+  beforeAll(async () => {
+    browser = await openBrowser({ javaScriptEnabled: false });
+    page = await browser.context.newPage();
+    await page.goto(`${service.publicUrl}/docs`);
+  });
+
+  afterAll(() => browser.close());
+
+  test('all is there to read, in every language; what needs JavaScript is not shown', async () => {
+    const text = await page.locator('main').innerText();
+    for (const name of Object.keys(PaymentIntent.properties)) expect(text).toContain(name);
+    for (const language of ['TypeScript', 'Python', 'Go', 'curl']) {
+      await page.locator('label', { hasText: language }).first().click();
+      expect(await page.locator('.panel:visible').getAttribute('data-language')).toBe(language);
+    }
+    expect(await page.locator('.copy').count()).toBe(0);
+    expect(await page.locator('.try:visible').count()).toBe(0);
+  });
+
+  test('the contents open on a phone', async () => {
+    await page.setViewportSize({ width: 320, height: 800 });
+    await page.locator('.menu').click();
+    expect(await page.locator('#nav').isVisible()).toBe(true);
+  });
+});
+
+describe.skipIf(!hasBrowser)('in Chromium, of a service with an external database', () => {
+  test('offers to send nothing, and no place for a key', async () => {
+    const external = await startService({}, { embedded: false });
+    const browser = await openBrowser();
+    const page = await browser.context.newPage();
+    await page.goto(`${external.publicUrl}/docs`);
+    await page.waitForSelector('.copy');
+    expect(await page.locator('form, textarea, input:not([type=radio])').count()).toBe(0);
+    await browser.close();
+    await external.close();
   });
 });

@@ -47,7 +47,7 @@ describe('the catalogue', () => {
     const secret = new Error('relation "payment_intents" of user payments does not exist');
     const error = toServiceError(secret);
     expect(error).toMatchObject({ code: 'internal', cause: secret });
-    expect(JSON.stringify(toErrorJson(error, 'req_1'))).not.toMatch(/relation/);
+    expect(JSON.stringify(toErrorJson(error, 'req_1', '/docs'))).not.toMatch(/relation/);
     const { message, details } = toConnectError(error, 'req_1');
     expect(message + JSON.stringify(details.map((detail) => detail.value))).not.toMatch(/relation/);
     expect(toServiceError(error)).toBe(error);

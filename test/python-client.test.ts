@@ -56,7 +56,11 @@ test.skipIf(!canRun)('creates, replays, reads a refusal, the health and the refl
     code: 'INVALID_ARGUMENT',
     message: expect.stringMatching(/every faulty field/),
     details: {
-      'google.rpc.ErrorInfo': { reason: 'INVALID_BODY', domain: 'payments' },
+      'google.rpc.ErrorInfo': {
+        reason: 'INVALID_BODY',
+        domain: 'payments',
+        metadata: { doc_url: '/docs#error-invalid_body' },
+      },
       'google.rpc.BadRequest': {
         fieldViolations: [
           { field: 'amount_units', description: expect.any(String) },

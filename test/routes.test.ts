@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { http } from '../src/gen/google/api/annotations_pb.ts';
 import { type HttpRule, HttpRuleSchema } from '../src/gen/google/api/http_pb.ts';
 import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { createOpenApi } from '../src/transcoding/openapi.ts';
 import { httpRoutesOf } from '../src/transcoding/routes.ts';
 
 /** A service with one method that has the rule. */
@@ -99,4 +100,11 @@ describe('an unsupported rule refuses to start', () => {
   test('a stream', () => {
     expect(() => httpRoutesOf(serviceWith(post('/v1/a'), 'DoIt', true))).toThrow('the method streams');
   });
+});
+
+test('a message in a request and in an answer is refused: the one is closed, the other may grow', () => {
+  const document = { title: 'T', version: '1', description: '', commentOf: () => '' };
+  expect(() => createOpenApi({ ...document, services: [serviceWith(post('/v1/things'))] })).toThrow(
+    /t\.M is in requests and in answers/,
+  );
 });

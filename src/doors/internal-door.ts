@@ -24,7 +24,7 @@ import {
   universalRequestFromNodeRequest,
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
-import { catalogue, ServiceError, toConnectError, toErrorJson } from '../errors.ts';
+import { catalogue, docPathOf, ServiceError, toConnectError, toErrorJson } from '../errors.ts';
 import type { RequestOutcome } from '../logging.ts';
 import {
   newRequestContext,
@@ -196,7 +196,7 @@ function answerNotFound(
     universalResponseToNodeResponse(answer, response).catch(() => {});
     return;
   }
-  const body = JSON.stringify(toErrorJson(context.error, context.requestId));
+  const body = JSON.stringify(toErrorJson(context.error, context.requestId, docPathOf('not_found')));
   response.writeHead(catalogue.not_found.httpStatus, { 'content-type': 'application/json' });
   response.end(body);
 }

@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import { ServiceError, toErrorJson } from '../errors.ts';
 import type { RequestObserver } from '../logging.ts';
 import { newRequestContext } from '../request-context.ts';
+import { docUrlOf } from './doc-url.ts';
 import { requestIsLate } from './request-body.ts';
 
 /** Answers what is not HTTP, or too slow, or too much of it, where the client can still read an answer. */
@@ -13,6 +14,7 @@ export function answerMalformedHttp(
   server: http.Server | Http2SecureServer,
   maxHeaderBytes: number,
   onEnd: RequestObserver,
+  scheme: 'http' | 'https',
 ): void {
   const latest = new WeakMap<Duplex, { request: http.IncomingMessage; response: http.ServerResponse }>();
   const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
@@ -36,7 +38,12 @@ export function answerMalformedHttp(
       const { status, message } = explain(error.code, maxHeaderBytes);
       const context = newRequestContext('public');
       const { requestId } = context;
-      const body = JSON.stringify(toErrorJson(new ServiceError('invalid_body', { message }), requestId));
+      // Of a request whose headers were read, but whose body did not come, the host is known.
+      const unfinished = before?.request.complete === false ? before.request : undefined;
+      const docUrl = docUrlOf('invalid_body', unfinished, scheme);
+      const body = JSON.stringify(
+        toErrorJson(new ServiceError('invalid_body', { message }), requestId, docUrl),
+      );
       socket.end(
         `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
           `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,

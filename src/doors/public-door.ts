@@ -23,7 +23,8 @@ import { newRequestContext, type RequestContext, requestContextKey } from '../re
 import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
-import { createDocumentation } from './documentation.ts';
+import { docUrlOf } from './doc-url.ts';
+import type { Documentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
 import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
@@ -52,6 +53,9 @@ export interface PublicDoorOptions {
   isDraining: () => boolean;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
+  documentation: Documentation;
+  /** Lets the reference page of this port send requests, with testnet keys only. */
+  allowsTryIt: boolean;
 }
 
 interface Endpoint extends HttpRoute {
@@ -70,7 +74,7 @@ export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: Response) => void {
   const endpoints = compileEndpoints(options);
-  const documentation = createDocumentation();
+  const { documentation } = options;
   const unidentified = new UnidentifiedStreams();
 
   return (request, response) => {
@@ -114,7 +118,9 @@ function refuse(
   const error = toServiceError(reason);
   context.error = error;
   if (response.destroyed) return error.code;
-  const body = JSON.stringify(toErrorJson(error, context.requestId));
+  const body = JSON.stringify(
+    toErrorJson(error, context.requestId, docUrlOf(error.code, request, options.scheme)),
+  );
   const { httpStatus } = catalogue[error.code];
   const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
   send(response, httpStatus, body, context, headers, options.isDraining());
@@ -137,7 +143,8 @@ async function answer(
   options: PublicDoorOptions,
 ): Promise<Answer> {
   if (byMethod === undefined) throw new ServiceError('not_found');
-  if (request.headers.origin !== undefined) throw new ServiceError('browser_forbidden');
+  const isTrial = options.allowsTryIt && comesFromReferencePage(request);
+  if (request.headers.origin !== undefined && !isTrial) throw new ServiceError('browser_forbidden');
   if (endpoint === undefined) {
     throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: [...byMethod.keys()].join(', ') } });
   }
@@ -145,6 +152,7 @@ async function answer(
   const header = headersOf(request);
   options.tracing?.begin(context, endpoint.operation, header);
   await options.gate({ values, requestHeader: header });
+  if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
   assertJson(header);
 
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
@@ -160,6 +168,17 @@ async function answer(
     body: endpoint.output.encode(result.message),
     header: result.header,
   };
+}
+
+/**
+ * True for a request that a browser sends from this port's own page on this machine. Held against two fixed names:
+ * with the `Host` header, which a rebound name of a hostile page controls, any origin could match.
+ */
+function comesFromReferencePage(request: NodeRequest): boolean {
+  const { origin } = request.headers;
+  if (origin === undefined) return false;
+  const port = request.socket.localPort;
+  return ['localhost', '127.0.0.1'].some((host) => origin === `http://${host}:${port}`);
 }
 
 function compileEndpoints({

@@ -10,12 +10,16 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { requestIsLate } from '../doors/request-body.ts';
-import { catalogue, type ErrorCode, ServiceError, toErrorJson } from '../errors.ts';
+import { catalogue, docPathOf, type ErrorCode, ServiceError, toErrorJson } from '../errors.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
+import { errorGuide } from './error-guide.ts';
 import { enumWords } from './json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from './routes.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
+type Direction = 'request' | 'response';
+/** Schemas of messages by their names. */
+type Schemas = Map<string, { direction: Direction; schema: JsonSchema }>;
 
 export interface OpenApiOptions {
   title: string;
@@ -51,11 +55,13 @@ const malformed = {
   431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
 };
 
+/** How the reference page's addresses look in an error, where the service runs as README.md starts it. */
+const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
 const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
 /** The whole document (OpenAPI 3.1). Throws where the contract has a form that the public JSON does not. */
 export function createOpenApi(options: OpenApiOptions): object {
-  const schemas: Record<string, JsonSchema> = {};
+  const schemas: Schemas = new Map();
   const paths: Record<string, Record<string, object>> = {};
   for (const service of options.services) {
     for (const route of httpRoutesOf(service)) {
@@ -89,22 +95,26 @@ export function createOpenApi(options: OpenApiOptions): object {
             'Your secret API key: `sk_testnet_…` makes test intents, `sk_mainnet_…` real ones. It belongs on your servers only.',
         },
       },
-      schemas: { ...schemas, Error: errorSchema() },
+      schemas: {
+        ...Object.fromEntries([...schemas].map(([name, { schema }]) => [name, schema])),
+        Error: errorSchema(),
+      },
       headers: headers(),
     },
+    'x-errors': errorReference(),
   };
 }
 
 function operationOf(
   service: DescService,
   { method, successStatus }: HttpRoute,
-  schemas: Record<string, JsonSchema>,
+  schemas: Schemas,
   options: OpenApiOptions,
 ): object {
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
   // A request shows what is required and what has a default; anything else, such as another wallet to be paid,
   // is nothing to copy without a thought.
-  const example = (desc: DescMessage, direction: 'request' | 'response') =>
+  const example = (desc: DescMessage, direction: Direction) =>
     Object.fromEntries(
       desc.fields
         .map((field) => [field, schemaOptionsOf(field)] as const)
@@ -114,7 +124,7 @@ function operationOf(
         )
         .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
     );
-  const body = (desc: DescMessage, direction: 'request' | 'response') => ({
+  const body = (desc: DescMessage, direction: Direction) => ({
     'application/json': {
       schema: refTo(desc, direction, schemas, options),
       example: example(desc, direction),
@@ -171,20 +181,9 @@ function refusalOf(codes: readonly ErrorCode[]): object {
     for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
   }
   if (codes.includes('unsupported_media_type')) names.add('Accept');
-  const examples = codes.map((code) => {
-    const violations =
-      code === 'invalid_body' ? [{ field: 'amount_units', message: 'must be an integer' }] : [];
-    const value = toErrorJson(new ServiceError(code, { violations }), requestIdExample);
-    return [code, { summary: catalogue[code].message, value }] as const;
-  });
-  // A page shows the first example of a status; the others stand with their codes.
-  const descriptions = examples.map(([code, { summary, value }], i) =>
-    [`\`${code}\`: ${summary}`, ...(i === 0 ? [] : [`\`\`\`json\n${JSON.stringify(value)}\n\`\`\``])].join(
-      '\n\n',
-    ),
-  );
+  const examples = codes.map((code) => [code, { summary: catalogue[code].message, value: exampleOf(code) }]);
   return {
-    description: descriptions.join('\n\n'),
+    description: codes.map((code) => `\`${code}\`: ${catalogue[code].message}`).join('\n\n'),
     headers: refsTo('X-Request-Id', ...names),
     content: {
       'application/json': {
@@ -196,7 +195,7 @@ function refusalOf(codes: readonly ErrorCode[]): object {
 }
 
 function malformedAnswer(message: string): object {
-  const example = toErrorJson(new ServiceError('invalid_body', { message }), requestIdExample);
+  const example = exampleOf('invalid_body', { message });
   return {
     description: `\`invalid_body\`: ${message}`,
     headers: refsTo('X-Request-Id'),
@@ -204,16 +203,45 @@ function malformedAnswer(message: string): object {
   };
 }
 
+function exampleOf(code: ErrorCode, options: { message?: string } = {}): object {
+  const isFieldFault = code === 'invalid_body' && options.message === undefined;
+  const violations = isFieldFault ? [{ field: 'amount_units', message: 'must be an integer' }] : [];
+  const error = new ServiceError(code, { ...options, violations });
+  return toErrorJson(error, requestIdExample, docUrlExample(code));
+}
+
+/** Every code of the catalogue, also those that no operation answers; the reference page shows them. */
+function errorReference(): Record<string, object> {
+  return Object.fromEntries(
+    Object.entries(catalogue).map(([code, { httpStatus, retryable, message }]) => [
+      code,
+      {
+        status: httpStatus,
+        retryable,
+        message,
+        description: errorGuide[code as ErrorCode],
+        example: exampleOf(code as ErrorCode),
+      },
+    ]),
+  );
+}
+
 function refTo(
   desc: DescMessage,
-  direction: 'request' | 'response',
-  schemas: Record<string, JsonSchema>,
+  direction: Direction,
+  schemas: Schemas,
   options: OpenApiOptions,
 ): JsonSchema {
-  if (schemas[desc.name] === undefined) {
+  const known = schemas.get(desc.name);
+  if (known !== undefined && known.direction !== direction) {
+    throw new Error(
+      `${desc.typeName} is in requests and in answers, of which only the answers may grow: use two messages`,
+    );
+  }
+  if (known === undefined) {
     // Noted before it is filled: a message may hold itself.
     const schema: JsonSchema = {};
-    schemas[desc.name] = schema;
+    schemas.set(desc.name, { direction, schema });
     const isRequired = (field: DescField) =>
       direction === 'response' || getOption(field, json_field).required;
     Object.assign(schema, {
@@ -223,7 +251,8 @@ function refTo(
         desc.fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
       ),
       required: desc.fields.filter(isRequired).map(({ name }) => name),
-      additionalProperties: false,
+      // A field that a request misspells is refused. A field that an answer gains is no reason to refuse the answer.
+      ...(direction === 'request' ? { additionalProperties: false } : {}),
     });
   }
   return { $ref: `#/components/schemas/${desc.name}` };
@@ -231,8 +260,8 @@ function refTo(
 
 function propertyOf(
   field: DescField,
-  direction: 'request' | 'response',
-  schemas: Record<string, JsonSchema>,
+  direction: Direction,
+  schemas: Schemas,
   options: OpenApiOptions,
 ): JsonSchema {
   const type = typeOf(field, direction, schemas, options);
@@ -244,11 +273,30 @@ function propertyOf(
     '\n\n',
   );
   const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
-  // In a request `null` stands for a field that is not there.
-  const isOptional = direction === 'request' && !getOption(field, json_field).required;
-  if (!isOptional) return schema;
+  return direction === 'response'
+    ? openToGrowth(schema)
+    : withoutDefault(schema, getOption(field, json_field).required);
+}
+
+/**
+ * A field of an answer: its known values are listed, but a value that comes later is valid too, so that neither a
+ * validator nor a generated type refuses it. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
+ */
+function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
+  const known = words ?? (only === undefined ? undefined : [only]);
+  return known === undefined ? schema : { ...schema, 'x-extensible-enum': known };
+}
+
+/**
+ * A field of a request. The default is in the description, and under a keyword of our own: generators of types cannot know
+ * that a schema is for requests only, and make a field with JSON Schema's `default` mandatory (openapi-typescript).
+ */
+function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
+  const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };
+  if (isRequired) return withDefault;
+  // `null` stands for a field that is not there.
   return {
-    ...schema,
+    ...withDefault,
     type: [schema.type, 'null'],
     ...('enum' in schema ? { enum: [...(schema.enum as unknown[]), null] } : {}),
   };
@@ -256,8 +304,8 @@ function propertyOf(
 
 function typeOf(
   field: DescField,
-  direction: 'request' | 'response',
-  schemas: Record<string, JsonSchema>,
+  direction: Direction,
+  schemas: Schemas,
   options: OpenApiOptions,
 ): JsonSchema {
   switch (field.fieldKind) {
@@ -266,7 +314,8 @@ function typeOf(
     case 'enum':
       return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
     case 'message':
-      if (field.message.typeName === 'google.protobuf.Struct') return { type: 'object' };
+      if (field.message.typeName === 'google.protobuf.Struct')
+        return { type: 'object', additionalProperties: true };
       if (field.message.typeName === 'google.protobuf.Timestamp')
         return { type: 'string', format: 'date-time' };
       return refTo(field.message, direction, schemas, options);
@@ -314,8 +363,9 @@ function errorSchema(): JsonSchema {
         properties: {
           code: {
             type: 'string',
-            enum: Object.keys(catalogue),
-            description: 'What went wrong, for your program.',
+            'x-extensible-enum': Object.keys(catalogue),
+            description:
+              'What went wrong, for your program. Codes may be added: treat one that you do not know by its HTTP status.',
             examples: ['invalid_body'],
           },
           message: {
@@ -328,6 +378,13 @@ function errorSchema(): JsonSchema {
             pattern: '^req_[0-9a-f]{32}$',
             description: 'This one request, as in the `X-Request-Id` header.',
             examples: [requestIdExample],
+          },
+          doc_url: {
+            type: 'string',
+            format: 'uri-reference',
+            description:
+              'The entry of this code in the reference. Relative to the service if the request did not say which host it was for.',
+            examples: [docUrlExample('invalid_body')],
           },
           details: {
             type: 'array',
@@ -343,16 +400,13 @@ function errorSchema(): JsonSchema {
                 },
               },
               required: ['field', 'message'],
-              additionalProperties: false,
             },
           },
         },
-        required: ['code', 'message', 'request_id'],
-        additionalProperties: false,
+        required: ['code', 'message', 'request_id', 'doc_url'],
       },
     },
     required: ['error'],
-    additionalProperties: false,
   };
 }
 

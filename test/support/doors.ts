@@ -236,6 +236,7 @@ export function readGrpcAnswer({ bytes, error, metadata }: RawGrpcAnswer): Answe
 export function errorDetailsOf(error: grpc.ServiceError): {
   reason?: string;
   domain?: string;
+  docUrl?: string;
   requestId?: string;
   retryDelaySeconds?: number;
   violations: { field: string; message: string }[];
@@ -248,7 +249,7 @@ export function errorDetailsOf(error: grpc.ServiceError): {
     const value = lengthDelimitedFields(any, 2)[0] ?? Buffer.alloc(0);
     if (type === 'google.rpc.ErrorInfo') {
       const info = fromBinary(ErrorInfoSchema, value);
-      Object.assign(result, { reason: info.reason, domain: info.domain });
+      Object.assign(result, { reason: info.reason, domain: info.domain, docUrl: info.metadata.doc_url });
     } else if (type === 'google.rpc.RetryInfo') {
       result.retryDelaySeconds = Number(fromBinary(RetryInfoSchema, value).retryDelay?.seconds);
     } else if (type === 'google.rpc.RequestInfo') {

@@ -57,7 +57,11 @@ export interface TestService {
   close(): Promise<void>;
 }
 
-export async function startService(env: Record<string, string> = {}): Promise<TestService> {
+/** `embedded` is what the service takes its database for: its own on a developer's machine, or an external one. */
+export async function startService(
+  env: Record<string, string> = {},
+  { embedded = true }: { embedded?: boolean } = {},
+): Promise<TestService> {
   const location = await createTestDatabase();
   const config = loadConfig({
     HTTP_PORT: '0',
@@ -76,7 +80,7 @@ export async function startService(env: Record<string, string> = {}): Promise<Te
     orm,
     location,
     keyRing: (name) => secrets[name],
-    embedded: true,
+    embedded,
     pending: [],
     close: () => orm.close(),
   };

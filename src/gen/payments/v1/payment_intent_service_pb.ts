@@ -91,9 +91,9 @@ export const CreatePaymentIntentRequestSchema: GenMessage<CreatePaymentIntentReq
  * `Authorization: Bearer <api_key>`: a header over HTTP, metadata over gRPC.
  *
  * A refusal is the same over every protocol. In JSON it is
- * `{"error":{"code","message","request_id","details":[{"field","message"}]}}`; over gRPC it is a
- * `google.rpc.ErrorInfo` with the code in capitals as its reason and `payments` as its domain, a
- * `google.rpc.BadRequest` that names every faulty field, and a `google.rpc.RequestInfo`.
+ * `{"error":{"code","message","request_id","doc_url","details":[{"field","message"}]}}`; over gRPC it is a
+ * `google.rpc.ErrorInfo` with the code in capitals as its reason, `payments` as its domain and `doc_url` in its
+ * metadata, a `google.rpc.BadRequest` that names every faulty field, and a `google.rpc.RequestInfo`.
  *
  * @generated from service payments.v1.PaymentIntentService
  */

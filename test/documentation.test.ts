@@ -1,0 +1,147 @@
+// The documents of the public port: in memory before it opens, compressed, and not sent again to who has them.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { cp, mkdtemp, rename, rm, symlink } from 'node:fs/promises';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createTestDatabase } from './support/service.ts';
+
+const paths = ['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'];
+
+/** The service's source in a folder of its own, so that its files can be taken away. */
+let copy: string;
+let database: Awaited<ReturnType<typeof createTestDatabase>>;
+
+beforeAll(async () => {
+  copy = await mkdtemp(join(tmpdir(), 'pi-documentation-'));
+  await cp('src', join(copy, 'src'), { recursive: true });
+  await cp('package.json', join(copy, 'package.json'));
+  await symlink(join(process.cwd(), 'node_modules'), join(copy, 'node_modules'));
+  database = await createTestDatabase();
+});
+
+afterAll(async () => {
+  await database.drop();
+  await rm(copy, { recursive: true, force: true });
+});
+
+function startCopy(): ChildProcess {
+  const ring = () => `1:${randomBytes(32).toString('base64')}`;
+  return spawn(process.execPath, ['src/main.ts'], {
+    cwd: copy,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: {
+      PATH: process.env.PATH,
+      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
+      CLIENT_SECRET_KEYS: ring(),
+      API_KEY_PEPPERS: ring(),
+    },
+  });
+}
+
+describe('a service whose files are gone once it is ready', () => {
+  let child: ChildProcess;
+  let url: string;
+  const get = (path: string, headers: Record<string, string> = {}) => fetch(`${url}${path}`, { headers });
+
+  beforeAll(async () => {
+    child = startCopy();
+    for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
+      const { message, http } = JSON.parse(line);
+      if (message === 'ready') {
+        url = `http://127.0.0.1:${http}`;
+        break;
+      }
+    }
+    await rename(join(copy, 'src'), join(copy, 'gone'));
+    await rename(join(copy, 'node_modules'), join(copy, 'gone-too'));
+  });
+
+  afterAll(async () => {
+    child.kill();
+    await once(child, 'exit');
+    await rename(join(copy, 'gone'), join(copy, 'src'));
+    await rename(join(copy, 'gone-too'), join(copy, 'node_modules'));
+  });
+
+  test.each(paths)('answers GET %s all the same', async (path) => {
+    const answer = await get(path);
+    expect(answer.status).toBe(200);
+    expect((await answer.text()).length).toBeGreaterThan(100);
+  });
+
+  test.each(['/docs', '/openapi.json'])('%s is compressed as the client accepts it', async (path) => {
+    const plain = await rawBody(`${url}${path}`, '');
+    expect(plain.coding).toBeUndefined();
+    const codings: [string, string | undefined][] = [
+      ['gzip, deflate, br, zstd', 'br'],
+      ['br', 'br'],
+      ['gzip', 'gzip'],
+      ['GZIP;q=0.5', 'gzip'],
+      ['br;q=0, gzip', 'gzip'],
+      ['br;q=0.0,gzip;q=0', undefined],
+      ['brotli', undefined],
+      ['deflate', undefined],
+    ];
+    for (const [accepted, expected] of codings) {
+      const { coding, body, vary } = await rawBody(`${url}${path}`, accepted);
+      expect([accepted, coding, vary]).toEqual([accepted, expected, 'Accept-Encoding']);
+      const decoded =
+        coding === 'br' ? brotliDecompressSync(body) : coding === 'gzip' ? gunzipSync(body) : body;
+      expect(decoded.equals(plain.body)).toBe(true);
+      if (coding !== undefined) expect(body.length).toBeLessThan(plain.body.length / 4);
+    }
+  });
+
+  test.each(paths)('%s is not sent again to who has it', async (path) => {
+    const etag = (await get(path)).headers.get('etag') ?? '';
+    for (const known of [etag, etag.replace('W/', ''), `"other", ${etag}`]) {
+      const answer = await get(path, { 'if-none-match': known });
+      expect([known, answer.status, await answer.text()]).toEqual([known, 304, '']);
+    }
+    expect((await get(path, { 'if-none-match': '"other"' })).status).toBe(200);
+  });
+});
+
+test.each(['openapi.json', 'reference/page.html', 'reference/page.js'])(
+  'without %s it does not start, and says why in one line',
+  async (file) => {
+    const path = join(copy, 'src/gen', file);
+    await rename(path, `${path}.gone`);
+    const child = startCopy();
+    const errors = text(child.stderr as NodeJS.ReadableStream);
+    const [code] = await once(child, 'exit');
+    await rename(`${path}.gone`, path);
+    expect([code, await errors]).toEqual([
+      1,
+      expect.stringMatching(
+        /^payment-intent-service: the documentation cannot be read \(ENOENT[^\n]*install the service again[^\n]*\n$/,
+      ),
+    ]);
+  },
+);
+
+function rawBody(url: string, acceptEncoding: string) {
+  return new Promise<{ coding: string | undefined; vary: string | undefined; body: Buffer }>(
+    (resolve, reject) => {
+      http
+        .get(url, { headers: { 'Accept-Encoding': acceptEncoding } }, (response) => {
+          const chunks: Buffer[] = [];
+          response.on('data', (chunk) => chunks.push(chunk));
+          response.on('end', () => {
+            const { 'content-encoding': coding, vary } = response.headers;
+            resolve({ coding, vary, body: Buffer.concat(chunks) });
+          });
+        })
+        .on('error', reject);
+    },
+  );
+}

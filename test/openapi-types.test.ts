@@ -1,0 +1,91 @@
+// What a merchant's developer gets from our OpenAPI document with openapi-typescript, as it comes: types that take the
+// bodies we show, and answers of today and of tomorrow.
+
+import { execFile } from 'node:child_process';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import openapi from '../src/gen/openapi.json' with { type: 'json' };
+import { samplesOnPage } from './support/reference-page.ts';
+
+const run = promisify(execFile);
+/** Within the repository, so that the compiler finds @types/node. */
+const folder = 'node_modules/.cache/openapi-types';
+
+const preamble = `import type { components, paths } from './openapi.ts';
+type Body = NonNullable<paths['/v1/payment_intents']['post']['requestBody']>['content']['application/json'];
+type Intent = paths['/v1/payment_intents']['post']['responses'][201]['content']['application/json'];
+type Failure = components['schemas']['Error'];
+`;
+
+beforeAll(async () => {
+  await mkdir(folder, { recursive: true });
+  await run(process.execPath, [
+    ...['--import', './test/support/typescript-5.ts', 'node_modules/openapi-typescript/bin/cli.js'],
+    ...['src/gen/openapi.json', '--output', join(folder, 'openapi.ts')],
+  ]);
+});
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** What the compiler says about a file; empty if nothing. */
+async function complaintsAbout(name: string, code: string): Promise<string> {
+  const file = join(folder, `${name}.mts`);
+  await writeFile(file, code);
+  const options = ['--strict', '--noEmit', '--target', 'es2024', '--module', 'nodenext', '--types', 'node'];
+  const args = [...options, '--skipLibCheck', '--allowImportingTsExtensions', '--ignoreConfig', file];
+  return run('node_modules/.bin/tsc', args).then(
+    () => '',
+    ({ stdout }) => String(stdout),
+  );
+}
+
+describe('request bodies compile', () => {
+  test("the README's", async () => {
+    const readme = await readFile('README.md', 'utf8');
+    const bodies = [...readme.matchAll(/-d '(\{"amount_units":\d.*?\})'/g)].map(([, body]) => body);
+    expect(bodies.length).toBeGreaterThan(0);
+    const code = bodies.map((body, i) => `export const body${i}: Body = ${body};\n`).join('');
+    expect(await complaintsAbout('readme', preamble + code)).toBe('');
+  });
+
+  test("the reference's, by itself and in its sample", async () => {
+    const { example } = openapi.paths['/v1/payment_intents'].post.requestBody.content['application/json'];
+    const code = `export const body: Body = ${JSON.stringify(example)};\n`;
+    expect(await complaintsAbout('reference', preamble + code)).toBe('');
+    for (const { language, code } of await samplesOnPage()) {
+      if (language === 'TypeScript') expect(await complaintsAbout('sample', code)).toBe('');
+    }
+  });
+
+  test('with what is required alone, with any metadata, and with null for what is left out', async () => {
+    const code = `export const bodies: Body[] = [
+  { amount_units: 1 },
+  { amount_units: 1, metadata: { order_id: 'a', lines: [{ sku: 1 }], paid: null } },
+  { amount_units: 1, chain: null, lane: null, token: null, metadata: null, expires_in_minutes: null },
+];\n`;
+    expect(await complaintsAbout('required', preamble + code)).toBe('');
+  });
+
+  test.each([
+    ['no amount', '{}'],
+    ['a quoted amount', `{ amount_units: '1' }`],
+    ['a misspelt field', '{ amount_units: 1, walletAddress: "0x" }'],
+    ['another chain', '{ amount_units: 1, chain: "solana" }'],
+  ])('but not with %s', async (_, body) => {
+    const complaints = await complaintsAbout('refused', `${preamble}export const body: Body = ${body};\n`);
+    expect(complaints).toMatch(/error TS2\d+/);
+  });
+});
+
+test('an answer takes values that come later, and its metadata is read as any JSON', async () => {
+  const code = `declare const intent: Intent;
+export const status: Intent['status'] = 'succeeded';
+export const chainId: Intent['chain_id'] = 1;
+export const chain: Intent['chain'] = 'ethereum';
+export const code: Failure['error']['code'] = 'wallet_blocked';
+export const order = intent.metadata.order_id as string;
+`;
+  expect(await complaintsAbout('later', preamble + code)).toBe('');
+});

@@ -1,0 +1,292 @@
+// The samples of the reference page, run as they stand: on the page of this service, and on the page of a document with
+// what this service's does not have yet.
+
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { OpenApiDocument } from '../src/reference/document.ts';
+import { renderPage } from '../src/reference/page.ts';
+import { type PageSample, samplesOnPage } from './support/reference-page.ts';
+import { startService, type TestService } from './support/service.ts';
+import { succeeds } from './support/succeeds.ts';
+
+const run = promisify(execFile);
+
+/** How each language runs a file. */
+const runners: Record<string, { file: string; command: string[]; probe: string[] }> = {
+  curl: { file: 'sample.sh', command: ['sh'], probe: ['curl', '--version'] },
+  TypeScript: { file: 'sample.ts', command: [process.execPath], probe: [process.execPath, '--version'] },
+  Python: {
+    file: 'sample.py',
+    command: ['/usr/bin/python3', '-I'],
+    probe: ['/usr/bin/python3', '--version'],
+  },
+  Go: { file: 'sample.go', command: ['go', 'run'], probe: ['go', 'version'] },
+};
+const languages = Object.keys(runners);
+const canRun = (language: string) => {
+  const [program = '', ...args] = runners[language]?.probe ?? [];
+  return succeeds(program, ...args);
+};
+const runnable = languages.filter(canRun);
+for (const language of languages.filter((one) => !canRun(one))) {
+  console.log(`skipped: the ${language} samples (apt-get install curl python3 golang-go)`);
+}
+
+let folder: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-samples-'));
+});
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Runs a sample in an empty folder, with the two variables that the page names. */
+async function runSample({ language, code }: PageSample, url: string, apiKey: string) {
+  const { file, command } = runners[language] as { file: string; command: string[] };
+  await writeFile(join(folder, file), code);
+  const [program = '', ...args] = command;
+  const env = {
+    ...{ PATH: process.env.PATH, HOME: folder, GOCACHE: join(tmpdir(), 'pi-go-cache'), GOFLAGS: '-mod=mod' },
+    ...{ PAYMENTS_URL: url, PAYMENTS_API_KEY: apiKey },
+  };
+  const done = run(program, [...args, file], { cwd: folder, env });
+  return done.then(
+    ({ stdout }) => ({ succeeded: true, output: stdout }),
+    ({ stdout, stderr }) => ({ succeeded: false, output: `${stdout}${stderr}` }),
+  );
+}
+
+describe("the page's samples", () => {
+  let service: TestService;
+  let samples: PageSample[];
+
+  beforeAll(async () => {
+    service = await startService();
+    samples = await samplesOnPage(await (await fetch(`${service.publicUrl}/docs`)).text());
+  });
+
+  afterAll(() => service.close());
+
+  const sampleIn = (language: string) => samples.find((sample) => sample.language === language) as PageSample;
+
+  test('there is one in each language', () => {
+    expect(samples.map(({ language }) => language)).toEqual(['curl', 'TypeScript', 'Python', 'Go']);
+  });
+
+  test.skipIf(!canRun('Go'))('the Go sample is formatted as gofmt does it', async () => {
+    await writeFile(join(folder, 'formatted.go'), `${sampleIn('Go').code}\n`);
+    expect((await run('gofmt', ['-d', join(folder, 'formatted.go')])).stdout).toBe('');
+  });
+
+  test.each(runnable)('%s creates an intent, and finds it again', { timeout: 120_000 }, async (language) => {
+    const { apiKey } = service.merchant.keys.testnet;
+    await service.query('delete from payment_intents');
+    const first = await runSample(sampleIn(language), service.publicUrl, apiKey);
+    expect(first).toMatchObject({ succeeded: true });
+    const intent = JSON.parse(first.output);
+    expect(intent).toMatchObject({ status: 'requires_payment', amount_units: 12_500_000 });
+    const again = await runSample(sampleIn(language), service.publicUrl, apiKey);
+    expect(JSON.parse(again.output)).toEqual(intent);
+    expect(await service.query('select idempotency_key as key, metadata from payment_intents')).toEqual([
+      { key: 'order-1001', metadata: { order_id: 'order-1001', customer_id: 'customer-42' } },
+    ]);
+  });
+
+  test.each(runnable)('%s fails with the error in view', { timeout: 120_000 }, async (language) => {
+    const { succeeded, output } = await runSample(sampleIn(language), service.publicUrl, 'sk_testnet_x');
+    expect([succeeded, output]).toEqual([false, expect.stringContaining('api_key_invalid')]);
+    expect(output).toContain('401');
+  });
+});
+
+/** Five kinds of operations, with values that need quoting in every language. */
+const awkward = `O'Brien "&" <b>\`$HOME\` \\ \${x} é 😀`;
+const intentRef = { $ref: '#/components/schemas/Intent' };
+const pathId = {
+  ...{ name: 'id', in: 'path' as const, required: true },
+  ...{ schema: { type: 'string' }, example: 'a b/ü?' },
+};
+const json = (schema: object, example?: unknown) => ({
+  'application/json': { schema, ...(example === undefined ? {} : { example }) },
+});
+const operation = (operationId: string, more: object) => ({
+  ...{ operationId, summary: `Does ${operationId}.`, tags: ['Intents'] },
+  ...{ responses: { 200: { description: 'Done.', content: json(intentRef) } } },
+  ...more,
+});
+const document: OpenApiDocument = {
+  info: {
+    title: 'Test',
+    version: '1',
+    description: 'A lead with <b>.\n\n## One\n\nText.\n\n## Two\n\nMore.',
+  },
+  tags: [{ name: 'Intents', description: 'All of them.' }, { name: 'Nothing' }],
+  security: [{ key: [] }],
+  paths: {
+    '/v1/intents': {
+      get: operation('listIntents', {
+        parameters: [
+          { name: 'limit', in: 'query', schema: { type: 'integer', minimum: 1, maximum: 100 }, example: 10 },
+          { name: 'name', in: 'query', schema: { type: 'string' }, example: 'a&b=c d' },
+          { name: 'after', in: 'query', schema: { type: 'string' } },
+        ],
+        responses: {
+          200: {
+            description: 'A page.',
+            content: json({
+              type: 'object',
+              properties: { data: { type: 'array', items: intentRef }, next: { type: ['string', 'null'] } },
+            }),
+          },
+        },
+      }),
+      post: operation('createIntent', {
+        requestBody: { content: json({ $ref: '#/components/schemas/Create' }) },
+      }),
+    },
+    '/v1/intents/{id}': {
+      get: operation('getIntent', { parameters: [pathId] }),
+      patch: operation('updateIntent', {
+        parameters: [pathId],
+        requestBody: {
+          content: json({ $ref: '#/components/schemas/Create' }, { name: awkward, tags: [null, true, {}] }),
+        },
+      }),
+      delete: operation('deleteIntent', {
+        parameters: [
+          pathId,
+          { name: 'X-Reason', in: 'header', schema: { type: 'string' }, example: `it's "old"` },
+        ],
+        responses: { 204: { description: 'Gone.' } },
+      }),
+    },
+    '/v1/ping': { get: operation('ping', { security: [], responses: { 200: { description: 'Pong.' } } }) },
+  } as OpenApiDocument['paths'],
+  components: {
+    schemas: {
+      Create: {
+        type: 'object',
+        required: ['payer'],
+        properties: {
+          payer: { $ref: '#/components/schemas/Payer' },
+          lines: { type: 'array', minItems: 1, items: { $ref: '#/components/schemas/Line' } },
+        },
+      },
+      Payer: {
+        type: 'object',
+        properties: {
+          name: { type: 'string', minLength: 1, examples: [awkward] },
+          parent: { anyOf: [{ $ref: '#/components/schemas/Payer' }, { type: 'null' }] },
+        },
+      },
+      Line: { type: 'object', properties: { units: { type: 'integer', const: 7 } } },
+      Intent: {
+        type: 'object',
+        properties: {
+          id: { type: 'string', examples: ['x'] },
+          children: { type: 'array', items: intentRef },
+        },
+      },
+      Error: {
+        type: 'object',
+        properties: { error: { type: 'object', properties: { code: { type: 'string' } } } },
+      },
+    },
+  },
+  'x-errors': {
+    teapot: {
+      status: 418,
+      retryable: false,
+      message: 'No.',
+      description: 'Never.',
+      example: { error: { code: 'teapot' } },
+    },
+  },
+};
+
+describe('a document with paths, queries, lists, nested messages and every method', () => {
+  const page = renderPage(document);
+  const received: { method: string; url: string; headers: http.IncomingHttpHeaders; body: string }[] = [];
+  const server = http.createServer(async (request, response) => {
+    const { method = '', url = '', headers } = request;
+    received.push({ method, url, headers, body: await text(request) });
+    if (method === 'DELETE' || url === '/v1/ping') response.writeHead(204).end();
+    else response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"ok":true}');
+  });
+
+  beforeAll(() => new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve)));
+  afterAll(() => server.close());
+
+  const id = encodeURIComponent('a b/ü?');
+  const created = { payer: { name: awkward }, lines: [{ units: 7 }] };
+  const expected = [
+    { method: 'GET', url: '/v1/intents?limit=10&name=a%26b%3Dc+d' },
+    { method: 'POST', url: '/v1/intents', body: created },
+    { method: 'GET', url: `/v1/intents/${id}` },
+    { method: 'PATCH', url: `/v1/intents/${id}`, body: { name: awkward, tags: [null, true, {}] } },
+    { method: 'DELETE', url: `/v1/intents/${id}`, reason: `it's "old"` },
+    { method: 'GET', url: '/v1/ping', isOpen: true },
+  ];
+
+  test.each(runnable)(
+    'each of its samples in %s sends what the document says',
+    { timeout: 300_000 },
+    async (language) => {
+      const samples = (await samplesOnPage(page)).filter((sample) => sample.language === language);
+      received.length = 0;
+      for (const sample of samples) {
+        const { port } = server.address() as AddressInfo;
+        expect(await runSample(sample, `http://127.0.0.1:${port}`, 'sk_testnet_1')).toMatchObject({
+          succeeded: true,
+        });
+      }
+      expect(
+        received.map(({ method, url, headers, body }) => ({
+          ...{ method, url },
+          ...(body === '' ? {} : { body: JSON.parse(body) }),
+          ...(headers['x-reason'] === undefined ? {} : { reason: headers['x-reason'] }),
+          ...(headers.authorization === 'Bearer sk_testnet_1' ? {} : { isOpen: true }),
+        })),
+      ).toEqual(expected);
+      for (const { headers, body } of received) {
+        if (body !== '') expect(headers['content-type']).toBe('application/json');
+      }
+    },
+  );
+
+  test('its page has a section for each operation and object, and fields within fields', () => {
+    const ids = [...page.matchAll(/ id="([^"]+)"/g)].map(([, one]) => one);
+    expect(ids).toEqual(
+      expect.arrayContaining(['one', 'two', 'intents', 'nothing', 'object-Intent', 'error-teapot']),
+    );
+    expect(ids).toEqual(expect.arrayContaining(['listIntents', 'updateIntent', 'deleteIntent', 'ping']));
+    expect(ids).toEqual(
+      expect.arrayContaining([
+        ...['createIntent-body-payer', 'createIntent-body-payer-name', 'createIntent-body-payer-parent'],
+        ...[
+          'createIntent-body-lines-units',
+          'getIntent-path-id',
+          'listIntents-query-limit',
+          'listIntents-200-data',
+        ],
+      ]),
+    );
+    expect(new Set(ids).size).toBe(ids.length);
+    const goals = [...page.matchAll(/href="#([^"]+)"/g)].map(([, goal]) => goal as string);
+    expect(goals.filter((goal) => goal !== 'content' && !ids.includes(goal))).toEqual([]);
+    expect(page).toContain('list of <a href="#object-Intent">');
+    expect(page).toMatch(/1 to 100/);
+  });
+
+  test('text of the document is text on the page, also where it looks like HTML', () => {
+    expect(page).toContain('A lead with &lt;b&gt;.');
+    expect(page).not.toMatch(/<b>/);
+  });
+});

@@ -1,0 +1,40 @@
+// A real browser, where one is installed.
+
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type BrowserContext, chromium } from 'playwright-core';
+
+/** Where Debian and others put it. */
+const executable = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
+  existsSync(path),
+);
+export const hasBrowser = executable !== undefined;
+if (!hasBrowser) console.log('skipped: no Chromium is installed (apt-get install chromium)');
+
+export interface TestBrowser {
+  context: BrowserContext;
+  close(): Promise<void>;
+}
+
+/** Chromium with a profile of its own. */
+export async function openBrowser(options: { javaScriptEnabled?: boolean } = {}): Promise<TestBrowser> {
+  const profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
+  const context = await chromium.launchPersistentContext(profile, {
+    ...options,
+    executablePath: executable as string,
+    headless: true,
+    args: [
+      ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
+      ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
+    ],
+  });
+  return {
+    context,
+    async close() {
+      await context.close();
+      await rm(profile, { recursive: true, force: true });
+    },
+  };
+}

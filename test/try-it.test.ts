@@ -1,0 +1,104 @@
+// The reference page may send requests on a developer's own machine, with testnet keys. Nothing else from a browser is
+// let in.
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { httpRequest } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+const create = async (
+  service: TestService,
+  origin: string,
+  { mode = 'testnet', host }: { mode?: 'testnet' | 'mainnet'; host?: string } = {},
+) => {
+  const { status, headers, body } = await httpRequest(
+    `${service.publicUrl}/v1/payment_intents`,
+    {
+      headers: {
+        Authorization: `Bearer ${service.merchant.keys[mode].apiKey}`,
+        'Content-Type': 'application/json',
+        Origin: origin,
+        ...(host === undefined ? {} : { Host: host }),
+      },
+    },
+    '{"amount_units":1}',
+  );
+  const cors = Object.keys(headers).filter((name) => name.startsWith('access-control-'));
+  return [status, JSON.parse(body).error?.code ?? 'ok', cors];
+};
+const refused = [403, 'browser_forbidden', []];
+
+describe('embedded', () => {
+  let service: TestService;
+  useService((started) => {
+    service = started;
+  });
+  const portOf = () => service.server.ports.http;
+
+  test.each(['localhost', '127.0.0.1'])('a testnet key from http://%s and the public port', async (host) => {
+    expect(await create(service, `http://${host}:${portOf()}`)).toEqual([201, 'ok', []]);
+  });
+
+  test.each(['localhost', '127.0.0.1'])('a mainnet key is refused from there too (%s)', async (host) => {
+    expect(await create(service, `http://${host}:${portOf()}`, { mode: 'mainnet' })).toEqual(refused);
+  });
+
+  test.each<[string, (port: number) => string]>([
+    ['another scheme', (port) => `https://localhost:${port}`],
+    ['another port', (port) => `http://localhost:${port + 1}`],
+    ['no port', () => 'http://localhost'],
+    ['another name', (port) => `http://evil.example:${port}`],
+    ['a longer name', (port) => `http://localhost.evil.example:${port}`],
+    ['a name in capitals', (port) => `http://LOCALHOST:${port}`],
+    ['a path', (port) => `http://localhost:${port}/`],
+    ['another loopback address', (port) => `http://127.0.0.2:${port}`],
+    ['IPv6', (port) => `http://[::1]:${port}`],
+    ['two', (port) => `http://localhost:${port}, http://localhost:${port}`],
+    ['null', () => 'null'],
+    ['nothing', () => ''],
+  ])('refused: %s', async (_, origin) => {
+    expect(await create(service, origin(portOf()))).toEqual(refused);
+  });
+
+  test('refused: a name that a hostile page has rebound to this machine', async () => {
+    const host = `rebound.example:${portOf()}`;
+    expect(await create(service, `http://${host}`, { host })).toEqual(refused);
+  });
+
+  test('a preflight is answered without a CORS header', async () => {
+    const { status, headers } = await httpRequest(`${service.publicUrl}/v1/payment_intents`, {
+      method: 'OPTIONS',
+      headers: { Origin: 'https://shop.example', 'Access-Control-Request-Method': 'POST' },
+    });
+    expect([status, Object.keys(headers).filter((name) => name.startsWith('access-control-'))]).toEqual([
+      403,
+      [],
+    ]);
+  });
+
+  test('the page has its form and script', async () => {
+    expect(await (await fetch(`${service.publicUrl}/docs`)).text()).toMatch(
+      /try-it\.js[\s\S]*Testnet API key/,
+    );
+    expect((await fetch(`${service.publicUrl}/docs/try-it.js`)).status).toBe(200);
+  });
+});
+
+describe('with an external database', () => {
+  let service: TestService;
+  beforeAll(async () => {
+    service = await startService({}, { embedded: false });
+  });
+  afterAll(() => service.close());
+
+  test.each(['localhost', '127.0.0.1'])('refused: http://%s and the public port', async (host) => {
+    expect(await create(service, `http://${host}:${service.server.ports.http}`)).toEqual(refused);
+  });
+
+  test('the page has neither a form nor a script that sends', async () => {
+    const page = await (await fetch(`${service.publicUrl}/docs`)).text();
+    expect(page).toContain('API reference');
+    expect(page).not.toMatch(/<form|try-it|API key<\/label>/);
+    expect((await fetch(`${service.publicUrl}/docs/try-it.js`)).status).toBe(404);
+  });
+});
