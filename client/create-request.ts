@@ -1,6 +1,6 @@
+import { notAName } from '../src/transcoding/nearest-name.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
-import { notAName } from './nearest-name.ts';
 import type { CreatePaymentIntent, JsonObject } from './payment-intent.ts';
 import { type Chain, chains, type Lane, lanes, type Token, tokens } from './words.ts';
 

@@ -1,6 +1,6 @@
+import { notAName } from '../src/transcoding/nearest-name.ts';
 import { PaymentIntentsError } from './error.ts';
 import { describe } from './metadata.ts';
-import { notAName } from './nearest-name.ts';
 
 /** Limits on time, for every call of a client or for one call. */
 export interface Timeouts {

@@ -24,8 +24,7 @@ interface CatalogueRow {
 /**
  * The catalogue: one row a code.
  *
- * Messages stay clear of `= / : , ; ? & + $ # @`: Connect percent-encodes those in `grpc-message`, and
- * `@grpc/grpc-js` does not decode them. They speak to the client and never carry anything internal.
+ * Messages speak to the client and never carry anything internal. Over gRPC `rpcText` rewrites some characters.
  */
 export const catalogue = {
   api_key_missing: {
@@ -120,7 +119,7 @@ export interface FieldViolation {
 }
 
 export interface ServiceErrorOptions {
-  /** Said to the client in place of the catalogue's message. The same characters are off limits. */
+  /** Said to the client in place of the catalogue's message. */
   message?: string;
   violations?: readonly FieldViolation[];
   /** Seconds the client should wait before it retries. */
@@ -156,13 +155,19 @@ export class ServiceError extends Error {
 /** Most faults one answer lists: beyond that an answer would outgrow a gRPC trailer. */
 const maxViolations = 20;
 
-/** The refusal that names every faulty field of a request at once. */
+/**
+ * The refusal that names every faulty field of a request at once. Its message names the first, because a log may have
+ * the message alone.
+ */
 export function invalidBody(violations: readonly FieldViolation[]): ServiceError {
+  const [first, ...others] = violations;
   const listed = violations.slice(0, maxViolations);
   const unlisted = violations.length - listed.length;
   if (unlisted > 0)
     listed.push({ field: 'body', message: `has ${unlisted} more ${unlisted === 1 ? 'fault' : 'faults'}` });
-  return new ServiceError('invalid_body', { violations: listed });
+  const rest = others.length > 0 ? `; and ${others.length} more` : '';
+  const message = first && `Invalid body: ${first.field} ${first.message}${rest}.`;
+  return new ServiceError('invalid_body', { violations: listed, ...(message && { message }) });
 }
 
 /** Anything thrown, as a refusal: what is not from the catalogue is `internal` and keeps its cause for the log. */
@@ -188,9 +193,20 @@ export function toErrorJson(error: ServiceError, requestId: string, docUrl: stri
   };
 }
 
+/**
+ * A message without `= / : , ; ? & + $ # @`: Connect percent-encodes those in `grpc-message`, and `@grpc/grpc-js` does
+ * not decode them.
+ */
+function rpcText(message: string): string {
+  return message
+    .replace(/[:;]/g, ' -')
+    .replaceAll(',', '')
+    .replace(/[=/?&+$#@]/g, ' ');
+}
+
 /** A refusal on the internal door: the gRPC code, and the rest as `google.rpc` details. */
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
-  const connectError = new ConnectError(error.message, catalogue[error.code].grpcCode);
+  const connectError = new ConnectError(rpcText(error.message), catalogue[error.code].grpcCode);
   connectError.details = [
     {
       desc: ErrorInfoSchema,

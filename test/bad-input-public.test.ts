@@ -148,11 +148,24 @@ describe('a field of the wrong type or shape', () => {
     const body =
       '{"amount_units":"1","chain":"base","wallet_address":"0x1","metadata":{"a":"\\u0000"},"typo":1}';
     expect(refusal(await post(body)).details).toEqual([
-      { field: 'amount_units', message: 'must be an integer' },
+      { field: 'amount_units', message: 'must be a JSON number, without quotes' },
       { field: 'typo', message: expect.stringMatching(/^is not a field/) },
       { field: 'wallet_address', message: expect.stringMatching(/40 hexadecimal/) },
       { field: 'metadata', message: expect.stringMatching(/NUL/) },
     ]);
+  });
+
+  test('the message by itself says what is wrong first, and how much more there is', async () => {
+    const error = async (body: string) => JSON.parse((await post(body)).body).error.message;
+    expect(await error('{"amount_units":"5","chain":"bse","lane":1}')).toBe(
+      'Invalid body: amount_units must be a JSON number, without quotes; and 2 more.',
+    );
+    expect(await error('{"amount_units":1,"walet_address":"0x"}')).toMatch(
+      /^Invalid body: walet_address is not a field here \(did you mean wallet_address\?\); the fields are amount_units/,
+    );
+    expect(await error(`{"amount_units":1,"metadata":${'['.repeat(17)}${']'.repeat(17)}}`)).toBe(
+      'The request body is nested deeper than 16 levels at line 1 column 45.',
+    );
   });
 
   test('a thousand faults are counted, not listed', async () => {

@@ -22,14 +22,18 @@ export interface BatcherOptions<Item, Result> {
 }
 
 export interface Batcher<Item, Result> {
-  /** Settles when the batch that took the item has succeeded or failed. */
-  add(item: Item): Promise<Result>;
+  /**
+   * Settles when the batch that took the item has succeeded or failed. Rejects with the signal's reason, and nothing is
+   * done for the item, if the signal aborts before a batch takes it.
+   */
+  add(item: Item, signal?: AbortSignal): Promise<Result>;
   /** How many items wait for a slot. */
   waiting(): number;
 }
 
 interface Waiter<Item, Result> {
   item: Item;
+  signal: AbortSignal | undefined;
   /** By `performance.now()`. */
   refusedAtMs: number;
   resolve(result: Result): void;
@@ -51,10 +55,19 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
   const fillSlots = () => {
     isScheduled = false;
     while (busySlots < slots && waiting.length > 0) {
+      const batch = takeBatch();
+      if (batch.length === 0) continue;
       busySlots++;
-      void runBatch(waiting.splice(0, maxBatchSize));
+      void runBatch(batch);
     }
   };
+
+  /** The next items that somebody still waits for. */
+  const takeBatch = () =>
+    waiting.splice(0, maxBatchSize).filter(({ signal, reject }) => {
+      if (signal?.aborted) reject(signal.reason);
+      return !signal?.aborted;
+    });
 
   const runBatch = async (batch: Waiter<Item, Result>[]) => {
     const startedAtMs = performance.now();
@@ -86,12 +99,12 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
 
   return {
     waiting: () => waiting.length,
-    add(item) {
+    add(item, signal) {
       if (waiting.length >= maxWaiting) {
         return Promise.reject(overloaded(`${maxWaiting} wait already`));
       }
       return new Promise((resolve, reject) => {
-        waiting.push({ item, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });
+        waiting.push({ item, signal, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });
         if (expiry === undefined) expiry = setTimeout(expire, maxWaitMs).unref();
         if (isScheduled || busySlots >= slots) return;
         isScheduled = true;

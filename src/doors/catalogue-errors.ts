@@ -2,6 +2,7 @@
 
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
 import { ServiceError, toConnectError, toServiceError } from '../errors.ts';
+import { BadRequestSchema, ErrorInfoSchema } from '../gen/google/rpc/error_details_pb.ts';
 import { type RequestContext, requestContextOf } from '../request-context.ts';
 
 /**
@@ -55,6 +56,14 @@ export const notOneMessage = 'The call has to carry exactly one message.';
 /** What Connect itself refused, in the words of the catalogue; undefined for a call that ended by its own terms. */
 export function refusalOfConnect(error: ConnectError): ServiceError | undefined {
   const cause = error;
+  // Our own, thrown where no interceptor sees it: by the reader of JSON.
+  if (error.findDetails(ErrorInfoSchema)[0]?.reason === 'INVALID_BODY') {
+    const violations = error
+      .findDetails(BadRequestSchema)
+      .flatMap(({ fieldViolations }) => fieldViolations)
+      .map(({ field, description }) => ({ field, message: description }));
+    return new ServiceError('invalid_body', { message: error.rawMessage, violations, cause });
+  }
   switch (error.code) {
     case Code.DeadlineExceeded:
     case Code.Canceled:

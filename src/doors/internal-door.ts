@@ -11,13 +11,16 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2';
 import {
+  Code,
+  ConnectError,
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
-import type { UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
-import { codeToString } from '@connectrpc/connect/protocol-connect';
+import type { Compression, UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { codeToString, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
+import { parseTimeout as parseGrpcTimeout } from '@connectrpc/connect/protocol-grpc';
 import {
   compressionBrotli,
   compressionGzip,
@@ -32,14 +35,17 @@ import {
   requestContextKey,
   requestContextOf,
 } from '../request-context.ts';
+import { createProtoJsonDecoder } from '../transcoding/proto-json.ts';
 import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
 import { cost, type FairTurns } from './fair-turns.ts';
 import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { operationOf } from './method-call.ts';
 import { headersOf, pathOf } from './node-headers.ts';
+import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { discardBody, limitStream, maxBodyBytes } from './request-body.ts';
 import { UnidentifiedStreams } from './unidentified-streams.ts';
+import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends LeanGrpcOptions {
   turns: FairTurns;
@@ -108,19 +114,61 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     readMaxBytes: maxBodyBytes,
     // A field that we do not know is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
-    acceptCompression: [compressionGzip, compressionBrotli],
+    acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
     shutdownSignal: options.shutdownSignal,
   });
-  router.service(options.service, options.methods as never, {
+  const checks = new Map(
+    options.service.methods.map((method) => [method.name, createWireTypeCheck(method.input)]),
+  );
+  const handlerOptions = {
     requestGate: async (context: HandlerContext) => {
       await options.gate(context).catch((reason) => {
         throw refusalOf(reason, requestContextOf(context.values));
       });
     },
-    interceptors: [answerFromCatalogue, ...options.interceptors],
-  });
+    interceptors: [answerFromCatalogue, checkReceivedMessage(checks), ...options.interceptors],
+  };
+  for (const method of options.service.methods) {
+    // Connect's serialization takes a decoder of texts here, though the options of a router do not name it.
+    const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
+    // The router's types follow a method's kind, which is not known here.
+    router.rpc(method, options.methods[method.localName] as never, {
+      ...handlerOptions,
+      jsonOptions,
+    });
+  }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** The same compression, by which a message that cannot be decompressed is its sender's fault, not an internal error. */
+function blamingTheClient(compression: Compression): Compression {
+  return {
+    ...compression,
+    decompress: (bytes, readMaxBytes) =>
+      compression.decompress(bytes, readMaxBytes).catch((reason) => {
+        const { code, rawMessage } = ConnectError.from(reason);
+        if (code === Code.ResourceExhausted) throw reason;
+        throw new ConnectError(rawMessage, Code.InvalidArgument, undefined, undefined, reason);
+      }),
+  };
+}
+
+/** Longest time that can be written in either protocol's header, and is no more than a timer takes. */
+const maxTimeoutMs = 99_999_999;
+
+/**
+ * Bounds the deadline of a call: longer ones overflow a timer, which then fires at once. A deadline that is no time is left
+ * for Connect to refuse.
+ */
+function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
+  const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
+  const parse = isConnect ? parseConnectTimeout : parseGrpcTimeout;
+  const { timeoutMs, error } = parse(header.get(name), Number.MAX_SAFE_INTEGER);
+  if (error !== undefined) return;
+  const longestMs = Math.min(limitMs ?? maxTimeoutMs, maxTimeoutMs);
+  if ((timeoutMs ?? (limitMs === undefined ? 0 : Number.POSITIVE_INFINITY)) <= longestMs) return;
+  header.set(name, isConnect ? String(longestMs) : `${longestMs}m`);
 }
 
 async function serve(
@@ -131,14 +179,19 @@ async function serve(
   options: InternalDoorOptions,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
-  const universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
+  const universalRequest = keepReceivedMessage(
+    universalRequestFromNodeRequest(request, response, undefined, values),
+    values,
+  );
   // Connect has seen only the first of two Authorization headers; the authenticator has to see both.
   const authorization = headersOf(request).get('authorization');
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
   const isOurs = handler.service === options.service;
+  const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
+  const isUnary = handler.method.methodKind === 'unary';
+  limitDeadline(universalRequest.header, isConnect, isUnary ? options.requestTimeoutMs : undefined);
   if (isOurs && options.tracing) {
-    const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
     const operation = operationOf(handler.method, isConnect ? 'connectrpc' : 'grpc');
     options.tracing.begin(context, operation, universalRequest.header);
   }

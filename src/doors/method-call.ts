@@ -42,6 +42,7 @@ export function behindInterceptors(
       values: request.contextValues,
       requestHeader: request.header,
       responseHeader,
+      signal: request.signal,
     });
     return {
       stream: false,

@@ -20,7 +20,7 @@ import {
 import type { RequestObserver, RequestOutcome } from '../logging.ts';
 import type { Operation, Tracing } from '../operations/tracing.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
-import { IJsonSyntaxError, type IJsonValue, parseIJson } from '../transcoding/i-json.ts';
+import { parseJsonBody } from '../transcoding/json-body.ts';
 import { createJsonCodec, type JsonCodec } from '../transcoding/json-codec.ts';
 import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
 import { docUrlOf } from './doc-url.ts';
@@ -128,6 +128,9 @@ function refuse(
   return error.code;
 }
 
+/** Of a method and path that are not there. */
+const maxPathShown = 120;
+
 interface Answer {
   status: number;
   body: string;
@@ -142,11 +145,21 @@ async function answer(
   context: RequestContext,
   options: PublicDoorOptions,
 ): Promise<Answer> {
-  if (byMethod === undefined) throw new ServiceError('not_found');
+  if (byMethod === undefined) {
+    const asked = `${request.method} ${pathOf(request)}`;
+    const short = asked.length > maxPathShown ? `${asked.slice(0, maxPathShown)}…` : asked;
+    throw new ServiceError('not_found', {
+      message: `There is no ${short.toWellFormed()} here. The reference at /docs lists what there is.`,
+    });
+  }
   const isTrial = options.allowsTryIt && comesFromReferencePage(request);
   if (request.headers.origin !== undefined && !isTrial) throw new ServiceError('browser_forbidden');
   if (endpoint === undefined) {
-    throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: [...byMethod.keys()].join(', ') } });
+    const allowed = [...byMethod.keys()];
+    throw new ServiceError('method_not_allowed', {
+      message: `There is no ${request.method} here: ${pathOf(request)} answers ${allowed.join(' and ')}.`,
+      httpHeaders: { Allow: allowed.join(', ') },
+    });
   }
   const values = createContextValues().set(requestContextKey, context);
   const header = headersOf(request);
@@ -156,7 +169,7 @@ async function answer(
   assertJson(header);
 
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
-  const json = parseBody(await readBody(request, options.requestTimeoutMs));
+  const json = parseJsonBody(await readBody(request, options.requestTimeoutMs));
   const { message, violations } = endpoint.input.decode(json);
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(endpoint, message, violations, values));
@@ -231,26 +244,6 @@ function allViolations(
   const faulty = new Set(violations.map(({ field }) => field));
   const broken = endpoint.violationsOf(message, values).filter(({ field }) => !faulty.has(field));
   return [...violations, ...broken];
-}
-
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
-function parseBody(body: Buffer): IJsonValue {
-  let text: string;
-  try {
-    text = utf8.decode(body);
-  } catch (cause) {
-    throw new ServiceError('invalid_body', { message: 'The request body is not UTF-8 text.', cause });
-  }
-  try {
-    return parseIJson(text);
-  } catch (cause) {
-    if (!(cause instanceof IJsonSyntaxError)) throw cause;
-    throw new ServiceError('invalid_body', {
-      message: `The request body is not valid JSON. ${cause.message}.`,
-      cause,
-    });
-  }
 }
 
 function assertJson(header: Headers): void {

@@ -9,16 +9,27 @@ interface KnownField {
   /** Of a field whose bytes are a message. */
   message?: () => KnownFields;
 }
-type KnownFields = ReadonlyMap<number, KnownField>;
+
+interface KnownFields {
+  fields: Map<number, KnownField>;
+  /** A message that protobuf-es turns into JSON, or an entry of a map: of what it does not know, nothing stays. */
+  isClosed: boolean;
+  /** The fields of which at least one has to be there. */
+  required: readonly number[];
+}
+
+/** Throws an Error that says what is wrong with the bytes of a message. */
+export type WireTypeCheck = (bytes: Uint8Array) => void;
 
 /** As deep as protobuf-es itself reads. */
 const maxDepth = 100;
 
 /**
  * Makes a check of the wire types of a message and all messages in it. The check throws an Error where a known field has
- * another than its own, or where the bytes are no message at all; fields that are not known it leaves to the reader.
+ * another than its own, or where the bytes are no message at all, or where a Struct holds what no JSON has: fields
+ * that it does not know, or a value of no kind. Other fields that are not known it leaves to the reader.
  */
-export function createWireTypeCheck(desc: DescMessage): (bytes: Uint8Array) => void {
+export function createWireTypeCheck(desc: DescMessage): WireTypeCheck {
   const known = fieldsOf(desc);
   return (bytes) => {
     const reader = new BinaryReader(bytes);
@@ -28,9 +39,12 @@ export function createWireTypeCheck(desc: DescMessage): (bytes: Uint8Array) => v
 
 function checkFields(reader: BinaryReader, end: number, known: KnownFields, depth: number): void {
   if (depth > maxDepth) throw new Error(`messages are nested more than ${maxDepth} deep`);
+  let isComplete = known.required.length === 0;
   while (reader.pos < end) {
     const [number, wireType] = reader.tag();
-    const field = known.get(number);
+    const field = known.fields.get(number);
+    if (field === undefined && known.isClosed) throw new Error(`field ${number} is not known here`);
+    isComplete ||= known.required.includes(number);
     if (field !== undefined && !field.wireTypes.includes(wireType)) {
       throw new Error(`field ${number} has wire type ${wireType}, not ${field.wireTypes.join(' or ')}`);
     }
@@ -42,18 +56,26 @@ function checkFields(reader: BinaryReader, end: number, known: KnownFields, dept
     }
   }
   if (reader.pos > end) throw new Error('a message is longer than it says');
+  if (!isComplete) throw new Error(`none of the fields ${known.required.join(', ')} is there`);
 }
 
-const compiled = new WeakMap<DescMessage, Map<number, KnownField>>();
+const compiled = new WeakMap<DescMessage, KnownFields>();
+
+/** What protobuf-es turns into JSON as it reads. */
+const jsonMessages = ['google.protobuf.Struct', 'google.protobuf.Value', 'google.protobuf.ListValue'];
 
 function fieldsOf(desc: DescMessage): KnownFields {
   const before = compiled.get(desc);
   if (before !== undefined) return before;
-  const fields = new Map<number, KnownField>();
+  const known: KnownFields = {
+    fields: new Map(),
+    isClosed: jsonMessages.includes(desc.typeName),
+    required: desc.typeName === 'google.protobuf.Value' ? desc.fields.map(({ number }) => number) : [],
+  };
   // Noted before it is filled: messages hold themselves.
-  compiled.set(desc, fields);
-  for (const field of desc.fields) fields.set(field.number, knownField(field));
-  return fields;
+  compiled.set(desc, known);
+  for (const field of desc.fields) known.fields.set(field.number, knownField(field));
+  return known;
 }
 
 function knownField(field: DescField): KnownField {
@@ -76,10 +98,15 @@ function knownField(field: DescField): KnownField {
         field.mapKind === 'message'
           ? messageField(field.message, false)
           : { wireTypes: [field.mapKind === 'enum' ? WireType.Varint : wireTypeOf(field.scalar)] };
-      const entry = new Map([
-        [1, { wireTypes: [wireTypeOf(field.mapKey)] }],
-        [2, value],
-      ]);
+      const entry: KnownFields = {
+        fields: new Map([
+          [1, { wireTypes: [wireTypeOf(field.mapKey)] }],
+          [2, value],
+        ]),
+        isClosed: true,
+        // An entry without its value is one with an empty value, which google.protobuf.Value must not be.
+        required: field.parent.typeName === 'google.protobuf.Struct' ? [2] : [],
+      };
       return { wireTypes: delimited, message: () => entry };
     }
   }

@@ -83,7 +83,7 @@ export function parseCreatePaymentIntentRequest(
     );
   }
 
-  const metadata = request.metadata ?? {};
+  const metadata = withoutNegativeZero(request.metadata ?? {});
   const metadataProblem = findMetadataProblem(metadata);
   if (metadataProblem !== undefined) violate('metadata', metadataProblem);
 
@@ -141,6 +141,20 @@ function findMetadataProblem(metadata: JsonObject): string | undefined {
   const bytes = Buffer.byteLength(JSON.stringify(metadata));
   if (bytes > maxMetadataBytes) return `must be at most ${maxMetadataBytes} bytes as JSON, not ${bytes}`;
   return undefined;
+}
+
+/** JSON has one zero: a binary request may bring -0, which a replay from the database could not answer. */
+function withoutNegativeZero(metadata: JsonObject): JsonObject {
+  return hasNegativeZero(metadata, 1) ? JSON.parse(JSON.stringify(metadata)) : metadata;
+}
+
+function hasNegativeZero(value: JsonValue, nesting: number): boolean {
+  if (typeof value !== 'object' || value === null) return Object.is(value, -0);
+  // Deeper than that it is refused.
+  return (
+    nesting <= maxMetadataNesting &&
+    Object.values(value).some((member) => hasNegativeZero(member, nesting + 1))
+  );
 }
 
 function findValueProblem(value: JsonValue, nesting: number): string | undefined {

@@ -28,6 +28,8 @@ export interface CallContext {
   readonly values: ContextValues;
   readonly requestHeader: Headers;
   readonly responseHeader: Headers;
+  /** Aborts when nobody waits for the answer any more: what has not begun then need not begin. */
+  readonly signal: AbortSignal;
 }
 
 /** The methods of `payments.v1.PaymentIntentService`, the same for every door. */
@@ -57,7 +59,10 @@ export function createPaymentIntentService(
 
       const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
       const requestContext = requestContextOf(context.values);
-      const { intent, replayed } = await store.create(row, requestContext.trace);
+      const { intent, replayed } = await store.create(row, {
+        trace: requestContext.trace,
+        signal: context.signal,
+      });
       if (replayed) {
         requestContext.replayed = true;
         context.responseHeader.set(replayedHeader, 'true');

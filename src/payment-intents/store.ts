@@ -13,9 +13,13 @@ export interface PaymentIntentStore {
    * the same merchant and mode already, stores nothing and answers that intent, as `replayed`.
    *
    * Throws `idempotency_key_reused` where that intent was made by a different request, and `unavailable` where the
-   * database cannot answer: then the intent may or may not be there, and a retry with the same key settles it.
+   * database cannot answer: then the intent may or may not be there, and a retry with the same key settles it. Throws
+   * the signal's reason, and stores nothing, if it aborts before the insert begins.
    */
-  create(intent: PaymentIntentRow, trace?: Trace): Promise<StoredIntent>;
+  create(
+    intent: PaymentIntentRow,
+    options?: { trace?: Trace | undefined; signal?: AbortSignal },
+  ): Promise<StoredIntent>;
   /** How many creates wait to be written. */
   waiting(): number;
 }
@@ -104,7 +108,7 @@ export function createPaymentIntentStore(
   });
 
   return {
-    create: (intent, trace) => group.add({ intent, trace }),
+    create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal),
     waiting: () => group.waiting(),
   };
 }

@@ -52,9 +52,17 @@ export class IJsonSyntaxError extends Error {
   }
 }
 
+/** Nested deeper than `maxNesting`: JSON perhaps, but more than is read here. */
+export class NestingError extends IJsonSyntaxError {
+  constructor(text: string, position: number) {
+    super(`nested deeper than ${maxNesting} levels`, text, position);
+    this.name = 'NestingError';
+  }
+}
+
 /**
  * Reads one JSON value and nothing after it. Throws IJsonSyntaxError where the text is not JSON, nests
- * deeper than `maxNesting`, or holds a name twice in one object. `__proto__` is a name like any other.
+ * deeper than `maxNesting` (as NestingError), or holds a name twice in one object. `__proto__` is a name like any other.
  * Lone surrogates written as escapes pass, for the reader of the field to refuse by its name.
  */
 export function parseIJson(text: string): IJsonValue {
@@ -95,7 +103,7 @@ export function parseIJson(text: string): IJsonValue {
   }
 
   function object(depth: number): { [name: string]: IJsonValue } {
-    if (depth > maxNesting) fail(`Nested deeper than ${maxNesting} levels`);
+    if (depth > maxNesting) throw new NestingError(text, at);
     const result: { [name: string]: IJsonValue } = {};
     at++;
     if (skipWhitespace() === 0x7d) {
@@ -121,7 +129,7 @@ export function parseIJson(text: string): IJsonValue {
   }
 
   function array(depth: number): IJsonValue[] {
-    if (depth > maxNesting) fail(`Nested deeper than ${maxNesting} levels`);
+    if (depth > maxNesting) throw new NestingError(text, at);
     const result: IJsonValue[] = [];
     at++;
     if (skipWhitespace() === 0x5d) {

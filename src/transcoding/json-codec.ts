@@ -15,6 +15,7 @@ import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../errors.ts';
 import { json_word } from '../gen/payments/v1/json_pb.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
+import { nearestName } from './nearest-name.ts';
 
 /** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
 export interface Decoded<Desc extends DescMessage> {
@@ -80,7 +81,7 @@ function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCod
   if (known !== undefined) return known;
   const fields: FieldCodec[] = [];
   const fieldsByName = new Map<string, FieldCodec>();
-  const names = desc.fields.map((field) => field.name).join(', ');
+  const names = desc.fields.map((field) => field.name);
   const codec: ValueCodec = {
     decode(json, path, violations) {
       if (!isObject(json)) {
@@ -90,7 +91,7 @@ function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCod
       for (const [name, value] of Object.entries(json)) {
         const field = fieldsByName.get(name);
         if (field === undefined) {
-          violate(violations, join(path, printable(name)), `is not a field here; the fields are ${names}`);
+          violations.push(notAField(path, name, names));
           continue;
         }
         if (value === null) continue;
@@ -137,6 +138,40 @@ function compileField(field: DescField, compiled: CompiledMessages): ValueCodec 
   }
 }
 
+interface IntegerRange {
+  min: bigint;
+  max: bigint;
+}
+
+const integerRanges = {
+  int32: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
+  uint32: { min: 0n, max: 2n ** 32n - 1n },
+  int64: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
+  uint64: { min: 0n, max: 2n ** 64n - 1n },
+} as const satisfies Record<string, IntegerRange>;
+
+/** The integers that fit a scalar, or undefined if it is no integer. */
+export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
+  switch (scalar) {
+    case ScalarType.INT32:
+    case ScalarType.SINT32:
+    case ScalarType.SFIXED32:
+      return integerRanges.int32;
+    case ScalarType.UINT32:
+    case ScalarType.FIXED32:
+      return integerRanges.uint32;
+    case ScalarType.INT64:
+    case ScalarType.SINT64:
+    case ScalarType.SFIXED64:
+      return integerRanges.int64;
+    case ScalarType.UINT64:
+    case ScalarType.FIXED64:
+      return integerRanges.uint64;
+    default:
+      return undefined;
+  }
+}
+
 function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
   switch (scalar) {
     case ScalarType.STRING:
@@ -145,19 +180,15 @@ function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
       return boolCodec;
     case ScalarType.DOUBLE:
       return doubleCodec;
-    case ScalarType.INT32:
-    case ScalarType.SINT32:
-    case ScalarType.SFIXED32:
+  }
+  switch (integerRangeOf(scalar)) {
+    case integerRanges.int32:
       return int32Codec;
-    case ScalarType.UINT32:
-    case ScalarType.FIXED32:
+    case integerRanges.uint32:
       return uint32Codec;
-    case ScalarType.INT64:
-    case ScalarType.SINT64:
-    case ScalarType.SFIXED64:
+    case integerRanges.int64:
       return int64Codec;
-    case ScalarType.UINT64:
-    case ScalarType.FIXED64:
+    case integerRanges.uint64:
       return uint64Codec;
     default:
       throw unsupported(field, ScalarType[scalar].toLowerCase());
@@ -188,15 +219,14 @@ const doubleCodec: ValueCodec = {
 };
 
 /** Integers of up to 32 bits are `number` in a message. */
-const int32Codec = integerCodec(-(2n ** 31n), 2n ** 31n - 1n, (value) => Number(value));
-const uint32Codec = integerCodec(0n, 2n ** 32n - 1n, (value) => Number(value));
+const int32Codec = integerCodec(integerRanges.int32, (value) => Number(value));
+const uint32Codec = integerCodec(integerRanges.uint32, (value) => Number(value));
 /** Integers of 64 bits are `bigint` in a message. */
-const int64Codec = integerCodec(-(2n ** 63n), 2n ** 63n - 1n, (value) => BigInt(value));
-const uint64Codec = integerCodec(0n, 2n ** 64n - 1n, (value) => BigInt(value));
+const int64Codec = integerCodec(integerRanges.int64, (value) => BigInt(value));
+const uint64Codec = integerCodec(integerRanges.uint64, (value) => BigInt(value));
 
 function integerCodec(
-  min: bigint,
-  max: bigint,
+  { min, max }: IntegerRange,
   toLocal: (value: bigint | number) => bigint | number,
 ): ValueCodec {
   const lowest = toLocal(min);
@@ -207,6 +237,9 @@ function integerCodec(
         return json < min ? lowest : json > max ? highest : toLocal(json);
       }
       if (json instanceof InexactNumber && json.isInteger) return toLocal(json.toBigInt(min, max));
+      if (typeof json === 'string' && /^\s*[+-]?\d+(?:\.0*)?\s*$/.test(json)) {
+        return violate(violations, path, 'must be a JSON number, without quotes');
+      }
       return violate(violations, path, 'must be an integer');
     },
     encode(value) {
@@ -275,11 +308,7 @@ const structCodec: ValueCodec = {
     if (!isObject(json)) return violate(violations, path, 'must be an object');
     const inexact = findInexactNumber(json);
     if (inexact !== undefined) {
-      return violate(
-        violations,
-        path,
-        `holds the number ${inexact.text.slice(0, 40)}, which would come back changed; send it as a string`,
-      );
+      return violate(violations, path, unsafeNumber(inexact));
     }
     return json as JsonObject;
   },
@@ -306,7 +335,8 @@ const timestampCodec: ValueCodec = {
 
 const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})$/;
 
-function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
+/** The first number in the value that a double would round. */
+export function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
   if (json instanceof InexactNumber) return json;
   if (json === null || typeof json !== 'object') return undefined;
   for (const value of Array.isArray(json) ? json : Object.values(json)) {
@@ -316,7 +346,8 @@ function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
   return undefined;
 }
 
-function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
+/** True for a JSON object. */
+export function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
   return (
     json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber)
   );
@@ -329,6 +360,21 @@ function violate(violations: FieldViolation[], path: string, message: string): u
 
 function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
+}
+
+/** The fault of a name that is no field, with the one that was probably meant. */
+export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
+  const nearest = nearestName(name.slice(0, 64), names);
+  const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+  return {
+    field: join(path, printable(name)),
+    message: `is not a field here${hint}; the fields are ${names.join(', ')}`,
+  };
+}
+
+/** What is wrong with a number that a double rounds. */
+export function unsafeNumber({ text }: InexactNumber): string {
+  return `holds the number ${text.slice(0, 40)}, which would come back changed; send it as a string`;
 }
 
 /** A name somebody sent, short and well-formed enough to be sent back. */

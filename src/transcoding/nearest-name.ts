@@ -1,3 +1,5 @@
+// Plain functions that import nothing: the client package is compiled with them too.
+
 /**
  * The name that was probably meant: the same in another spelling (`wallet_address`), up to two slips away
  * (`walletAdress`), or the one that it begins (`wallet`). Undefined if none is near.

@@ -1,0 +1,288 @@
+// However a message travels (gRPC plain or compressed, gRPC-Web, Connect, its JSON), the same bytes are taken or
+// refused, and a deadline means the same.
+
+import http2 from 'node:http2';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { afterEach, describe, expect, test } from 'vitest';
+import { PaymentIntentSchema } from '../src/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { blockCreates } from './support/blocker.ts';
+import { toRequestBytes } from './support/doors.ts';
+import type { TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+
+useService((started) => {
+  service = started;
+});
+
+afterEach(() => {
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+});
+
+interface RawAnswer {
+  headers: http2.IncomingHttpHeaders;
+  trailers: http2.IncomingHttpHeaders;
+  body: Buffer;
+}
+
+function send(headers: http2.OutgoingHttpHeaders, body: Uint8Array): Promise<RawAnswer> {
+  const session = http2.connect(service.internalUrl);
+  return new Promise((resolve, reject) => {
+    session.on('error', reject);
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/payments.v1.PaymentIntentService/CreatePaymentIntent',
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      ...headers,
+    });
+    const answer: RawAnswer = { headers: {}, trailers: {}, body: Buffer.alloc(0) };
+    const chunks: Buffer[] = [];
+    stream
+      .on('response', (received) => {
+        answer.headers = received;
+      })
+      .on('trailers', (received) => {
+        answer.trailers = received;
+      })
+      .on('data', (chunk) => chunks.push(chunk))
+      .on('error', reject)
+      .on('close', () => {
+        session.close();
+        resolve({ ...answer, body: Buffer.concat(chunks) });
+      });
+    stream.end(body);
+  });
+}
+
+const envelope = (bytes: Uint8Array, flags = 0) => {
+  const head = Buffer.from([flags, 0, 0, 0, 0]);
+  head.writeUInt32BE(bytes.length, 1);
+  return Buffer.concat([head, bytes]);
+};
+
+/** Everything an answer may carry its error in, as text. */
+function textOf({ headers, trailers, body }: RawAnswer): string {
+  const all: http2.IncomingHttpHeaders = { ...headers, ...trailers };
+  const trailer = /grpc-status-details-bin: (\S+)/.exec(body.toString())?.[1];
+  const status = Buffer.from(String(all['grpc-status-details-bin'] ?? trailer ?? ''), 'base64');
+  const details = /"value":"([^"]+)"/.exec(body.toString())?.[1];
+  return [body.toString(), status.toString(), Buffer.from(details ?? '', 'base64').toString()].join('\n');
+}
+
+type Way = (bytes: Uint8Array) => Promise<RawAnswer>;
+
+const ways: [string, Way][] = [
+  ['gRPC', (bytes) => send({ 'content-type': 'application/grpc', te: 'trailers' }, envelope(bytes))],
+  [
+    'gRPC with gzip',
+    (bytes) =>
+      send(
+        { 'content-type': 'application/grpc+proto', te: 'trailers', 'grpc-encoding': 'gzip' },
+        envelope(gzipSync(bytes), 1),
+      ),
+  ],
+  ['gRPC-Web', (bytes) => send({ 'content-type': 'application/grpc-web+proto' }, envelope(bytes))],
+  ['Connect', (bytes) => send({ 'content-type': 'application/proto' }, bytes)],
+  [
+    'Connect with Brotli',
+    (bytes) =>
+      send({ 'content-type': 'application/proto', 'content-encoding': 'br' }, brotliCompressSync(bytes)),
+  ],
+];
+
+const valid = toRequestBytes({ amount_units: 1 });
+const field = (number: number, wireType: number) => (number << 3) | wireType;
+const delimited = (number: number, bytes: number[]) => [field(number, 2), bytes.length, ...bytes];
+/** `metadata`, a Struct with one entry `a`, whose value is these bytes of a google.protobuf.Value. */
+const metadataWith = (value: number[], ofEntry: number[] = []) => [
+  ...valid,
+  ...delimited(6, delimited(1, [...delimited(1, [0x61]), ...delimited(2, value), ...ofEntry])),
+];
+
+describe.each(ways)('%s', (_, way) => {
+  test('a valid message is taken', async () => {
+    const text = textOf(await way(Uint8Array.from(metadataWith([field(4, 0), 1]))));
+    expect(text).toContain('_secret_');
+  });
+
+  test.each<[string, number[]]>([
+    ['an amount as text', [field(1, 2), 1, 0x31]],
+    ['an amount as eight bytes', [field(1, 1), 1, 0, 0, 0, 0, 0, 0, 0]],
+    ['a wallet as a number', [...valid, field(3, 0), 1]],
+    ['a value of no kind', metadataWith([])],
+    ['an entry without a value', [...valid, ...delimited(6, delimited(1, delimited(1, [0x61])))]],
+    ['an unknown field in a value', metadataWith([field(4, 0), 1, field(9, 0), 1])],
+    ['an unknown field in an entry', metadataWith([field(4, 0), 1], [field(9, 0), 1])],
+    ['an unknown field in a Struct', [...valid, ...delimited(6, [field(9, 0), 1])]],
+    ['an unknown field in a list', metadataWith(delimited(6, [field(9, 0), 1]))],
+    ['a value of no kind in a list', metadataWith(delimited(6, delimited(1, [])))],
+  ])('%s is refused', async (_, bytes) => {
+    expect(textOf(await way(Uint8Array.from(bytes)))).toContain('INVALID_BODY');
+  });
+});
+
+test.each([
+  ['gzip', gzipSync(Buffer.concat([valid, valid, valid]))],
+  ['br', brotliCompressSync(Buffer.concat([valid, valid, valid]))],
+])('a message in %s that was cut short is the client’s fault', async (encoding, whole) => {
+  for (let length = 1; length < whole.length; length++) {
+    const cut = whole.subarray(0, length);
+    const overGrpc = await send(
+      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-encoding': encoding },
+      envelope(cut, 1),
+    );
+    expect(textOf(overGrpc)).toContain('INVALID_BODY');
+    const overConnect = await send(
+      { 'content-type': 'application/proto', 'content-encoding': encoding },
+      cut,
+    );
+    expect(textOf(overConnect)).toContain('INVALID_BODY');
+  }
+});
+
+describe('JSON over Connect', () => {
+  const sendJson = (body: string | Uint8Array, key?: string) =>
+    send(
+      { 'content-type': 'application/json', ...(key === undefined ? {} : { 'idempotency-key': key }) },
+      Buffer.from(body),
+    );
+
+  test.each<[string, string | Uint8Array, RegExp]>([
+    ['invalid UTF-8', Buffer.from('{"amountUnits":1,"metadata":{"a":"\xff"}}', 'latin1'), /not UTF-8/],
+    ['a byte order mark', '\ufeff{"amountUnits":1}', /not valid JSON/],
+    ['a hexadecimal text', '{"amountUnits":"0x10"}', /amount_units must be an integer/],
+    ['white space in a text', '{"amountUnits":"\\n5\\t"}', /amount_units must be an integer/],
+    ['an empty text', '{"amountUnits":""}', /amount_units must be an integer/],
+    ['a leading zero', '{"amountUnits":"05"}', /amount_units must be an integer/],
+    ['an exponent in a text', '{"amountUnits":"1e3"}', /amount_units must be an integer/],
+    [
+      'a fraction that a double drops',
+      '{"amountUnits":1.0000000000000000001}',
+      /amount_units must be an integer/,
+    ],
+    ['a text for the minutes', '{"amountUnits":1,"expiresInMinutes":" 7"}', /expires_in_minutes must be/],
+    [
+      'a number that a double rounds',
+      '{"amountUnits":1,"metadata":{"a":9007199254740993}}',
+      /metadata holds the/,
+    ],
+    ['a name twice', '{"amountUnits":1,"amountUnits":2}', /A name stands twice/],
+    ['a field under both of its names', '{"amountUnits":1,"amount_units":2}', /given twice/],
+    ['an unknown field', '{"amountUnits":1,"walletAdress":"0x"}', /did you mean wallet_address/],
+    [
+      'nested too deep',
+      `{"amountUnits":1,"metadata":${'['.repeat(17)}${']'.repeat(17)}}`,
+      /nested deeper than 16/,
+    ],
+    ['rubbish behind it', '{"amountUnits":1}}', /not valid JSON/],
+    [
+      'an enum beyond its numbers',
+      '{"amountUnits":1,"chain":1.0000000000000000001}',
+      /chain holds the number/,
+    ],
+  ])('%s is refused', async (_, body, says) => {
+    const answer = await sendJson(body);
+    expect(answer.headers[':status']).toBe(400);
+    expect(textOf(answer)).toMatch(/INVALID_BODY/);
+    expect(textOf(answer)).toMatch(says);
+  });
+
+  test.each([
+    ['{"amountUnits":5}'],
+    ['{"amountUnits":"5"}'],
+    ['{"amount_units":5.0}'],
+    ['{"amountUnits":5e0,"chain":null}'],
+    ['{"amountUnits":"5","chain":"CHAIN_BASE","lane":1}'],
+  ])('%s is the same request', async (body) => {
+    const answer = await sendJson(body, 'one-and-the-same');
+    expect(JSON.parse(answer.body.toString())).toMatchObject({ amountUnits: '5', chain: 'CHAIN_BASE' });
+  });
+
+  test('an amount beyond 2^53 is exact, and so refused for its size', async () => {
+    const answer = await sendJson('{"amountUnits":9007199254740993}');
+    expect(textOf(answer)).toMatch(/from 1 to 9007199254740991/);
+    expect((await sendJson('{"amountUnits":"9007199254740991"}')).headers[':status']).toBe(200);
+  });
+});
+
+test('a replay of -0 is the first answer, byte for byte', async () => {
+  // protobuf-es writes the double as it is.
+  const request = toBinary(
+    CreatePaymentIntentRequestSchema,
+    create(CreatePaymentIntentRequestSchema, {
+      amountUnits: 1n,
+      metadata: { zero: -0, list: [-0, { a: -0 }] },
+    }),
+  );
+  const call = () =>
+    send(
+      { 'content-type': 'application/grpc', te: 'trailers', 'idempotency-key': 'zero' },
+      envelope(request),
+    );
+  const [first, again] = [await call(), await call()];
+  expect(again.headers['idempotent-replayed']).toBe('true');
+  expect(again.body).toEqual(first.body);
+  expect(Object.is(fromBinary(PaymentIntentSchema, first.body.subarray(5)).metadata?.zero, 0)).toBe(true);
+});
+
+describe('deadlines', () => {
+  const rows = async () => {
+    const [row] = await service.query<{ count: number }>('select count(*)::int from payment_intents');
+    return row?.count ?? 0;
+  };
+
+  test.each<[string, http2.OutgoingHttpHeaders]>([
+    ['Connect', { 'content-type': 'application/proto', 'connect-timeout-ms': '2147483648' }],
+    ['Connect, the longest', { 'content-type': 'application/proto', 'connect-timeout-ms': '9999999999' }],
+    ['gRPC', { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '600H' }],
+    [
+      'gRPC, the longest',
+      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '99999999H' },
+    ],
+    ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '600H' }],
+    [
+      'gRPC through Connect',
+      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '600H', 'grpc-encoding': 'gzip' },
+    ],
+  ])('longer than a timer can be: %s', async (_, headers) => {
+    const isEnveloped = String(headers['content-type']).includes('grpc');
+    expect(textOf(await send(headers, isEnveloped ? envelope(valid) : valid))).toContain('_secret_');
+  });
+
+  test.each<[string, http2.OutgoingHttpHeaders]>([
+    ['Connect', { 'content-type': 'application/proto', 'connect-timeout-ms': '300' }],
+    ['gRPC', { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '300m' }],
+    ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '300m' }],
+  ])('that pass before the insert begins insert nothing: %s', async (_, headers) => {
+    const isEnveloped = String(headers['content-type']).includes('grpc');
+    const body = isEnveloped ? envelope(valid) : valid;
+    const { 'connect-timeout-ms': _ms, 'grpc-timeout': _timeout, ...withoutDeadline } = headers;
+    const before = await rows();
+    const blocker = await blockCreates(service.location);
+    const waiting = async () => {
+      const [row] = await service.query<{ count: number }>(
+        `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return row?.count;
+    };
+    // These two take both of the slots that write; what follows waits for one.
+    const first = send(withoutDeadline, body);
+    await expect.poll(waiting, { interval: 10 }).toBe(1);
+    const second = send(withoutDeadline, body);
+    await expect.poll(waiting, { interval: 10 }).toBe(2);
+    const late = await Promise.all(Array.from({ length: 5 }, () => send(headers, body)));
+    for (const answer of late) {
+      expect(`${textOf(answer)} ${answer.trailers['grpc-status'] ?? answer.headers['grpc-status']}`).toMatch(
+        /deadline_exceeded|grpc-status: 4| 4$/,
+      );
+    }
+    await blocker.release();
+    for (const answer of await Promise.all([first, second])) expect(textOf(answer)).toContain('_secret_');
+    // Behind them in the queue.
+    expect(textOf(await send(withoutDeadline, body))).toContain('_secret_');
+    expect(await rows()).toBe(before + 3);
+  });
+});
