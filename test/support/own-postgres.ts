@@ -2,7 +2,7 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, chown, copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdir, mkdtemp, open, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { databaseAccount } from '../faults/support/database-account.ts';
 import { choosePorts } from '../faults/support/process.ts';
+import { succeeds } from './succeeds.ts';
 
 const run = promisify(execFile);
 
@@ -25,8 +26,13 @@ export interface OwnPostgres {
   url(user: string, database: string): string;
   /** As the superuser `postgres`. */
   query<T extends pg.QueryResultRow>(sql: string, database?: string): Promise<T[]>;
+  /** Takes what is left of the disk, where `diskMb` gave it one. */
+  fillDisk(): Promise<void>;
   stop(): Promise<void>;
 }
+
+/** True if a disk can be mounted that nobody else sees. */
+export const canLimitDisk = process.getuid?.() === 0 && succeeds('unshare', '--mount', 'true');
 
 export interface OwnPostgresOptions {
   /** Lines of `pg_hba.conf`; everybody is trusted without them. */
@@ -35,6 +41,8 @@ export interface OwnPostgresOptions {
   settings?: string[];
   /** Files by their names in the data folder: only the server's account reads them. */
   files?: Record<string, string>;
+  /** Puts the cluster on a disk of its own of so many MB, in memory. Only as root: see `canLimitDisk`. */
+  diskMb?: number;
   /** Folder of the programs; the embedded PostgreSQL's without it. */
   bin?: string;
 }
@@ -60,11 +68,27 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
     if (account) await chown(path, account.uid, account.gid);
   }
   const [port = ''] = Object.values(await choosePorts());
-  const server = spawn(programs.postgres, ['-D', data, '-k', folder, '-p', port, '-h', '127.0.0.1'], {
-    ...account,
-    cwd: data,
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
+  const disk = join(folder, 'disk');
+  const args = ['-k', folder, '-p', port, '-h', '127.0.0.1'];
+  const server =
+    options.diskMb === undefined
+      ? spawn(programs.postgres, ['-D', data, ...args], {
+          ...account,
+          cwd: data,
+          stdio: ['ignore', 'ignore', 'pipe'],
+        })
+      : // The mount is of a namespace that ends with the server. Each program becomes the next one.
+        spawn(
+          'unshare',
+          [
+            ...['--mount', 'sh', '-ec'],
+            `mkdir "$1"; mount -t tmpfs -o size=${options.diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
+              'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"',
+            ...['sh', disk, data, 'setpriv', `--reuid=${account?.uid}`, `--regid=${account?.gid}`],
+            ...['--clear-groups', programs.postgres, '-D', disk, ...args],
+          ],
+          { stdio: ['ignore', 'ignore', 'pipe'] },
+        );
   const exited = once(server, 'exit');
   const lines: string[] = [];
   await new Promise<void>((resolve, reject) => {
@@ -83,6 +107,17 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
       const client = new pg.Client({ host: folder, port: Number(port), user: 'postgres', database });
       await client.connect();
       return (await client.query(sql).finally(() => client.end())).rows;
+    },
+    async fillDisk() {
+      const file = await open(`/proc/${server.pid}/root${disk}/filler`, 'w');
+      try {
+        const mebibyte = Buffer.alloc(2 ** 20);
+        for (;;) await file.write(mebibyte);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+      } finally {
+        await file.close();
+      }
     },
     async stop() {
       server.kill('SIGINT');
