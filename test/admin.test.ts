@@ -309,14 +309,22 @@ describe('a key for a mode without a wallet', () => {
 describe('output that cannot be written', () => {
   const through = (pipe: string) =>
     run('bash', ['-c', `set -o pipefail; "$1" src/admin.ts doctor ${pipe}`, 'bash', process.execPath], {
-      env: { ...env, CLIENT_SECRET_KEYS: '', HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      env: {
+        ...env,
+        CLIENT_SECRET_KEYS: env.API_KEY_PEPPERS,
+        HTTP_PORT: '0',
+        GRPC_PORT: '0',
+        METRICS_PORT: '0',
+      },
     }).catch((error) => error);
 
   test('a reader that has seen enough is no fault', async () => {
-    // The pipe is closed before anything is written into it.
-    const { stderr, stdout, code } = await through('| true');
-    // The configuration lacks a secret here: the command ends as it would have with a reader.
-    expect([stdout, stderr, code]).toEqual(['', '', 1]);
+    const { stdout, stderr, code } = await through('| head -1');
+    expect([stdout, stderr, code]).toEqual([
+      expect.stringMatching(/^ok +configuration .*\n$/),
+      '',
+      undefined,
+    ]);
   });
 
   test('a disk without room is one', async () => {

@@ -191,8 +191,8 @@ async function removeUnfinishedClusters(folder: string): Promise<void> {
 }
 
 async function isOlder(unfinished: string): Promise<boolean> {
-  const { birthtimeMs } = await stat(unfinished).catch(() => ({ birthtimeMs: Date.now() }));
-  return Date.now() - birthtimeMs > maxInitdbMs;
+  const { mtimeMs } = await stat(unfinished).catch(() => ({ mtimeMs: Date.now() }));
+  return Date.now() - mtimeMs > maxInitdbMs;
 }
 
 /** Answers, once the server is ready, a promise of its end, wrapped so that it is not waited for here. */
