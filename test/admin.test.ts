@@ -267,7 +267,7 @@ test('--version', async () => {
   expect(await admin('--version')).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
 });
 
-test('a list of keys fits 120 columns, whatever has become of them', async () => {
+test('a list of keys fits 120 columns, whatever has become of them', { timeout: 60_000 }, async () => {
   const { merchant_id, args } = await newMerchant('testnet');
   const create = (...more: string[]) => json('key', 'create', ...args, ...more);
   await create();

@@ -91,7 +91,7 @@ describe('a database of an operator', () => {
   });
 });
 
-test.runIf(canLimitDisk)('a full disk', async () => {
+test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
   const postgres = await startOwnPostgres({ diskMb: 100 });
   try {
     const url = postgres.url('postgres', 'postgres');
@@ -127,7 +127,7 @@ describe('the embedded database', () => {
 
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  test('is not made, started or changed by looking', async () => {
+  test('is not made, started or changed by looking', { timeout: 120_000 }, async () => {
     const absent = await doctor({ DATA_DIR: dataDir });
     expect(absent.get('database')).toMatchObject({
       ok: true,
@@ -155,7 +155,7 @@ describe('the embedded database', () => {
     expect(await readdir(join(dataDir, 'postgres'))).not.toContain('postmaster.pid');
   });
 
-  test('is checked while the service runs on it', async () => {
+  test('is checked while the service runs on it', { timeout: 120_000 }, async () => {
     const service: ChildProcess = spawn(process.execPath, ['src/main.ts'], {
       env: { PATH: process.env.PATH, ...ports, DATA_DIR: dataDir },
       stdio: ['ignore', 'pipe', 'inherit'],
