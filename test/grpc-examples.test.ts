@@ -116,7 +116,13 @@ const languages: Record<string, Language> = {
       expect(stdout).toBe('');
       await run('go', ['build', '-o', program, '.'], {
         cwd: module,
-        env: { ...process.env, CGO_ENABLED: '0', GO111MODULE: 'off', GOFLAGS: '', GOPATH: `${folder}:${goPath}` },
+        env: {
+          ...process.env,
+          CGO_ENABLED: '0',
+          GO111MODULE: 'off',
+          GOFLAGS: '',
+          GOPATH: `${folder}:${goPath}`,
+        },
       });
       return async (target, env) => readJson((await run(program, [target], { env })).stdout);
     },
