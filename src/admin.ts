@@ -1,6 +1,7 @@
 // The operator's command line: `npm run -s admin -- --help`.
 
 import { createInterface } from 'node:readline/promises';
+import completions from '@bomb.sh/tab/commander';
 import { Command, CommanderError, Help } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
 import {
@@ -319,6 +320,15 @@ async function printNewKey({ orm }: Database, created: NewApiKey): Promise<void>
 function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
   if (program.opts().json) console.log(JSON.stringify(json, null, 2));
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
+}
+
+// Adds `complete SHELL`, which prints a script for the shell, and what that script asks on each Tab.
+completions(program);
+const complete = program.commands.find((command) => command.name() === 'complete');
+if (complete !== undefined) {
+  withExample(complete, 'complete bash').description(
+    'print a script that completes commands and options on Tab',
+  );
 }
 
 surviveLostOutput();
