@@ -22,6 +22,7 @@ import { loadConfig } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { migrate } from './database/orm.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
+import { isDatabaseUnavailable } from './database/unavailable.ts';
 import { diagnose, type Finding } from './doctor.ts';
 import {
   AdministrationError,
@@ -341,7 +342,10 @@ program.parseAsync().catch((error: unknown) => {
     process.exitCode = 2;
   } else if (error instanceof StartupError || error instanceof AdministrationError) {
     console.error(`admin: ${error.message}`);
-  } else if (faultOf(error) !== undefined && remedyFor(error) !== undefined) {
-    console.error(`admin: the database refused (${faultOf(error)?.message}): ${remedyFor(error)}`);
+  } else if (remedyFor(error) !== undefined || isDatabaseUnavailable(error)) {
+    const reason = faultOf(error)?.message ?? (error as Error).message;
+    console.error(
+      `admin: the database refused (${reason}): ${remedyFor(error) ?? 'try again when it answers'}`,
+    );
   } else console.error(error);
 });
