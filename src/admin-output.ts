@@ -36,8 +36,8 @@ export function formatMinute(moment: string): string {
 }
 
 /**
- * A reader that has seen enough (`| head -1`) is no fault: the command goes on to its end, and what it prints from
- * then on is dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
+ * A reader that closes the pipe early (`| head -1`) is not an error: the command goes on to its end, and what it prints
+ * from then on is dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
  */
 export function surviveLostOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {

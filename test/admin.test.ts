@@ -318,7 +318,7 @@ describe('output that cannot be written', () => {
       },
     }).catch((error) => error);
 
-  test('a reader that has seen enough is no fault', async () => {
+  test('a reader that closes the pipe early is not an error', async () => {
     const { stdout, stderr, code } = await through('| head -1');
     expect([stdout, stderr, code]).toEqual([
       expect.stringMatching(/^ok +configuration .*\n$/),
@@ -327,7 +327,7 @@ describe('output that cannot be written', () => {
     ]);
   });
 
-  test('a disk without room is one', async () => {
+  test('a full disk is an error', async () => {
     const { stderr, code } = await through('> /dev/full');
     expect(code).toBe(1);
     expect(stderr).toMatch(/^admin: the output could not be written \(ENOSPC/);

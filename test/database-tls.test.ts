@@ -2,7 +2,8 @@
 // TLS, with a self-signed certificate.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { EventEmitter, once } from 'node:events';
+import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -12,6 +13,8 @@ import { loadConfig } from '../src/config.ts';
 import { pgConfigOf } from '../src/database/location.ts';
 import { openDatabase } from '../src/database/open-database.ts';
 import { migrate } from '../src/database/orm.ts';
+import { createLogger } from '../src/logging.ts';
+import { listenForKeyChanges } from '../src/merchants/key-changes.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 
 const run = promisify(execFile);
@@ -53,7 +56,7 @@ beforeAll(async () => {
     ],
     files: Object.fromEntries(['server.pem', 'server.key', 'client.pem'].map((name) => [name, file(name)])),
   });
-  await postgres.query('create role with_certificate login');
+  await postgres.query('create role with_certificate login superuser');
   plain = await startOwnPostgres();
 });
 
@@ -146,13 +149,31 @@ describe('refuses to connect', () => {
   });
 });
 
-test('the service, its migrations and its listener use it too', async () => {
-  const url = address(postgres, '127.0.0.1', { sslmode: 'require' });
+test('the service, its migrations and its listener use it too, also after a file has gone', async () => {
+  const files = {
+    sslrootcert: 'service-ca.pem',
+    sslcert: 'service-client.pem',
+    sslkey: 'service-client.key',
+  };
+  await copyFile(file('server.pem'), file(files.sslrootcert));
+  await copyFile(file('client.pem'), file(files.sslcert));
+  await copyFile(file('client.key'), file(files.sslkey));
+  const url = address(postgres, 'localhost', { sslmode: 'verify-full', ...files }, 'with_certificate');
   await migrate({ url });
   const database = await openDatabase(
     loadConfig({ DATABASE_URL: url, API_KEY_PEPPERS: ring, CLIENT_SECRET_KEYS: ring }),
   );
   expect(database.pending).toEqual([]);
+  for (const name of Object.values(files)) await rm(file(name));
+  // Two at the same time are two connections.
+  const sleep = () => database.orm.em.fork().execute('select pg_sleep(0.1)');
+  await Promise.all([sleep(), sleep()]);
+  const heard = new EventEmitter();
+  const logger = createLogger('trace', { write: (line) => void heard.emit('line', line) });
+  const changed = once(heard, 'changed');
+  const changes = await listenForKeyChanges(database.location, () => heard.emit('changed'), logger);
+  await changed;
+  await changes.stop();
   await database.close();
 });
 

@@ -128,9 +128,14 @@ function clientCertificate(certFile: string, keyFile: string): ConnectionOptions
   return pair;
 }
 
+/** By path, as they were when the process first read them: a new connection must not fail because a file has gone. */
+const pemFiles = new Map<string, string>();
+
 function readPem(parameter: string, file: string): string {
   try {
-    return readFileSync(file, 'utf8');
+    const pem = pemFiles.get(file) ?? readFileSync(file, 'utf8');
+    pemFiles.set(file, pem);
+    return pem;
   } catch (cause) {
     throw new StartupError(
       `${parameter} of DATABASE_URL cannot be read (${(cause as Error).message}): it has to name a PEM file`,

@@ -20,8 +20,6 @@ export interface OwnPostgres {
   port: string;
   /** On the host, outside of the data folder. */
   folder: string;
-  /** Process id of the server. */
-  pid: number;
   /** An address on 127.0.0.1. */
   url(user: string, database: string): string;
   /** As the superuser `postgres`. */
@@ -49,46 +47,13 @@ export interface OwnPostgresOptions {
 
 /** Makes a cluster and runs it, on a free port of 127.0.0.1 and on a Unix socket in `folder`. */
 export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promise<OwnPostgres> {
-  const { hba = ['local all all trust', 'host all all all trust'], settings = [], files = {} } = options;
   const programs = await programsOf(options.bin);
   // The server of a root's test runs as another user, who has to get in.
-  const account = databaseAccount();
   const folder = await mkdtemp(join(tmpdir(), 'pi-own-'));
   await chmod(folder, 0o755);
-  const data = join(folder, 'data');
-  await mkdir(data, { mode: 0o700 });
-  if (account) for (const path of [data, folder]) await chown(path, account.uid, account.gid);
-  await run(programs.initdb, ['-D', data, '-U', 'postgres', '-A', 'trust'], { ...account, cwd: data });
-  await writeFile(join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`);
-  await writeFile(join(data, 'postgresql.auto.conf'), `${settings.join('\n')}\n`);
-  for (const [name, source] of Object.entries(files)) {
-    const path = join(data, name);
-    await copyFile(source, path);
-    await chmod(path, 0o600);
-    if (account) await chown(path, account.uid, account.gid);
-  }
+  await makeCluster(programs.initdb, folder, options);
   const [port = ''] = Object.values(await choosePorts());
-  const disk = join(folder, 'disk');
-  const args = ['-k', folder, '-p', port, '-h', '127.0.0.1'];
-  const server =
-    options.diskMb === undefined
-      ? spawn(programs.postgres, ['-D', data, ...args], {
-          ...account,
-          cwd: data,
-          stdio: ['ignore', 'ignore', 'pipe'],
-        })
-      : // The mount is of a namespace that ends with the server. Each program becomes the next one.
-        spawn(
-          'unshare',
-          [
-            ...['--mount', 'sh', '-ec'],
-            `mkdir "$1"; mount -t tmpfs -o size=${options.diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
-              'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"',
-            ...['sh', disk, data, 'setpriv', `--reuid=${account?.uid}`, `--regid=${account?.gid}`],
-            ...['--clear-groups', programs.postgres, '-D', disk, ...args],
-          ],
-          { stdio: ['ignore', 'ignore', 'pipe'] },
-        );
+  const server = spawnServer(programs.postgres, folder, port, options.diskMb);
   const exited = once(server, 'exit');
   const lines: string[] = [];
   await new Promise<void>((resolve, reject) => {
@@ -101,30 +66,72 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
   return {
     port,
     folder,
-    pid: server.pid as number,
     url: (user, database) => `postgresql://${user}@127.0.0.1:${port}/${database}`,
     async query(sql, database = 'postgres') {
       const client = new pg.Client({ host: folder, port: Number(port), user: 'postgres', database });
       await client.connect();
       return (await client.query(sql).finally(() => client.end())).rows;
     },
-    async fillDisk() {
-      const file = await open(`/proc/${server.pid}/root${disk}/filler`, 'w');
-      try {
-        const mebibyte = Buffer.alloc(2 ** 20);
-        for (;;) await file.write(mebibyte);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
-      } finally {
-        await file.close();
-      }
-    },
+    fillDisk: () => fill(`/proc/${server.pid}/root${folder}/disk/filler`),
     async stop() {
       server.kill('SIGINT');
       await exited;
       await rm(folder, { recursive: true, force: true });
     },
   };
+}
+
+async function makeCluster(initdb: string, folder: string, options: OwnPostgresOptions): Promise<void> {
+  const { hba = ['local all all trust', 'host all all all trust'], settings = [], files = {} } = options;
+  const account = databaseAccount();
+  const data = join(folder, 'data');
+  await mkdir(data, { mode: 0o700 });
+  if (account) for (const path of [data, folder]) await chown(path, account.uid, account.gid);
+  await run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust'], { ...account, cwd: data });
+  await writeFile(join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`);
+  await writeFile(join(data, 'postgresql.auto.conf'), `${settings.join('\n')}\n`);
+  for (const [name, source] of Object.entries(files)) {
+    const path = join(data, name);
+    await copyFile(source, path);
+    await chmod(path, 0o600);
+    if (account) await chown(path, account.uid, account.gid);
+  }
+}
+
+function spawnServer(postgres: string, folder: string, port: string, diskMb: number | undefined) {
+  const account = databaseAccount();
+  const [data, disk] = [join(folder, 'data'), join(folder, 'disk')];
+  const args = ['-k', folder, '-p', port, '-h', '127.0.0.1'];
+  if (diskMb === undefined) {
+    const options = { ...account, cwd: data };
+    return spawn(postgres, ['-D', data, ...args], { ...options, stdio: ['ignore', 'ignore', 'pipe'] });
+  }
+  // The mount is of a namespace that ends with the server. Each program becomes the next one.
+  const onOwnDisk =
+    `mkdir "$1"; mount -t tmpfs -o size=${diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
+    'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"';
+  return spawn(
+    'unshare',
+    [
+      ...['--mount', 'sh', '-ec', onOwnDisk, 'sh', disk, data],
+      ...['setpriv', `--reuid=${account?.uid}`, `--regid=${account?.gid}`, '--clear-groups'],
+      ...[postgres, '-D', disk, ...args],
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+}
+
+/** Writes to the file until the disk is full. */
+async function fill(path: string): Promise<void> {
+  const file = await open(path, 'w');
+  try {
+    const mebibyte = Buffer.alloc(2 ** 20);
+    for (;;) await file.write(mebibyte);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+  } finally {
+    await file.close();
+  }
 }
 
 async function programsOf(bin: string | undefined): Promise<{ initdb: string; postgres: string }> {
