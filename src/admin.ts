@@ -1,12 +1,28 @@
 // The operator's command line: `npm run -s admin -- --help`.
 
 import { createInterface } from 'node:readline/promises';
-import Table from 'cli-table3';
-import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { type ChainName, chainNames, type ModeName, modeNames } from './chains.ts';
+import completions from '@bomb.sh/tab/commander';
+import { Command, CommanderError, Help } from 'commander';
+import manifest from '../package.json' with { type: 'json' };
+import {
+  expiresInOption,
+  keyOption,
+  merchantOption,
+  modeOption,
+  overlapOption,
+  type WalletOptions,
+  WrongId,
+  walletOptions,
+  walletsOf,
+  yesOption,
+} from './admin-options.ts';
+import { formatMinute, formatTable, type Row, surviveLostOutput } from './admin-output.ts';
+import { chainNames } from './chains.ts';
 import { loadConfig } from './config.ts';
 import { type Database, openDatabase } from './database/open-database.ts';
 import { migrate } from './database/orm.ts';
+import { faultOf, remedyFor } from './database/remedies.ts';
+import { isDatabaseUnavailable } from './database/unavailable.ts';
 import { diagnose, type Finding } from './doctor.ts';
 import {
   AdministrationError,
@@ -14,10 +30,9 @@ import {
   createApiKey,
   createMerchant,
   findApiKey,
-  keyUuidOf,
+  findWallets,
   listApiKeys,
   listMerchants,
-  merchantUuidOf,
   type NewApiKey,
   revokeApiKey,
   rotateApiKey,
@@ -25,29 +40,45 @@ import {
   type Wallets,
 } from './merchants/administration.ts';
 import { StartupError } from './startup-error.ts';
-import { parseWalletAddress, type WalletAddress } from './wallet-address.ts';
 
-type Row = Record<string, string | number | undefined>;
-
-const program = new Command('admin')
+const program: Command = new Command('admin')
   .description('Merchants, their payout wallets and API keys, and the database schema.')
+  .version(manifest.version, '-V, --version', 'print the version')
   .option('--json', 'print JSON for scripts instead of a table')
+  .configureHelp({
+    showGlobalOptions: true,
+    optionDescription: (option) =>
+      Help.prototype.optionDescription(option) + (option.mandatory ? ' (required)' : ''),
+  })
   .exitOverride()
   .addHelpText(
-    'afterAll',
-    `
-Examples:
-  $ npm run -s admin -- merchant create --name "Ada's Books" --mode mainnet --wallet 0x…
-  $ npm run -s admin -- key create --merchant mer_… --mode mainnet
-  $ npm run -s admin -- key rotate --key key_… --overlap 24h
-  $ npm run -s admin -- --json key list --merchant mer_…
-  $ npm run -s admin -- doctor
-
-Exit codes: 0 done, 1 could not be done, 2 called wrongly.`,
+    'after',
+    () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
   );
 
-program
-  .command('migrate')
+/** Under `--help`, each command has its own example, and a group of commands those of its members. */
+const examples = new Map<Command, string>();
+
+function withExample(command: Command, line: string): Command {
+  examples.set(command, `npm run -s admin -- ${line}`);
+  return command.addHelpText('after', () => examplesOf(command));
+}
+
+function group(name: string, description: string): Command {
+  const command = program.command(name).description(description);
+  return command.addHelpText('after', () => examplesOf(command));
+}
+
+function examplesOf(command: Command): string {
+  const linesOf = (one: Command): string[] => {
+    const own = examples.get(one);
+    return own === undefined ? one.commands.flatMap(linesOf) : [own];
+  };
+  const lines = linesOf(command).map((line) => `  $ ${line}`);
+  return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
+}
+
+withExample(program.command('migrate'), 'migrate')
   .description('bring the database schema up to date')
   .action(() =>
     withDatabase({ allowPending: true }, async (database) => {
@@ -60,9 +91,8 @@ program
     }),
   );
 
-program
-  .command('doctor')
-  .description('check configuration, database, schema, secrets, clock and ports, one line each')
+withExample(program.command('doctor'), 'doctor')
+  .description('check configuration, database, schema, rights, disk, secrets, clock and ports, one line each')
   .action(async () => {
     const findings: Finding[] = [];
     for await (const finding of diagnose(process.env)) {
@@ -75,15 +105,14 @@ program
     if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
   });
 
-const merchant = program.command('merchant').description('who is paid, and to which wallets');
+const merchant = group('merchant', 'who is paid, and to which wallets');
 
 walletOptions(
-  merchant
-    .command('create')
+  withExample(merchant.command('create'), `merchant create --name "Ada's Books" --mode mainnet --wallet 0x…`)
     .description('create a merchant')
     .requiredOption('--name <name>', 'name of the merchant'),
 ).action((options) => {
-  const wallets = walletsOf(options);
+  const wallets = requiredWallets(options);
   return withDatabase({}, async ({ orm }) => {
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
     const created = {
@@ -96,8 +125,7 @@ walletOptions(
   });
 });
 
-merchant
-  .command('list')
+withExample(merchant.command('list'), 'merchant list')
   .description('list all merchants')
   .action(() =>
     withDatabase({}, async ({ orm }) => {
@@ -109,8 +137,9 @@ merchant
       }));
       print(
         merchants,
-        merchants.map(({ wallets, ...fields }) => ({
+        merchants.map(({ wallets, created_at, ...fields }) => ({
           ...fields,
+          'created (UTC)': formatMinute(created_at),
           wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`).join('\n'),
         })),
         'There are no merchants yet: "merchant create" makes one.',
@@ -119,56 +148,65 @@ merchant
   );
 
 walletOptions(
-  merchant
-    .command('set-wallet')
-    .description('change where a merchant is paid from now on')
+  withExample(
+    merchant.command('set-wallet'),
+    'merchant set-wallet --merchant mer_… --mode mainnet --wallet 0x…',
+  )
+    .description('change where a merchant is paid from now on; on mainnet a terminal is asked first')
     .addOption(merchantOption()),
-).action((options) => {
-  const wallets = walletsOf(options);
-  return withDatabase({}, async ({ orm }) => {
-    await setWallets(orm.em, options.merchant, options.mode, wallets);
-    const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
-    print(changed, [changed]);
+)
+  .addOption(yesOption())
+  .action((options) => {
+    const wallets = requiredWallets(options);
+    return withDatabase({}, async ({ orm }) => {
+      const before = await findWallets(orm.em, options.merchant, options.mode);
+      const changes = chainNames.filter((chain) => wallets[chain] && wallets[chain] !== before[chain]);
+      if (options.mode === 'mainnet' && changes.length > 0 && options.yes !== true) {
+        const lines = changes.map(
+          (c) => `  ${c.padEnd(7)}  ${before[c] ?? 'no wallet yet'} -> ${wallets[c]}`,
+        );
+        await confirm(
+          `${options.merchant} will be paid real money to another wallet:\n${lines.join('\n')}\nChange it?`,
+        );
+      }
+      await setWallets(orm.em, options.merchant, options.mode, wallets);
+      const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
+      print(changed, [changed]);
+    });
   });
-});
 
-const key = program.command('key').description('API keys');
+const key = group('key', 'API keys');
 
-key
-  .command('create')
+withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet --expires-in 90d')
   .description('issue a key; it is shown this once')
   .addOption(merchantOption())
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async ({ orm, keyRing }) => {
+    withDatabase({}, async (database) => {
+      const { orm, keyRing } = database;
       const expiresAt = momentAfter(options.expiresIn);
-      printNewKey(
+      await printNewKey(
+        database,
         await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt),
       );
     }),
   );
 
-key
-  .command('list')
+withExample(key.command('list'), 'key list --merchant mer_…')
   .description("list a merchant's keys")
   .addOption(merchantOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
-      const rows = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
-      print(
-        rows,
-        rows.map(({ merchant_id, ...fields }) => fields),
-        'This merchant has no keys: "key create" issues one.',
-      );
+      const keys = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
+      print(keys, keys.map(keyRow), 'This merchant has no keys: "key create" issues one.');
     }),
   );
 
-key
-  .command('revoke')
-  .description('refuse a key from now on, on every running process')
+withExample(key.command('revoke'), 'key revoke --key key_…')
+  .description('refuse a key from now on, on every running process; a terminal is asked first')
   .addOption(keyOption())
-  .option('--yes', 'do not ask; without a terminal nothing is asked anyway')
+  .addOption(yesOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
       if (options.yes !== true) {
@@ -178,20 +216,21 @@ key
         );
       }
       const revoked = keyFields(await revokeApiKey(orm.em, options.key));
-      print(revoked, [revoked]);
+      print(revoked, [keyRow(revoked)]);
     }),
   );
 
-key
-  .command('rotate')
+withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --expires-in 90d')
   .description('issue a successor; the old key works on for the overlap')
   .addOption(keyOption())
-  .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
+  .addOption(overlapOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async ({ orm, keyRing }) => {
+    withDatabase({}, async (database) => {
+      const { orm, keyRing } = database;
       const expiresAt = momentAfter(options.expiresIn);
-      printNewKey(
+      await printNewKey(
+        database,
         await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap, expiresAt),
       );
     }),
@@ -223,101 +262,19 @@ async function withDatabase(
   }
 }
 
-function expiresInOption(): Option {
-  return new Option(
-    '--expires-in <duration>',
-    'such as 90d; without it the new key does not expire',
-  ).argParser(parseDuration);
-}
-
 /** The moment that is so many milliseconds away. */
 function momentAfter(durationMs: number | undefined): Date | undefined {
   return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
 }
 
-function merchantOption(): Option {
-  return idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
-}
-
-function keyOption(): Option {
-  return idOption('--key <id>', 'id of the key, key_…', keyUuidOf);
-}
-
-/** An id that has to be given; one of the wrong form is a wrong call. */
-function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
-  return new Option(flags, description).makeOptionMandatory().argParser((id) => {
-    try {
-      uuidOf(id);
-      return id;
-    } catch (error) {
-      if (error instanceof AdministrationError) program.error(`error: ${error.message}`);
-      throw error;
-    }
-  });
-}
-
-function modeOption(): Option {
-  return new Option('--mode <mode>', 'test money or real money')
-    .choices([...modeNames])
-    .makeOptionMandatory();
-}
-
-interface WalletOptions {
-  mode: ModeName;
-  wallet?: WalletAddress;
-  walletBase?: WalletAddress;
-  walletPolygon?: WalletAddress;
-}
-
-function walletOptions(command: Command): Command {
-  return command
-    .addOption(modeOption())
-    .addOption(
-      new Option('--wallet <address>', 'payout wallet on every chain')
-        .argParser(parseWallet)
-        .conflicts(['walletBase', 'walletPolygon']),
-    )
-    .addOption(new Option('--wallet-base <address>', 'payout wallet on Base').argParser(parseWallet))
-    .addOption(new Option('--wallet-polygon <address>', 'payout wallet on Polygon').argParser(parseWallet));
-}
-
-function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallets {
-  const wallets: Wallets = {};
-  const byChain: Record<ChainName, WalletAddress | undefined> = {
-    base: walletBase ?? wallet,
-    polygon: walletPolygon ?? wallet,
-  };
-  for (const chain of chainNames) if (byChain[chain] !== undefined) wallets[chain] = byChain[chain];
-  if (Object.keys(wallets).length === 0) {
-    program.error('error: name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
-  }
-  return wallets;
+function requiredWallets(options: WalletOptions): Wallets {
+  const wallets = walletsOf(options);
+  if (Object.keys(wallets).length > 0) return wallets;
+  return program.error('error: name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
 }
 
 function walletFields(wallets: Wallets): Row {
   return { wallet_base: wallets.base, wallet_polygon: wallets.polygon };
-}
-
-function parseWallet(text: string): WalletAddress {
-  const parsed = parseWalletAddress(text);
-  if ('problem' in parsed) throw new InvalidArgumentError(`It ${parsed.problem}.`);
-  return parsed.address;
-}
-
-const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-/** Ten years: anything longer is a slip of the finger. */
-const maxDurationMs = 3_650 * 86_400_000;
-
-/** Milliseconds. */
-function parseDuration(text: string): number {
-  const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
-  const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);
-  if (!(durationMs <= maxDurationMs)) {
-    throw new InvalidArgumentError(
-      'It must be a number with s, m, h or d, such as 24h or 90d, of at most 3650d.',
-    );
-  }
-  return durationMs;
 }
 
 function keyFields(summary: ApiKeySummary) {
@@ -334,39 +291,62 @@ function keyFields(summary: ApiKeySummary) {
   };
 }
 
-function printNewKey(created: NewApiKey): void {
+/** A key in a table of at most 120 columns: without the merchant, and with one time for its end. */
+function keyRow(fields: ReturnType<typeof keyFields>): Row {
+  const { merchant_id, created_at, expires_at, revoked_at, status, ...rest } = fields;
+  const end = revoked_at ?? expires_at;
+  return {
+    ...rest,
+    status: end === undefined ? status : `${status} ${formatMinute(end)}`,
+    'created (UTC)': formatMinute(created_at),
+  };
+}
+
+async function printNewKey({ orm }: Database, created: NewApiKey): Promise<void> {
   const { key_id, merchant_id, mode, expires_at } = keyFields(created);
   if (program.opts().json) {
     print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
-    return;
+  } else {
+    // On a line of its own: a table would break it, and it is copied once.
+    console.log(`${created.apiKey}\n`);
+    print({}, [{ key_id, merchant_id, mode, expires_at }]);
+    console.log('\nKeep the key now: it is not stored and cannot be shown again.');
   }
-  // On a line of its own: a table would break it, and it is copied once.
-  console.log(`${created.apiKey}\n`);
-  print({}, [{ key_id, merchant_id, mode, expires_at }]);
-  console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+  if (Object.keys(await findWallets(orm.em, merchant_id, mode)).length === 0) {
+    console.error(
+      `admin: warning: ${merchant_id} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
+    );
+  }
 }
 
 function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
-  if (program.opts().json) {
-    console.log(JSON.stringify(json, null, 2));
-    return;
-  }
-  const [first] = rows;
-  if (first === undefined) {
-    console.log(whenEmpty);
-    return;
-  }
-  const columns = Object.keys(first).filter((column) => rows.some((row) => row[column] !== undefined));
-  const table = new Table({ head: columns, style: { head: [], border: [] } });
-  for (const row of rows) table.push(columns.map((column) => String(row[column] ?? '')));
-  console.log(table.toString());
+  if (program.opts().json) console.log(JSON.stringify(json, null, 2));
+  else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
 }
 
+// Adds `complete SHELL`, which prints a script for the shell, and what that script asks on each Tab.
+completions(program);
+const complete = program.commands.find((command) => command.name() === 'complete');
+if (complete !== undefined) {
+  withExample(complete, 'complete bash').description(
+    'print a script that completes commands and options on Tab',
+  );
+}
+
+surviveLostOutput();
 program.parseAsync().catch((error: unknown) => {
   process.exitCode = 1;
   // Commander has printed what is wrong, or the help that was asked for. What was called wrongly ends with 2.
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
-  else if (error instanceof StartupError || error instanceof AdministrationError)
+  else if (error instanceof WrongId) {
+    console.error(`error: ${error.message}`);
+    process.exitCode = 2;
+  } else if (error instanceof StartupError || error instanceof AdministrationError) {
     console.error(`admin: ${error.message}`);
-  else console.error(error);
+  } else if (remedyFor(error) !== undefined || isDatabaseUnavailable(error)) {
+    const reason = faultOf(error)?.message ?? (error as Error).message;
+    console.error(
+      `admin: the database refused (${reason}): ${remedyFor(error) ?? 'try again when it answers'}`,
+    );
+  } else console.error(error);
 });

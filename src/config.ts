@@ -1,3 +1,4 @@
+import { pgConfigOf } from './database/location.ts';
 import type { DatabaseTimeouts } from './database/orm.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
@@ -85,6 +86,13 @@ export function loadConfig(
   const databaseUrl = given('DATABASE_URL');
   if (databaseUrl !== undefined && !isPostgresUrl(databaseUrl)) {
     problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
+  } else if (databaseUrl !== undefined) {
+    try {
+      pgConfigOf({ url: databaseUrl });
+    } catch (error) {
+      if (!(error instanceof StartupError)) throw error;
+      problems.push(error.message);
+    }
   }
 
   const secrets: Partial<Record<SecretName, KeyRing>> = {};

@@ -1,9 +1,14 @@
 // `admin doctor`: what an operator would check by hand when the service does not start, or starts and misbehaves.
 
 import { X509Certificate } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { access, constants, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { dirname, resolve } from 'node:path';
 import { type Config, loadConfig, reachable, type SecretName } from './config.ts';
-import { type Database, openDatabase } from './database/open-database.ts';
+import { findEmbeddedPostgres } from './database/embedded-postgres.ts';
+import { type Database, openAsItIs, openDatabase } from './database/open-database.ts';
+import { faultOf, insufficientPrivilege, remedyFor } from './database/remedies.ts';
 import { newUuid } from './identifiers.ts';
 import { maxExpiryMinutes } from './payment-intents/payment-intent.ts';
 import { StartupError } from './startup-error.ts';
@@ -21,6 +26,10 @@ const minPostgresVersion = 140_000;
 /** An intent's times are this machine's: beyond that, payers would see the difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
+/** A disk with less is as good as full. */
+const minFreeMb = 16;
+/** Rows of the probe, each of which fills one of PostgreSQL's pages of 8 KiB. */
+const probePages = Math.ceil((minFreeMb * 1e6) / 8_192);
 
 /** Checks one thing after the other, and goes on after what failed wherever the rest can still be checked. */
 export async function* diagnose(env: Readonly<Record<string, string | undefined>>): AsyncGenerator<Finding> {
@@ -33,7 +42,8 @@ export async function* diagnose(env: Readonly<Record<string, string | undefined>
   }
   yield { check: 'configuration', ok: true, message: 'every variable is usable' };
   if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
-  yield* checkDatabase(config);
+  if (config.databaseUrl === undefined) yield* checkEmbedded(config);
+  else yield* checkDatabase(() => openDatabase({ ...config, databasePool: 2 }));
   for (const [variable, port] of [
     ['HTTP_PORT', config.httpPort],
     ['GRPC_PORT', config.grpcPort],
@@ -43,10 +53,38 @@ export async function* diagnose(env: Readonly<Record<string, string | undefined>
   }
 }
 
-async function* checkDatabase(config: Config): AsyncGenerator<Finding> {
+/** Looks at the embedded database only if it runs: a check must not start what was stopped, or make what is not there. */
+async function* checkEmbedded(config: Config): AsyncGenerator<Finding> {
+  yield await attempt('data folder', () => checkDataFolder(config));
+  const postgres = await findEmbeddedPostgres(config.dataDir);
+  if (typeof postgres === 'object') {
+    yield* checkDatabase(() => openAsItIs({ ...config, databasePool: 2 }, postgres));
+    return;
+  }
+  const message =
+    postgres === 'not made'
+      ? `embedded, not made yet: the first "npm start" makes it in ${config.dataDir}`
+      : `embedded, in ${config.dataDir}, not running: "npm start" starts it; what it holds was not checked`;
+  yield { check: 'database', ok: true, message };
+}
+
+async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'check'>> {
+  // What is not there yet is made in the nearest folder that is.
+  let folder = resolve(dataDir);
+  while (!existsSync(folder)) folder = dirname(folder);
+  const { bavail, bsize } = await statfs(folder);
+  const freeMb = Math.floor((bavail * bsize) / 1e6);
+  const found = `${freeMb} MB free for ${dataDir}`;
+  if (freeMb < minFreeMb)
+    return { ok: false, message: `${found}: make room, or set DATA_DIR to another disk` };
+  await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
+  return { ok: true, message: found };
+}
+
+async function* checkDatabase(open: () => Promise<Database>): AsyncGenerator<Finding> {
   let database: Database;
   try {
-    database = await openDatabase({ ...config, databasePool: 2 });
+    database = await open();
   } catch (error) {
     yield { check: 'database', ok: false, message: messageOf(error) };
     return;
@@ -54,6 +92,8 @@ async function* checkDatabase(config: Config): AsyncGenerator<Finding> {
   try {
     yield await attempt('database', () => checkServer(database));
     yield checkSchema(database);
+    if (database.pending.length === 0) yield await attempt('rights', () => checkRights(database));
+    yield await attempt('disk', () => checkDisk(database));
     if (database.pending.length === 0) {
       yield await attempt('secrets', () => checkSecrets(database));
       yield await attempt('keys', () => checkKeyFormats(database));
@@ -61,6 +101,62 @@ async function* checkDatabase(config: Config): AsyncGenerator<Finding> {
     yield await attempt('clock', () => checkClock(database));
   } finally {
     await database.close();
+  }
+}
+
+/** What the service does with each table. Administration needs more, and says so when it is refused. */
+const neededRights = {
+  schema_migrations: ['select'],
+  merchants: ['select'],
+  payout_wallets: ['select'],
+  api_keys: ['select'],
+  payment_intents: ['select', 'insert'],
+};
+
+async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
+  const em = orm.em.fork();
+  const wanted = Object.entries(neededRights).flatMap(([table, rights]) =>
+    rights.map((right) => ({ table, right })),
+  );
+  const missing = await em.execute<{ table: string; right: string; grantee: string }[]>(
+    `select "table", "right", quote_ident(current_user) as grantee
+       from json_to_recordset(?) as wanted ("table" text, "right" text)
+      where not has_table_privilege("table", "right")`,
+    [JSON.stringify(wanted)],
+  );
+  if (missing.length > 0) {
+    const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
+    return {
+      ok: false,
+      message: `the role lacks some: the owner of the tables has to run ${grants.join(' ')}`,
+    };
+  }
+  // Writes nothing, and is refused where nothing can be written: on a standby, for example.
+  await em.execute('insert into payment_intents select * from payment_intents where false');
+  return { ok: true, message: 'the role may read and write what the service needs' };
+}
+
+/**
+ * Writes to the database's disk for a moment. On a full one PostgreSQL goes on for a while, with the pages and the log
+ * files that it has: only growing by some pages shows it, so a temporary table grows here.
+ */
+async function checkDisk({ orm }: Database): Promise<Omit<Finding, 'check'>> {
+  const em = orm.em.fork();
+  await em.begin();
+  try {
+    // Where the intents are, not where an administrator wants temporary data.
+    await em.execute("set local temp_tablespaces = ''");
+    await em.execute('create temporary table doctor_disk_probe (page text) on commit drop');
+    await em.execute('alter table doctor_disk_probe alter column page set storage plain');
+    await em.execute(
+      `insert into doctor_disk_probe select repeat('x', 8000) from generate_series(1, ${probePages})`,
+    );
+    return { ok: true, message: `${minFreeMb} MB can be written` };
+  } catch (error) {
+    if (faultOf(error)?.code !== insufficientPrivilege) throw error;
+    return { ok: true, message: 'not checked: the role may not create temporary tables' };
+  } finally {
+    await em.rollback().catch(() => {});
   }
 }
 
@@ -194,5 +290,7 @@ async function attempt(check: string, look: () => Promise<Omit<Finding, 'check'>
 
 function messageOf(error: unknown): string {
   if (error instanceof StartupError) return error.message;
-  return error instanceof Error ? (error.message.split('\n', 1)[0] as string) : String(error);
+  const message = error instanceof Error ? (error.message.split('\n', 1)[0] as string) : String(error);
+  const remedy = remedyFor(error);
+  return remedy === undefined ? message : `${faultOf(error)?.message ?? message}: ${remedy}`;
 }

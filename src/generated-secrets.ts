@@ -9,10 +9,18 @@ import { readIfThere, writeOnce } from './write-once.ts';
  * The secrets of an embedded database, kept beside it in `secrets.json` (0600) and generated on first use. They
  * belong to the data: without them its API keys are refused and its client secrets change.
  */
-export async function loadOrGenerateSecrets(dataDir: string): Promise<Record<SecretName, KeyRing>> {
+export function loadOrGenerateSecrets(dataDir: string): Promise<Record<SecretName, KeyRing>> {
+  return loadSecrets(dataDir, (file) => writeOnce(file, freshSecrets()));
+}
+
+/** The same secrets, or a StartupError if there are none yet. */
+export async function loadSecrets(
+  dataDir: string,
+  makeIfMissing = (_file: string): Promise<string> => Promise.reject(new Error('there is none')),
+): Promise<Record<SecretName, KeyRing>> {
   const file = join(dataDir, 'secrets.json');
   try {
-    const stored = JSON.parse((await readIfThere(file)) ?? (await writeOnce(file, freshSecrets())));
+    const stored = JSON.parse((await readIfThere(file)) ?? (await makeIfMissing(file)));
     return {
       CLIENT_SECRET_KEYS: parseKeyRing(String(stored.CLIENT_SECRET_KEYS)),
       API_KEY_PEPPERS: parseKeyRing(String(stored.API_KEY_PEPPERS)),

@@ -38,3 +38,20 @@ export function parseIdentifier(prefix: IdentifierPrefix, text: string): string 
     return undefined;
   }
 }
+
+/**
+ * Why a text that `parseIdentifier` refuses is not an identifier with that prefix, as the end of a sentence that
+ * begins with "it". Does not repeat the text, which may be a secret in the wrong place.
+ */
+export function identifierProblem(prefix: IdentifierPrefix, text: string): string {
+  const suffixLength = 26;
+  const suffix = text.slice(prefix.length + 1);
+  if (!text.startsWith(`${prefix}_`)) return `does not begin with ${prefix}_`;
+  if (suffix.length !== suffixLength) {
+    return `needs ${suffixLength} characters after ${prefix}_, not ${suffix.length}`;
+  }
+  if (/[A-Z]/.test(suffix)) return 'has capital letters, and an id has none';
+  const foreign = /[^0-9a-hjkmnp-tv-z]/u.exec(suffix)?.[0];
+  if (foreign !== undefined) return `has a "${foreign}", which no id has`;
+  return `has a "${suffix.charAt(0)}" after ${prefix}_, where an id has 0 to 7`;
+}

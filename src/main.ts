@@ -1,5 +1,6 @@
 // The service's own process: the one place that reads its environment, handles signals and exits.
 
+import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
 import { type Config, loadConfig, reachable } from './config.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
@@ -14,7 +15,9 @@ async function main(): Promise<void> {
   output.onRecovery((lines) => {
     logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
   });
-  const { stop, onHangup } = listenForSignals(config.tls !== undefined, logger);
+  const { stop, onHangup } = listenForSignals(logger, () => {
+    if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
+  });
 
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
@@ -33,7 +36,7 @@ async function main(): Promise<void> {
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
     const server = await startServer(config, database, logger, output);
     logger.info({ host: config.host, ...server.ports }, 'ready');
-    onHangup(() => void reloadTls(server, logger));
+    if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
@@ -79,15 +82,16 @@ interface Signals {
 /**
  * A signal to stop that comes a second after the first, or later, ends the process at once, for whoever cannot wait;
  * sooner it is the same one, which the terminal sends to all its processes and npm then passes on. SIGHUP asks a
- * service with TLS to read its files again; any other is ended by its terminal that way, and stops.
+ * service to read its files again, and stops it only if it was started in a terminal that is gone by now.
  */
-function listenForSignals(reloadsOnHangup: boolean, logger: Logger): Signals {
-  let reload = () => {};
-  if (reloadsOnHangup) process.on('SIGHUP', () => reload());
+function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
+  let reload = onEarlyHangup;
+  const startedInTerminal = isatty(0);
   const stop = new Promise<NodeJS.Signals>((resolve) => {
     let firstAtMs: number | undefined;
-    for (const signal of ['SIGINT', 'SIGTERM', ...(reloadsOnHangup ? [] : (['SIGHUP'] as const))] as const) {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
+        if (signal === 'SIGHUP' && !(startedInTerminal && !isatty(0))) return reload();
         firstAtMs ??= performance.now();
         if (performance.now() - firstAtMs > 1_000) endNow(logger);
         resolve(signal);

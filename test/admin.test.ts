@@ -1,14 +1,17 @@
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/database/location.ts';
+import { migrate } from '../src/database/orm.ts';
 import { parseIdentifier } from '../src/identifiers.ts';
 import { parseKeyRing } from '../src/key-ring.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
+import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { createTestDatabase } from './support/service.ts';
 
 const run = promisify(execFile);
@@ -39,6 +42,13 @@ async function json(...args: string[]) {
   const { stdout, stderr, code } = await admin(...args, '--json');
   expect([code, stderr]).toEqual([0, '']);
   return JSON.parse(stdout);
+}
+
+/** A merchant with a wallet in that mode, and the options that name both. */
+async function newMerchant(mode: 'testnet' | 'mainnet'): Promise<{ merchant_id: string; args: string[] }> {
+  const options = ['--name', 'x', '--mode', mode, '--wallet', wallet];
+  const { merchant_id } = await json('merchant', 'create', ...options);
+  return { merchant_id, args: ['--merchant', merchant_id, '--mode', mode] };
 }
 
 const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
@@ -129,7 +139,27 @@ describe('says what is wrong, in one line, and exits with 1', () => {
     [
       'an id of something else',
       ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
-      /not a merchant's id/,
+      /"key_01h2xcejqtf2nbrexx3vqjhp41" is not a merchant's id: it does not begin with mer_;/,
+    ],
+    [
+      'an id that is cut short',
+      ['key', 'list', '--merchant', 'mer_x'],
+      /"mer_x" is not a merchant's id: it needs 26 characters after mer_, not 1; "merchant list"/,
+    ],
+    [
+      'an id with a letter that ids do not have',
+      ['key', 'list', '--merchant', 'mer_01h2xcejqtf2nbrexx3vqjhp4l'],
+      /it has a "l", which no id has/,
+    ],
+    [
+      'an id in capital letters',
+      ['key', 'list', '--merchant', 'mer_01H2XCEJQTF2NBREXX3VQJHP41'],
+      /it has capital letters, and an id has none/,
+    ],
+    [
+      'an id beyond the largest UUID',
+      ['key', 'list', '--merchant', 'mer_81h2xcejqtf2nbrexx3vqjhp41'],
+      /it has a "8" after mer_, where an id has 0 to 7/,
     ],
     [
       'a key that is not there',
@@ -139,7 +169,7 @@ describe('says what is wrong, in one line, and exits with 1', () => {
     [
       'a key where its id belongs',
       ['key', 'revoke', '--key', 'sk_testnet_abc'],
-      /that is not the id of a key/,
+      /that is not the id of a key: it is the key itself;/,
     ],
     ['no wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet'], /name a payout wallet/],
     [
@@ -187,6 +217,16 @@ describe('says what is wrong, in one line, and exits with 1', () => {
       ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '36500d'],
       /at most 3650d/,
     ],
+    [
+      'a key that would be dead at once',
+      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '0s'],
+      /'0s' is invalid. The key would be refused from the start/,
+    ],
+    [
+      'a successor that would be dead at once',
+      ['key', 'rotate', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41', '--overlap', '1h', '--expires-in', '0d'],
+      /'0d' is invalid/,
+    ],
     ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
   ])('%s', async (_, args, says) => {
     const { code, stderr, stdout } = await admin(...args);
@@ -198,17 +238,156 @@ describe('says what is wrong, in one line, and exits with 1', () => {
   });
 });
 
-test.each([[['--help']], [['key', '--help']], [['key', 'rotate', '--help']]])(
-  '%o shows examples and exits with 0',
-  async (args) => {
-    const { code, stdout } = await admin(...args);
+describe('--help', () => {
+  const examplesIn = async (...args: string[]) => {
+    const { code, stdout } = await admin(...args, '--help');
     expect(code).toBe(0);
-    expect(stdout).toMatch(/Examples:[\s\S]*key rotate/);
-  },
-);
+    return [...stdout.matchAll(/^ {2}\$ npm run -s admin -- (.*)$/gm)].map(([, line = '']) => line);
+  };
+
+  test('a command shows its own example and no other', async () => {
+    expect(await examplesIn('key', 'create')).toEqual([
+      'key create --merchant mer_… --mode mainnet --expires-in 90d',
+    ]);
+    expect(await examplesIn('doctor')).toEqual(['doctor']);
+  });
+
+  test('a group shows those of its commands, and the program all of them', async () => {
+    const ofKey = await examplesIn('key');
+    expect(ofKey.map((line) => line.split(' ')[1])).toEqual(['create', 'list', 'revoke', 'rotate']);
+    const all = await examplesIn();
+    expect(all).toEqual(expect.arrayContaining(ofKey));
+    expect(all).toContain('merchant list');
+  });
+
+  test('marks what has to be given', async () => {
+    const { stdout } = await admin('key', 'rotate', '--help');
+    const required = [...stdout.replace(/\n {10,}/g, ' ').matchAll(/^ {2}(--\S+).*\(required\)$/gm)];
+    expect(required.map(([, flag]) => flag)).toEqual(['--key', '--overlap']);
+  });
+});
+
+test('--version', async () => {
+  const { version } = JSON.parse(await readFile('package.json', 'utf8'));
+  expect(await admin('--version')).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+});
+
+test('a list of keys fits 120 columns, whatever has become of them', { timeout: 60_000 }, async () => {
+  const { merchant_id, args } = await newMerchant('testnet');
+  const create = (...more: string[]) => json('key', 'create', ...args, ...more);
+  await create();
+  await create('--expires-in', '90d');
+  const { key_id } = await create('--expires-in', '90d');
+  await json('key', 'revoke', '--key', key_id);
+  const { stdout } = await admin('key', 'list', '--merchant', merchant_id);
+  expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(120);
+  expect(stdout).toMatch(/│ active +│/);
+  expect(stdout).toMatch(/│ expiring \d{4}-\d\d-\d\d \d\d:\d\d +│/);
+  expect(stdout).toMatch(/│ revoked \d{4}-\d\d-\d\d \d\d:\d\d +│/);
+});
+
+test('no table is wider than 120 columns: a wider row becomes a block', async () => {
+  const { merchant_id } = await newMerchant('testnet');
+  const args = ['--merchant', merchant_id, '--mode', 'testnet', '--wallet', wallet];
+  const { stdout } = await admin('merchant', 'set-wallet', ...args);
+  expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(120);
+  expect(stdout).toMatch(new RegExp(`│ wallet_polygon +│ ${wallet} +│`));
+});
+
+describe('a key for a mode without a wallet', () => {
+  test('is issued with a warning, which is not part of the output', async () => {
+    const { merchant_id } = await newMerchant('testnet');
+    const args = ['--merchant', merchant_id, '--mode', 'mainnet', '--json'];
+    const { code, stdout, stderr } = await admin('key', 'create', ...args);
+    const peppers = parseKeyRing(env.API_KEY_PEPPERS as string);
+    expect([code, apiKeyFormatOf(JSON.parse(stdout).api_key, peppers)]).toEqual([0, 'keyed']);
+    expect(stderr).toMatch(
+      new RegExp(`^admin: warning: ${merchant_id} has no mainnet wallet.*"merchant set-wallet" sets it\n$`),
+    );
+  });
+
+  test('with a wallet, there is none', async () => {
+    const { args } = await newMerchant('testnet');
+    expect((await admin('key', 'create', ...args)).stderr).toBe('');
+  });
+});
+
+describe('output that cannot be written', () => {
+  const through = (pipe: string) =>
+    run('bash', ['-c', `set -o pipefail; "$1" src/admin.ts doctor ${pipe}`, 'bash', process.execPath], {
+      env: {
+        ...env,
+        CLIENT_SECRET_KEYS: env.API_KEY_PEPPERS,
+        HTTP_PORT: '0',
+        GRPC_PORT: '0',
+        METRICS_PORT: '0',
+      },
+    }).catch((error) => error);
+
+  test('a reader that closes the pipe early is not an error', async () => {
+    const { stdout, stderr, code } = await through('| head -1');
+    expect([stdout, stderr, code]).toEqual([
+      expect.stringMatching(/^ok +configuration .*\n$/),
+      '',
+      undefined,
+    ]);
+  });
+
+  test('a full disk is an error', async () => {
+    const { stderr, code } = await through('> /dev/full');
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^admin: the output could not be written \(ENOSPC/);
+    expect(stderr).not.toMatch(/\bat .*\.ts/);
+  });
+});
+
+describe('a role that may not do it: one line that says what to grant, and 1', () => {
+  let postgres: OwnPostgres;
+
+  beforeAll(async () => {
+    postgres = await startOwnPostgres();
+    await postgres.query('create role "we-ak" login');
+    await postgres.query('create database migrated');
+    await migrate({ url: postgres.url('postgres', 'migrated') });
+    await postgres.query('grant select on all tables in schema public to "we-ak"', 'migrated');
+  });
+
+  afterAll(() => postgres.stop());
+
+  const asWeak = async (name: string, ...args: string[]) => {
+    const before = env;
+    env = { ...env, DATABASE_URL: postgres.url('we-ak', name) };
+    return admin(...args).finally(() => {
+      env = before;
+    });
+  };
+
+  test('migrate', async () => {
+    expect(await asWeak('postgres', 'migrate')).toEqual({
+      code: 1,
+      stdout: '',
+      stderr:
+        'admin: the role we-ak may not change the schema of the database postgres (permission denied for schema public): its owner has to run "grant usage, create on schema public to "we-ak"", or make we-ak the owner of the database\n',
+    });
+    // With that it can.
+    await postgres.query('grant usage, create on schema public to "we-ak"');
+    expect(await asWeak('postgres', 'migrate')).toMatchObject({ code: 0 });
+  });
+
+  test('merchant create', async () => {
+    const args = ['--name', 'x', '--mode', 'testnet', '--wallet', wallet];
+    expect(await asWeak('migrated', 'merchant', 'create', ...args)).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(
+        /^admin: the database refused \(permission denied for table merchants\): grant .*"Rights" in docs\/operations\.md.*\n$/,
+      ),
+    });
+  });
+});
 
 // Other systems have another `script`.
-describe.skipIf(process.platform !== 'linux')('revoking asks whoever sits at a terminal', () => {
+describe.skipIf(process.platform !== 'linux')('what cannot be undone asks whoever sits at a terminal', () => {
   /** The command in a terminal of its own, with what is typed there; without `script` there is none to be had. */
   const inTerminal = async (typed: string, ...args: string[]) => {
     const command = [process.execPath, 'src/admin.ts', ...args].join(' ');
@@ -222,16 +401,7 @@ describe.skipIf(process.platform !== 'linux')('revoking asks whoever sits at a t
     return { code, screen };
   };
   const newKey = async () => {
-    const { merchant_id } = await json(
-      'merchant',
-      'create',
-      '--name',
-      'x',
-      '--mode',
-      'testnet',
-      '--wallet',
-      wallet,
-    );
+    const { merchant_id } = await newMerchant('testnet');
     const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
     const status = async () => (await json('key', 'list', '--merchant', merchant_id))[0].status;
     return { key_id, status };
@@ -255,6 +425,40 @@ describe.skipIf(process.platform !== 'linux')('revoking asks whoever sits at a t
     const { code, screen } = await inTerminal('', 'key', 'revoke', '--key', key_id, '--yes');
     expect(screen).not.toMatch(/y\/N/);
     expect([code, await status()]).toEqual([0, 'revoked']);
+  });
+
+  describe('another wallet for real money', () => {
+    const walletsOf = async (merchantId: string) =>
+      ((await json('merchant', 'list')) as { merchant_id: string; wallets: { address: string }[] }[])
+        .find(({ merchant_id }) => merchant_id === merchantId)
+        ?.wallets.map(({ address }) => address);
+    const setWallet = (args: string[], ...more: string[]) => ['merchant', 'set-wallet', ...args, ...more];
+
+    test('shows the old one and the new one; no is no, yes is yes', async () => {
+      const { merchant_id, args } = await newMerchant('mainnet');
+      const change = setWallet(args, '--wallet-polygon', other);
+      const refused = await inTerminal('n\n', ...change);
+      expect(refused.screen).toMatch(new RegExp(`polygon +${wallet} -> ${other}\\s+Change it\\? \\[y/N\\]`));
+      expect(refused.screen).not.toMatch(/base +0x/);
+      expect([refused.code, await walletsOf(merchant_id)]).toEqual([1, [wallet, wallet]]);
+      const agreed = await inTerminal('y\n', ...change);
+      expect([agreed.code, await walletsOf(merchant_id)]).toEqual([0, [wallet, other]]);
+    });
+
+    test('--yes asks nothing, and nor does the wallet that is there already', async () => {
+      const { merchant_id, args } = await newMerchant('mainnet');
+      const same = await inTerminal('', ...setWallet(args, '--wallet', wallet));
+      expect([same.code, same.screen.includes('y/N')]).toEqual([0, false]);
+      const changed = await inTerminal('', ...setWallet(args, '--wallet', other, '--yes'));
+      expect([changed.code, changed.screen.includes('y/N')]).toEqual([0, false]);
+      expect(await walletsOf(merchant_id)).toEqual([other, other]);
+    });
+
+    test('test money is not asked about', async () => {
+      const { args } = await newMerchant('testnet');
+      const { code, screen } = await inTerminal('', ...setWallet(args, '--wallet', other));
+      expect([code, screen.includes('y/N')]).toEqual([0, false]);
+    });
   });
 });
 
@@ -283,6 +487,8 @@ describe('doctor', () => {
         'configuration',
         'database',
         'schema',
+        'rights',
+        'disk',
         'secrets',
         'keys',
         'clock',

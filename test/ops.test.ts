@@ -1,9 +1,9 @@
 // ops/: what can be checked of it without a cluster or a running systemd. The image is built by test/faults/image.test.ts.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { validate as validateDeployment } from 'kubernetes-models/_schemas/IoK8sApiAppsV1Deployment';
 import { validate as validateService } from 'kubernetes-models/_schemas/IoK8sApiCoreV1Service';
@@ -153,6 +153,47 @@ test('the image runs what npm start runs', async () => {
   const text = await readFile('ops/Containerfile', 'utf8');
   expect(text).toContain(`CMD ${JSON.stringify(['node', ...flags.split(' ')]).replaceAll(',', ', ')}\n`);
   expect(text).toContain(`EXPOSE ${config.httpPort} ${config.grpcPort} ${config.metricsPort}\n`);
+});
+
+const hasBuildah = process.getuid?.() === 0 && succeeds('buildah', '--version');
+if (!hasBuildah) console.log('skipped: images are built as root (apt-get install buildah)');
+
+test.runIf(hasBuildah)('what a build of the image is given: what it copies, and no secret', async () => {
+  const folder = await mkdtemp('/var/tmp/pi-context-');
+  try {
+    const [context, output] = [join(folder, 'context'), join(folder, 'output')];
+    const given = ['package.json', 'package-lock.json', 'src/main.ts'];
+    const others = ['.data/secrets.json', '.env', '.git/config', 'node_modules/a/index.js', 'ops/key.pem'];
+    for (const name of [...given, ...others]) {
+      await mkdir(dirname(join(context, name)), { recursive: true });
+      await writeFile(join(context, name), '');
+    }
+    await copyFile('.dockerignore', join(context, '.dockerignore'));
+    await writeFile(join(folder, 'Containerfile'), 'FROM scratch\nCOPY . /\n');
+    const storage = join(folder, 'storage.conf');
+    const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"`;
+    await writeFile(storage, `[storage]\ndriver = "vfs"\n${paths}\n`);
+    await run(
+      'buildah',
+      ['build', '--file', join(folder, 'Containerfile'), '--output', `type=local,dest=${output}`, context],
+      { env: { ...process.env, CONTAINERS_STORAGE_CONF: storage, BUILDAH_ISOLATION: 'chroot' } },
+    );
+    const found = await readdir(output, { recursive: true, withFileTypes: true });
+    const files = found.filter((entry) => entry.isFile());
+    expect(files.map(({ parentPath, name }) => relative(output, join(parentPath, name))).sort()).toEqual(
+      given.sort(),
+    );
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+const hasPromtool = succeeds('promtool', '--version');
+if (!hasPromtool) console.log('skipped: no promtool is installed (apt-get install prometheus)');
+
+test.runIf(hasPromtool)('the alerts fire when they should, also when every process is gone', async () => {
+  await run('promtool', ['check', 'rules', 'ops/prometheus-rules.yaml']);
+  await run('promtool', ['test', 'rules', 'ops/prometheus-rules.test.yaml']);
 });
 
 type Validator = ((data: unknown) => boolean) & { errors: { instancePath: string; message?: string }[] };

@@ -32,15 +32,19 @@ afterAll(async () => {
 });
 
 test.skipIf(!canRun)('creates, replays, reads a refusal, the health and the reflection', async () => {
-  const template = 'examples/grpc/buf.gen.protoc.yaml';
+  const template = 'examples/grpc/buf.gen.python.local.yaml';
   await run('node_modules/.bin/buf', ['generate', '--template', template, '--output', folder]);
-  const { stdout } = await run(python, ['examples/grpc/client.py', new URL(service.internalUrl).host], {
-    env: {
-      ...process.env,
-      PYTHONPATH: join(folder, 'gen'),
-      PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+  const { stdout } = await run(
+    python,
+    ['examples/grpc/python/client.py', new URL(service.internalUrl).host],
+    {
+      env: {
+        ...process.env,
+        PYTHONPATH: join(folder, 'gen'),
+        PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+      },
     },
-  });
+  );
   const { intent, same_again, refusal, health, services } = JSON.parse(stdout);
   expect(intent).toMatchObject({
     status: 'PAYMENT_INTENT_STATUS_REQUIRES_PAYMENT',

@@ -1,7 +1,7 @@
 // The templates of examples/grpc for people with a network: what buf would ask of the plugins that it fetches there.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -23,7 +23,7 @@ interface Listing {
   goPackages: Record<string, string | undefined>;
 }
 
-/** What the first plugin of a template is asked for. */
+/** What the first plugin of a template is asked for, by all of its inputs. */
 async function askedFor(language: string): Promise<Listing> {
   const text = await readFile(`examples/grpc/buf.gen.${language}.yaml`, 'utf8');
   const [head = '', first = ''] = text.split(/^ {2}- remote: .*$/m, 2);
@@ -31,7 +31,14 @@ async function askedFor(language: string): Promise<Listing> {
   const template = join(folder, 'buf.gen.yaml');
   await writeFile(template, head + plugin + first);
   await run('node_modules/.bin/buf', ['generate', '--template', template, '--output', folder]);
-  return JSON.parse(await readFile(join(folder, 'gen/listing.json'), 'utf8'));
+  const listings = join(folder, 'gen/listings');
+  const all: Listing[] = [];
+  for (const name of await readdir(listings))
+    all.push(JSON.parse(await readFile(join(listings, name), 'utf8')));
+  return {
+    files: all.flatMap(({ files }) => files),
+    goPackages: Object.assign({}, ...all.map(({ goPackages }) => goPackages)),
+  };
 }
 
 // Their languages have a package with google/api, which has to be the only one.
@@ -41,7 +48,9 @@ test.each(['go', 'java', 'python'])('%s: our contract, and nothing of what it im
 
 test('TypeScript: the contract and what it imports, which no package has', async () => {
   const { files } = await askedFor('typescript');
-  expect(files).toEqual(expect.arrayContaining([...ours, 'google/api/annotations.proto']));
+  expect(files).toEqual(
+    expect.arrayContaining([...ours, 'google/api/annotations.proto', 'google/rpc/error_details.proto']),
+  );
 });
 
 test('Go: our package is yours, and google/api stays where its own package has it', async () => {

@@ -3,7 +3,7 @@
 // TCP, and knows nothing of a server that a second process, such as the admin command, is already using.
 
 import { execFile, spawn } from 'node:child_process';
-import { chmod, chown, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { connect } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
@@ -57,11 +57,27 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
   if (account !== undefined) await assertReachable(account, [dirname(binaries.postgres), resolve(dataDir)]);
 
   const location: SocketLocation = { socketFolder: folder, user, database };
+  await removeUnfinishedClusters(folder);
   if (!(await exists(join(folder, 'PG_VERSION')))) await createCluster(binaries.initdb, folder, account);
   const { ended } = (await isRunning(folder))
     ? { ended: never }
     : await startServer(binaries.postgres, folder, account);
   return { location, ended, stop: () => stopServer(location) };
+}
+
+/**
+ * The server that runs on `<dataDir>/postgres`, or why there is none. Nothing is made, started or changed. `stop` of
+ * what is found undoes what looking at it may have done: if its last user left in the meantime, it ends here.
+ */
+export async function findEmbeddedPostgres(
+  dataDir: string,
+): Promise<EmbeddedPostgres | 'not made' | 'not running'> {
+  const folder = resolve(dataDir, 'postgres');
+  if (!(await exists(join(folder, 'PG_VERSION')))) return 'not made';
+  if (!(await isRunning(folder))) return 'not running';
+  const location: SocketLocation = { socketFolder: folder, user, database };
+  const hadUsers = await isUsedByOthers(location);
+  return { location, ended: never, stop: async () => void (hadUsers && (await stopServer(location))) };
 }
 
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
@@ -122,12 +138,18 @@ async function assertReachable(account: Account, folders: string[]): Promise<voi
   }
 }
 
+/** Folders in which this process makes a cluster at the moment. */
+const unfinishedHere = new Set<string>();
+/** No initdb takes longer, in milliseconds: an older folder is nobody's, even if its process id is in use again. */
+const maxInitdbMs = 600_000;
+
 /** Makes the cluster beside its place and moves it in whole, so that an interrupted start leaves no half of one. */
 async function createCluster(initdb: string, folder: string, account: Account | undefined): Promise<void> {
-  const unfinished = `${folder}.new-${process.pid}`;
+  let unfinished = '';
   await makeExecutable(initdb);
   try {
-    await mkdir(unfinished, { mode: 0o700 });
+    unfinished = await mkdtemp(`${folder}.new-${process.pid}-`);
+    unfinishedHere.add(unfinished);
     if (account !== undefined) await chown(unfinished, account.uid, account.gid);
     await run(
       initdb,
@@ -149,8 +171,28 @@ async function createCluster(initdb: string, folder: string, account: Account | 
   } catch (cause) {
     throw folderError(folder, cause);
   } finally {
-    await rm(unfinished, { recursive: true, force: true }).catch(() => {});
+    if (unfinished !== '') await rm(unfinished, { recursive: true, force: true }).catch(() => {});
+    unfinishedHere.delete(unfinished);
   }
+}
+
+/** Removes the clusters that processes which are dead by now have left half made; leaves those that are being made. */
+async function removeUnfinishedClusters(folder: string): Promise<void> {
+  for (const name of await readdir(dirname(folder)).catch(() => [])) {
+    const [, pid] = /^postgres\.new-(\d+)(?:-|$)/.exec(name) ?? [];
+    if (pid === undefined) continue;
+    const unfinished = join(dirname(folder), name);
+    const isOurs = Number(pid) === process.pid;
+    if (isOurs ? unfinishedHere.has(unfinished) : isAlive(Number(pid)) && !(await isOlder(unfinished)))
+      continue;
+    // An initdb that has outlived its parent may still write: then some files stay until the start after this one.
+    await rm(unfinished, { recursive: true, force: true, maxRetries: 3 }).catch(() => {});
+  }
+}
+
+async function isOlder(unfinished: string): Promise<boolean> {
+  const { mtimeMs } = await stat(unfinished).catch(() => ({ mtimeMs: Date.now() }));
+  return Date.now() - mtimeMs > maxInitdbMs;
 }
 
 /** Answers, once the server is ready, a promise of its end, wrapped so that it is not waited for here. */

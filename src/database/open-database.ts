@@ -1,11 +1,12 @@
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config.ts';
-import { loadOrGenerateSecrets } from '../generated-secrets.ts';
+import { loadOrGenerateSecrets, loadSecrets } from '../generated-secrets.ts';
 import type { KeyRing } from '../key-ring.ts';
 import { StartupError } from '../startup-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres.ts';
 import type { DatabaseLocation } from './location.ts';
 import { createOrm, migrate, pendingMigrations } from './orm.ts';
+import { remedyFor } from './remedies.ts';
 import { isDatabaseUnavailable } from './unavailable.ts';
 
 export interface Database {
@@ -14,7 +15,7 @@ export interface Database {
   /** The secret keys that belong to the data; throws StartupError where they are not configured. */
   keyRing(name: SecretName): KeyRing;
   embedded: boolean;
-  /** Migrations that the schema lacks. Always empty for the embedded database, which is brought up to date when opened. */
+  /** Migrations that the schema lacks. `openDatabase` brings the embedded one up to date: there it is always empty. */
   pending: string[];
   /** Closes the connections, and stops the embedded PostgreSQL where nobody else uses it. */
   close(): Promise<void>;
@@ -30,21 +31,34 @@ export async function openDatabase(config: Config, postgres?: EmbeddedPostgres):
   return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
 }
 
-async function openEmbedded(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
+/** Opens an embedded database that runs already as it is: nothing is migrated, and no secrets are made. */
+export function openAsItIs(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
+  return openEmbedded(config, postgres, false);
+}
+
+async function openEmbedded(
+  config: Config,
+  postgres: EmbeddedPostgres,
+  bringUpToDate = true,
+): Promise<Database> {
   const orm = createOrm(postgres.location, config.databasePool, config.databaseTimeouts);
   const close = async () => {
     await orm.close();
     await postgres.stop();
   };
   try {
-    if ((await pendingMigrations(orm.em.fork())).length > 0) await migrate(postgres.location);
-    const generated = await loadOrGenerateSecrets(config.dataDir);
+    let pending = await pendingMigrations(orm.em.fork());
+    if (pending.length > 0 && bringUpToDate) {
+      await migrate(postgres.location);
+      pending = [];
+    }
+    const generated = await (bringUpToDate ? loadOrGenerateSecrets : loadSecrets)(config.dataDir);
     return {
       orm,
       location: postgres.location,
       keyRing: (name) => config.secrets[name] ?? generated[name],
       embedded: true,
-      pending: [],
+      pending,
       close,
     };
   } catch (cause) {
@@ -78,7 +92,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
     await orm.close();
     const { hostname, port, pathname } = new URL(url);
     throw new StartupError(
-      `the database "${pathname.slice(1)}" at ${hostname || 'localhost'}:${port || 5432} cannot be used (${reasonOf(cause)}): check DATABASE_URL and that PostgreSQL runs there`,
+      `the database "${pathname.slice(1)}" at ${hostname || 'localhost'}:${port || 5432} cannot be used (${reasonOf(cause)}): ${remedyFor(cause) ?? 'check DATABASE_URL and that PostgreSQL runs there'}`,
       { cause },
     );
   }

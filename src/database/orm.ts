@@ -3,10 +3,12 @@ import { type EntityManager, type MigrationObject, MikroORM, type Options } from
 import { ApiKeyEntity } from '../merchants/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from '../merchants/merchant.ts';
 import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';
+import { StartupError } from '../startup-error.ts';
 import { impatientClient } from './impatient-client.ts';
 import { type DatabaseLocation, pgConfigOf } from './location.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
+import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */
@@ -77,6 +79,7 @@ export async function pendingMigrations(em: EntityManager): Promise<string[]> {
 /**
  * Brings the schema up to date, in one transaction that succeeds or leaves nothing behind, and answers the
  * names of the migrations it ran. Run by several processes at once, one does the work and the others wait for it.
+ * Throws StartupError, with what to grant, if the role may not change the schema.
  */
 export async function migrate(
   location: DatabaseLocation,
@@ -90,7 +93,27 @@ export async function migrate(
       const done = await orm.migrator.up();
       return done.map((migration) => migration.name);
     });
+  } catch (cause) {
+    const fault = faultOf(cause);
+    throw fault?.code === insufficientPrivilege ? await missingRight(orm, fault.message, cause) : cause;
   } finally {
     await orm.close();
   }
+}
+
+async function missingRight(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
+  const [row] = await orm.em
+    .fork()
+    .execute<{ role: string; database: string; grantee: string }[]>(
+      'select current_user as role, current_database() as database, quote_ident(current_user) as grantee',
+    );
+  const [, schema] = /^permission denied for schema (.+)$/.exec(refusal) ?? [];
+  const remedy =
+    schema === undefined
+      ? 'run migrate as the role that owns the tables'
+      : `its owner has to run "grant usage, create on schema ${schema} to ${row?.grantee}", or make ${row?.role} the owner of the database`;
+  return new StartupError(
+    `the role ${row?.role} may not change the schema of the database ${row?.database} (${refusal}): ${remedy}`,
+    { cause },
+  );
 }

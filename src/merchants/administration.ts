@@ -2,7 +2,7 @@
 
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { ChainName, ModeName } from '../chains.ts';
-import { formatIdentifier, newUuid, parseIdentifier } from '../identifiers.ts';
+import { formatIdentifier, identifierProblem, newUuid, parseIdentifier } from '../identifiers.ts';
 import type { KeyRing } from '../key-ring.ts';
 import type { WalletAddress } from '../wallet-address.ts';
 import { type ApiKey, ApiKeyEntity } from './api-key.ts';
@@ -82,6 +82,13 @@ export async function setWallets(
   await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
 }
 
+/** Where a merchant is paid in that mode; a chain without a wallet is left out. */
+export async function findWallets(em: EntityManager, merchantId: string, mode: ModeName): Promise<Wallets> {
+  const id = await findMerchant(em, merchantId);
+  const rows = await em.fork().find(PayoutWalletEntity, { merchantId: id, mode });
+  return Object.fromEntries(rows.map(({ chain, address }) => [chain, address]));
+}
+
 /** Issues a key. `expiresAt` undefined: it does not expire. */
 export async function createApiKey(
   em: EntityManager,
@@ -144,7 +151,7 @@ export function merchantUuidOf(merchantId: string): string {
   const id = parseIdentifier('mer', merchantId);
   if (id !== undefined) return id;
   throw new AdministrationError(
-    `"${merchantId}" is not a merchant's id: those begin with mer_, and "merchant list" shows them`,
+    `"${merchantId}" is not a merchant's id: it ${identifierProblem('mer', merchantId)}; "merchant list" shows them`,
   );
 }
 
@@ -152,9 +159,8 @@ export function merchantUuidOf(merchantId: string): string {
 export function keyUuidOf(keyId: string): string {
   const id = parseIdentifier('key', keyId);
   if (id !== undefined) return id;
-  throw new AdministrationError(
-    'that is not the id of a key: those begin with key_, and "key list" shows them',
-  );
+  const problem = keyId.startsWith('sk_') ? 'is the key itself' : identifierProblem('key', keyId);
+  throw new AdministrationError(`that is not the id of a key: it ${problem}; "key list" shows them`);
 }
 
 async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {

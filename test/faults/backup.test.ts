@@ -1,18 +1,17 @@
 // Backup and restore with PostgreSQL's own tools, as docs/operations.md has it. They have to be as new as the server,
 // and the embedded one comes without them: here Debian's server and Debian's tools are used together.
 
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { chmod, chown, mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
+import { asSuperuser, documentedCommands } from '../support/documentation.ts';
 import { openDoors } from '../support/doors.ts';
+import { startOwnPostgres } from '../support/own-postgres.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
-import { databaseAccount } from './support/database-account.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
 const run = promisify(execFile);
@@ -34,47 +33,41 @@ afterEach(endAll);
 test.skipIf(bin === undefined)(
   'a restored backup knows the same keys, and answers the same intents',
   async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'pi-backup-'));
-    await chmod(folder, 0o755);
-    const account = databaseAccount();
-    const data = join(folder, 'data');
-    await mkdir(data);
-    if (account) await chown(data, account.uid, account.gid);
-    await run(join(bin as string, 'initdb'), ['-D', data, '-U', 'payments', '-A', 'trust'], {
-      ...account,
-      cwd: data,
+    const postgres = await startOwnPostgres({
+      bin: bin as string,
+      hba: ['local all postgres trust', 'local all all scram-sha-256'],
     });
-    const [port = ''] = Object.values(await choosePorts());
-    const server = spawn(
-      join(bin as string, 'postgres'),
-      ['-D', data, '-k', data, '-p', port, '-h', '127.0.0.1'],
-      { ...account, cwd: data, stdio: ['ignore', 'ignore', 'pipe'] },
-    );
+    const folder = await mkdtemp(join(tmpdir(), 'pi-backup-'));
     try {
-      await new Promise<void>((resolve, reject) => {
-        server.once('exit', (code) => reject(new Error(`postgres ended with ${code}`)));
-        createInterface({ input: server.stderr }).on('line', (line) => {
-          if (line.includes('ready to accept connections')) resolve();
-        });
-      });
-      const url = (database: string) => `postgresql://payments@127.0.0.1:${port}/${database}`;
-      await migrate({ url: url('postgres') });
-      const key = await cluster.newKeyIn({ url: url('postgres') });
+      // With a "/" in a parameter, as operators have it who connect through a socket.
+      const url = (database: string) =>
+        `postgresql://payments:PASSWORD@localhost:${postgres.port}/${database}?host=${postgres.folder}`;
+      const env = {
+        ...process.env,
+        PATH: `${bin}:${process.env.PATH}`,
+        DATABASE_URL: url('payments'),
+      };
+      const documented = async (heading: string) => {
+        const commands = (await documentedCommands(heading)).replace(
+          'postgresql://payments:PASSWORD@db.internal:5432/restored',
+          `'${url('restored')}'`,
+        );
+        await run('sh', ['-c', asSuperuser(postgres) + commands], { env, cwd: folder });
+      };
+      await documented('From nothing');
+      await migrate({ url: url('payments') });
+      const key = await cluster.newKeyIn({ url: url('payments') });
       const options = { authorization: `Bearer ${key}`, idempotencyKey: 'order-1' };
       const body = { amount_units: 5, metadata: { order: 'ключ 😀', n: [0.1, 1e-300] } };
 
-      const original = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url('postgres') });
+      const original = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url('payments') });
       const [door] = openDoors(original);
       const first = await door.create(body, options);
       expect(first.code).toBe('ok');
       door.close();
       await original.end('SIGTERM');
 
-      const dump = join(folder, 'payments.dump');
-      const tool = (name: string, ...args: string[]) => run(join(bin as string, name), args);
-      await tool('pg_dump', '--format=custom', `--file=${dump}`, url('postgres'));
-      await tool('createdb', `--maintenance-db=${url('postgres')}`, 'restored');
-      await tool('pg_restore', `--dbname=${url('restored')}`, '--no-owner', dump);
+      await documented('Backup and restore');
 
       const restored = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url('restored') });
       const [again] = openDoors(restored);
@@ -86,9 +79,7 @@ test.skipIf(bin === undefined)(
       again.close();
       await restored.end('SIGTERM');
     } finally {
-      const exited = once(server, 'exit');
-      server.kill('SIGINT');
-      await exited;
+      await postgres.stop();
       await rm(folder, { recursive: true, force: true });
     }
   },

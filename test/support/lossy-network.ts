@@ -12,10 +12,10 @@ export interface LossyNetworkOptions {
 export async function startLossyNetwork(
   port: number,
   { unavailableOnce }: LossyNetworkOptions = {},
-): Promise<TcpProxy> {
+): Promise<TcpProxy & { connections(): number }> {
   let connections = 0;
   const connect = () => net.connect(port, '127.0.0.1');
-  return startTcpProxy(connect, (client, server, cut) => {
+  const proxy = await startTcpProxy(connect, (client, server, cut) => {
     connections++;
     if (connections === 1) return cut();
     if (connections === 3 && unavailableOnce !== undefined) {
@@ -36,4 +36,5 @@ export async function startLossyNetwork(
       else client.write(chunk);
     });
   });
+  return { ...proxy, connections: () => connections };
 }

@@ -1,5 +1,6 @@
 // A plugin of `buf generate` that writes down what it is asked for, where the real ones are out of reach.
 
+import { createHash } from 'node:crypto';
 import { readFileSync, writeSync } from 'node:fs';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {
@@ -15,6 +16,12 @@ const listing = {
 };
 const response = create(CodeGeneratorResponseSchema, {
   supportedFeatures: BigInt(CodeGeneratorResponse_Feature.PROTO3_OPTIONAL),
-  file: [{ name: 'listing.json', content: JSON.stringify(listing) }],
+  // One for each input of the template.
+  file: [
+    {
+      name: `listings/${createHash('sha256').update(listing.files.join()).digest('hex')}.json`,
+      content: JSON.stringify(listing),
+    },
+  ],
 });
 writeSync(1, toBinary(CodeGeneratorResponseSchema, response));

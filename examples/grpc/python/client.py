@@ -1,15 +1,17 @@
-"""A gRPC client in Python: creates an intent, reads a refusal, asks for health, lists what there is.
+"""A gRPC client in Python: creates an intent, repeats the call safely, reads a refusal, asks for health, reflection.
 
-    npx buf generate --template examples/grpc/buf.gen.protoc.yaml --output /tmp/python
-    PAYMENTS_API_KEY=sk_testnet_… PYTHONPATH=/tmp/python/gen python3 examples/grpc/client.py 127.0.0.1:50051
+    npx buf generate --template examples/grpc/buf.gen.python.local.yaml --output /tmp/python
+    PAYMENTS_API_KEY=sk_testnet_… PYTHONPATH=/tmp/python/gen python3 examples/grpc/python/client.py 127.0.0.1:50051
 
-Needs grpcio and protobuf (Debian: python3-grpcio, python3-protobuf, protobuf-compiler).
+examples/grpc/README.md says what to install.
 """
 
 import json
 import os
 import pkgutil
+import random
 import sys
+import time
 import uuid
 
 import grpc
@@ -23,8 +25,10 @@ from grpc.reflection.v1 import reflection_pb2
 from health.v1 import health_pb2
 from payments.v1 import payment_intent_pb2, payment_intent_service_pb2
 
+# Inside a trusted network; grpc.secure_channel where the service has a certificate.
 channel = grpc.insecure_channel(sys.argv[1])
 api_key = os.environ["PAYMENTS_API_KEY"]
+MAX_TRIES = 8
 
 create_payment_intent = channel.unary_unary(
     "/payments.v1.PaymentIntentService/CreatePaymentIntent",
@@ -34,17 +38,46 @@ create_payment_intent = channel.unary_unary(
 
 
 def create(order, **fields):
-    """Creates the intent of an order. The order is the idempotency key: safe to repeat after UNAVAILABLE."""
+    """Makes the intent of an order, or finds the one that the order has.
+
+    The order is the idempotency key, so that every retry, of this process or of one that takes its place, means the
+    same intent.
+    """
     request = payment_intent_service_pb2.CreatePaymentIntentRequest(**fields)
     request.metadata["order_id"] = order
     metadata = [("authorization", f"Bearer {api_key}"), ("idempotency-key", order)]
-    return create_payment_intent(request, metadata=metadata, timeout=10)
+    for attempt in range(1, MAX_TRIES + 1):
+        try:
+            # A call that may wait uses its time to connect again; others fail while the channel rests between tries.
+            return create_payment_intent(request, metadata=metadata, timeout=10, wait_for_ready=True)
+        except grpc.RpcError as error:
+            wait = retry_delay(error, attempt)
+            if wait is None or attempt == MAX_TRIES:
+                raise
+            print(f"attempt {attempt}: {error.details()}; again in {wait:.2f} s", file=sys.stderr)
+            time.sleep(wait)
+
+
+def retry_delay(error, attempt):
+    """Seconds to wait before the same call, or None if it cannot succeed.
+
+    After UNAVAILABLE, a deadline or INTERNAL the intent may be there or not: the next attempt settles it.
+    RESOURCE_EXHAUSTED is also the code of a body that is too large.
+    """
+    details = refusal_of(error)["details"]
+    retryable = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL}
+    limited = details.get("google.rpc.ErrorInfo", {}).get("reason") == "RATE_LIMITED"
+    if error.code() not in retryable and not limited:
+        return None
+    asked = details.get("google.rpc.RetryInfo", {}).get("retryDelay", "0s")
+    return max(0.05 * 2**attempt * random.uniform(0.5, 1), float(asked.rstrip("s")))
 
 
 def refusal_of(error):
     """The details that a refusal carries, by the names of their types."""
-    trailers = dict(error.trailing_metadata())
-    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    # A connection that breaks has none.
+    trailers = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailers.get("grpc-status-details-bin", b""))
     known = {
         "google.rpc.ErrorInfo": error_details_pb2.ErrorInfo,
         "google.rpc.BadRequest": error_details_pb2.BadRequest,

@@ -1,0 +1,100 @@
+// A gRPC client in TypeScript: creates the intent of an order, repeats the call safely, and reads a refusal.
+//
+//   PAYMENTS_API_KEY=sk_testnet_… node create-payment-intent.ts http://127.0.0.1:50051
+//
+// examples/grpc/README.md says how its generated code is made. The package in client/ does all of this by itself.
+
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { enumToJson } from '@bufbuild/protobuf';
+import { Code, ConnectError, createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import {
+  BadRequestSchema,
+  ErrorInfoSchema,
+  RequestInfoSchema,
+  RetryInfoSchema,
+} from './gen/google/rpc/error_details_pb.ts';
+import { type PaymentIntent, PaymentIntentStatusSchema } from './gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
+
+const [, , baseUrl = 'http://127.0.0.1:50051'] = process.argv;
+const { PAYMENTS_API_KEY } = process.env;
+if (PAYMENTS_API_KEY === undefined) throw new Error('set PAYMENTS_API_KEY to your secret API key');
+
+const client = createClient(PaymentIntentService, createGrpcTransport({ baseUrl, defaultTimeoutMs: 10_000 }));
+const maxTries = 8;
+
+/**
+ * Makes the intent of an order, or finds the one that the order has: the order is the idempotency key, so that every
+ * retry, of this process or of one that takes its place, means the same intent.
+ */
+async function createPaymentIntent(order: string, amountUnits: bigint): Promise<PaymentIntent> {
+  const headers = { authorization: `Bearer ${PAYMENTS_API_KEY}`, 'idempotency-key': order };
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await client.createPaymentIntent({ amountUnits, metadata: { order_id: order } }, { headers });
+    } catch (reason) {
+      const error = ConnectError.from(reason);
+      if (!isRetryable(error) || attempt === maxTries) throw error;
+      const backoffMs = 50 * 2 ** attempt * (0.5 + Math.random() / 2);
+      const waitMs = Math.max(backoffMs, retryDelayMs(error));
+      console.error(`attempt ${attempt}: ${error.message}; again in ${Math.round(waitMs)} ms`);
+      await sleep(waitMs);
+    }
+  }
+}
+
+/**
+ * Whether the same call may succeed later. After `unavailable`, a deadline or `internal` the intent may be there or
+ * not: the next attempt settles it. Nobody cancels a call here: `canceled` is a connection that broke in the middle of
+ * one. `resource_exhausted` is also the code of a body that is too large.
+ */
+function isRetryable(error: ConnectError): boolean {
+  const [info] = error.findDetails(ErrorInfoSchema);
+  return (
+    [Code.Unavailable, Code.DeadlineExceeded, Code.Internal, Code.Canceled].includes(error.code) ||
+    info?.reason === 'RATE_LIMITED'
+  );
+}
+
+/** What the server asks to be left alone for, at the least. */
+function retryDelayMs(error: ConnectError): number {
+  const [info] = error.findDetails(RetryInfoSchema);
+  return Number(info?.retryDelay?.seconds ?? 0) * 1_000 + (info?.retryDelay?.nanos ?? 0) / 1e6;
+}
+
+/** A refusal taken apart: the reason is for the program, the fields for the log, the request id for our support. */
+function describe(error: ConnectError) {
+  const [info] = error.findDetails(ErrorInfoSchema);
+  const [badRequest] = error.findDetails(BadRequestSchema);
+  const [request] = error.findDetails(RequestInfoSchema);
+  return {
+    code: Code[error.code],
+    message: error.rawMessage,
+    reason: info?.reason,
+    fields: Object.fromEntries(
+      (badRequest?.fieldViolations ?? []).map(({ field, description }) => [field, description]),
+    ),
+    request_id: request?.requestId,
+  };
+}
+
+const order = `order-${randomUUID()}`;
+const intent = await createPaymentIntent(order, 12_500_000n);
+const again = await createPaymentIntent(order, 12_500_000n);
+const refusal = await createPaymentIntent(`${order}-free`, 0n).then(() => undefined, ConnectError.from);
+console.log(
+  JSON.stringify(
+    {
+      id: intent.id,
+      status: enumToJson(PaymentIntentStatusSchema, intent.status),
+      amount_units: Number(intent.amountUnits),
+      metadata: intent.metadata,
+      same_again: intent.id === again.id && intent.clientSecret === again.clientSecret,
+      refusal: refusal && describe(refusal),
+    },
+    null,
+    2,
+  ),
+);

@@ -1,0 +1,48 @@
+// How the command line prints: tables for people, JSON for scripts, and nothing lost in silence.
+
+import Table from 'cli-table3';
+
+export type Row = Record<string, string | number | undefined>;
+
+/** Columns that a table may take if there is no terminal to ask. */
+const defaultWidth = 120;
+
+/**
+ * The rows as a table, without the columns that are empty in all of them. A table that is wider than the terminal
+ * would break in the middle of its lines: then each row becomes a block of its own, a line for each field.
+ */
+export function formatTable(rows: readonly Row[], maxWidth = process.stdout.columns || defaultWidth): string {
+  const [first = {}] = rows;
+  const columns = Object.keys(first).filter((column) => rows.some((row) => row[column] !== undefined));
+  const textOf = (row: Row, column: string) => String(row[column] ?? '');
+  const style = { head: [], border: [] };
+  const table = new Table({ head: columns, style });
+  for (const row of rows) table.push(columns.map((column) => textOf(row, column)));
+  const text = table.toString();
+  if (text.indexOf('\n') <= maxWidth) return text;
+  return rows
+    .map((row) => {
+      const block = new Table({ style });
+      for (const column of columns)
+        if (row[column] !== undefined) block.push({ [column]: textOf(row, column) });
+      return block.toString();
+    })
+    .join('\n');
+}
+
+/** A moment in UTC to the minute: `2026-11-22 09:30`. */
+export function formatMinute(moment: string): string {
+  return moment.slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
+}
+
+/**
+ * A reader that closes the pipe early (`| head -1`) is not an error: the command goes on to its end, and what it prints
+ * from then on is dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
+ */
+export function surviveLostOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return;
+    process.exitCode = 1;
+    console.error(`admin: the output could not be written (${error.message})`);
+  });
+}

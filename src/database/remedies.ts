@@ -1,0 +1,55 @@
+// What an operator can do about a database that refuses: PostgreSQL's own messages name the fault, seldom the remedy.
+
+/** SQLSTATE: the role lacks a right. */
+export const insufficientPrivilege = '42501';
+
+const remedies: Record<string, string> = {
+  [insufficientPrivilege]:
+    'grant the role of DATABASE_URL what it lacks ("Rights" in docs/operations.md), or use a role that has it',
+  '25006': 'the database can only be read: DATABASE_URL has to name the primary, not a standby',
+  '53100': "make room on the database's disk",
+  '28000': 'check the role and the password in DATABASE_URL, and pg_hba.conf of the server',
+  '28P01': 'check the role and the password in DATABASE_URL',
+  '3D000': 'create the database ("From nothing" in docs/operations.md), or correct DATABASE_URL',
+  ERR_TLS_CERT_ALTNAME_INVALID:
+    "the certificate is for another host: use the name it is for, or sslmode=verify-ca with the server's CA",
+};
+
+/** Node.js has a code for each way in which a certificate is not trusted. */
+const untrustedCertificate =
+  /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+|CERT_\w+)$/;
+
+/** The fault in a chain of errors that PostgreSQL or the connection to it reported: the SQLSTATE or the system's code. */
+export function faultOf(error: unknown): { code: string; message: string } | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause ?? previousOf(cause)) {
+    const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
+    const { code, message } = inner as { code?: unknown; message: string };
+    if (typeof code === 'string') return { code, message: firstLine(message) };
+  }
+  return undefined;
+}
+
+/** What to do about the fault, or undefined if there is nothing to say beyond its message. */
+export function remedyFor(error: unknown): string | undefined {
+  const { code = '', message = '' } = faultOf(error) ?? {};
+  if (/no encryption$/.test(message))
+    return 'the server asks for TLS: add sslmode=verify-full to DATABASE_URL';
+  if (untrustedCertificate.test(code)) {
+    return "the server's certificate is not trusted: name its CA with sslrootcert in DATABASE_URL";
+  }
+  if (remedies[code] !== undefined) return remedies[code];
+  if (error instanceof Error && /does not support SSL/.test(error.message)) {
+    return 'turn TLS on in the server, or write sslmode=disable if the network between is yours alone';
+  }
+  return undefined;
+}
+
+/** What MikroORM wraps. */
+function previousOf(error: Error): unknown {
+  const { previous } = error as { previous?: unknown };
+  return previous === error ? undefined : previous;
+}
+
+function firstLine(message: string): string {
+  return message.split('\n', 1)[0] as string;
+}

@@ -1,0 +1,86 @@
+// The role, the database and the rights, made from nothing by the commands of docs/operations.md.
+
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Cluster } from './faults/support/cluster.ts';
+import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
+import { asSuperuser, documentedCommands } from './support/documentation.ts';
+import { openDoors } from './support/doors.ts';
+import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { succeeds } from './support/succeeds.ts';
+
+const run = promisify(execFile);
+const hasPsql = succeeds('psql', '--version');
+if (!hasPsql) console.log('skipped: no psql is installed (apt-get install postgresql-client)');
+
+const ring = () => `1:${randomBytes(32).toString('base64')}`;
+const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+let postgres: OwnPostgres;
+
+beforeAll(async () => {
+  postgres = await startOwnPostgres({
+    hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
+  });
+});
+
+afterAll(async () => {
+  await endAll();
+  await postgres.stop();
+});
+
+const sh = (script: string) => run('sh', ['-c', asSuperuser(postgres) + script]);
+const url = (role: string) => `postgresql://${role}:PASSWORD@127.0.0.1:${postgres.port}/payments`;
+
+async function admin(role: string, ...args: string[]) {
+  const { stdout } = await run(process.execPath, ['src/admin.ts', '--json', ...args], {
+    env: {
+      ...process.env,
+      ...{ DATABASE_URL: url(role), HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      ...secrets,
+    },
+  });
+  return JSON.parse(stdout);
+}
+
+test.runIf(hasPsql)(
+  'from nothing to an intent, by a role with the documented rights only',
+  { timeout: 120_000 },
+  async () => {
+    await sh(await documentedCommands('From nothing'));
+    expect((await admin('payments', 'migrate')).applied.length).toBeGreaterThan(0);
+    expect((await admin('payments', 'doctor')).filter(({ ok }: { ok: boolean }) => !ok)).toEqual([]);
+
+    await sh(await documentedCommands('Rights'));
+    expect((await admin('payments_service', 'doctor')).filter(({ ok }: { ok: boolean }) => !ok)).toEqual([]);
+
+    // What the table of rights says that administration needs.
+    await postgres.query(
+      `create role administrator login password 'PASSWORD';
+     grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;
+     grant insert on merchants to administrator;
+     grant insert, update on payout_wallets, api_keys to administrator`,
+      'payments',
+    );
+    const wallet = ['--mode', 'testnet', '--wallet', `0x${'1'.repeat(40)}`];
+    const { merchant_id } = await admin('administrator', 'merchant', 'create', '--name', 'x', ...wallet);
+    await admin('administrator', 'merchant', 'set-wallet', '--merchant', merchant_id, ...wallet);
+    const mode = ['--merchant', merchant_id, '--mode', 'testnet'];
+    const { key_id } = await admin('administrator', 'key', 'create', ...mode);
+    const { api_key } = await admin('administrator', 'key', 'rotate', '--key', key_id, '--overlap', '1h');
+    await admin('administrator', 'key', 'revoke', '--key', key_id);
+
+    // Only these two of a cluster are what starting the service takes.
+    const cluster = { url: url('payments_service'), secrets } as Cluster;
+    const service = await startProcess(cluster, await choosePorts());
+    for (const door of openDoors(service)) {
+      const create = () =>
+        door.create({ amount_units: 5 }, { authorization: `Bearer ${api_key}`, idempotencyKey: door.name });
+      expect(await create()).toMatchObject({ code: 'ok' });
+      expect(await create()).toMatchObject({ code: 'ok', replayed: true });
+      door.close();
+    }
+    expect(await service.end('SIGTERM')).toMatchObject({ code: 0 });
+  },
+);

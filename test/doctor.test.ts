@@ -1,0 +1,179 @@
+// `admin doctor` on databases that the shared PostgreSQL cannot be: one whose role lacks rights, one that can only be
+// read, one on a full disk, and the embedded one in each of its states.
+
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
+import { migrate } from '../src/database/orm.ts';
+import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+
+const run = promisify(execFile);
+const ring = () => `1:${randomBytes(32).toString('base64')}`;
+const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
+
+if (!canLimitDisk) console.log('skipped: a disk of its own is mounted as root (unshare --mount)');
+
+interface Finding {
+  check: string;
+  ok: boolean;
+  message: string;
+}
+
+async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
+  const options = { env: { PATH: process.env.PATH, ...ports, ...env } };
+  const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], options).catch(
+    (error) => error,
+  );
+  return new Map((JSON.parse(stdout) as Finding[]).map((finding) => [finding.check, finding]));
+}
+
+describe('a database of an operator', () => {
+  let postgres: OwnPostgres;
+  let secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
+  const as = (role: string) => doctor({ DATABASE_URL: postgres.url(role, 'postgres'), ...secrets });
+
+  beforeAll(async () => {
+    postgres = await startOwnPostgres();
+    secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+    await migrate({ url: postgres.url('postgres', 'postgres') });
+    await postgres.query(`
+      create role "Read-er" login;
+      create role reader login;
+      create role writer login;
+      create role standby login;
+      grant select on all tables in schema public to "Read-er", writer, standby;
+      grant insert on payment_intents to writer, standby;
+      alter role standby set default_transaction_read_only = on;
+      revoke temporary on database postgres from public;
+      grant temporary on database postgres to "Read-er"`);
+  });
+
+  afterAll(() => postgres.stop());
+
+  test('a role without INSERT is told what to grant', async () => {
+    expect((await as('Read-er')).get('rights')).toEqual({
+      check: 'rights',
+      ok: false,
+      message:
+        'the role lacks some: the owner of the tables has to run grant insert on payment_intents to "Read-er";',
+    });
+  });
+
+  test('a role without any right is told so', async () => {
+    const { ok, message } = (await as('reader')).get('database') as Finding;
+    expect([ok, message]).toEqual([
+      false,
+      expect.stringMatching(
+        /permission denied for table schema_migrations\): grant the role of DATABASE_URL/,
+      ),
+    ]);
+  });
+
+  test('a role with what the service needs is enough', async () => {
+    const findings = await as('writer');
+    expect([...findings.values()].filter(({ ok }) => !ok)).toEqual([]);
+    expect(findings.get('disk')?.message).toBe('not checked: the role may not create temporary tables');
+  });
+
+  test('what can only be read, such as a standby', async () => {
+    const { ok, message } = (await as('standby')).get('rights') as Finding;
+    expect([ok, message]).toEqual([
+      false,
+      expect.stringMatching(/read-only transaction: .*DATABASE_URL has to name the primary/),
+    ]);
+  });
+});
+
+test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
+  const postgres = await startOwnPostgres({ diskMb: 100 });
+  try {
+    const url = postgres.url('postgres', 'postgres');
+    await migrate({ url });
+    const env = { DATABASE_URL: url, API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+    expect((await doctor(env)).get('disk')).toEqual({
+      check: 'disk',
+      ok: true,
+      message: '16 MB can be written',
+    });
+    await postgres.fillDisk();
+    // PostgreSQL is there and answers.
+    const findings = await doctor(env);
+    expect(findings.get('database')?.ok).toBe(true);
+    expect(findings.get('disk')).toMatchObject({
+      ok: false,
+      message: expect.stringMatching(/No space left on device: make room on the database's disk$/),
+    });
+  } finally {
+    await postgres.stop();
+  }
+});
+
+describe('the embedded database', () => {
+  let folder: string;
+  let dataDir: string;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'pi-doctor-'));
+    await chmod(folder, 0o755);
+    dataDir = join(folder, 'data');
+  });
+
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  test('is not made, started or changed by looking', { timeout: 120_000 }, async () => {
+    const absent = await doctor({ DATA_DIR: dataDir });
+    expect(absent.get('database')).toMatchObject({
+      ok: true,
+      message: expect.stringMatching(/not made yet/),
+    });
+    expect(await readdir(folder)).toEqual([]);
+
+    const postgres = await startEmbeddedPostgres(dataDir);
+    const running = await doctor({ DATA_DIR: dataDir });
+    // There is nothing in it: neither a schema nor secrets. Both stay so.
+    expect(running.get('database')).toMatchObject({
+      ok: false,
+      message: expect.stringMatching(/secrets in .* cannot be used \(there is none\)/),
+    });
+    expect((await readdir(dataDir)).sort()).toEqual(['postgres']);
+    // Nobody used it before, so it is not stopped either.
+    expect(await readdir(join(dataDir, 'postgres'))).toContain('postmaster.pid');
+
+    await postgres.stop();
+    const stopped = await doctor({ DATA_DIR: dataDir });
+    expect(stopped.get('database')).toMatchObject({
+      ok: true,
+      message: expect.stringMatching(/not running/),
+    });
+    expect(await readdir(join(dataDir, 'postgres'))).not.toContain('postmaster.pid');
+  });
+
+  test('is checked while the service runs on it', { timeout: 120_000 }, async () => {
+    const service: ChildProcess = spawn(process.execPath, ['src/main.ts'], {
+      env: { PATH: process.env.PATH, ...ports, DATA_DIR: dataDir },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const exited = once(service, 'exit');
+    await new Promise<void>((resolve, reject) => {
+      void exited.then(([code]) => reject(new Error(`the service ended with ${code}`)));
+      createInterface({ input: service.stdout as NodeJS.ReadableStream }).on('line', (line) => {
+        if (line.includes('"ready"')) resolve();
+      });
+    });
+    const findings = await doctor({ DATA_DIR: dataDir });
+    expect([...findings.values()].filter(({ ok }) => !ok)).toEqual([]);
+    expect(findings.get('database')?.message).toMatch(/^PostgreSQL .*, embedded/);
+    expect([...findings.keys()]).toEqual(
+      expect.arrayContaining(['schema', 'rights', 'disk', 'secrets', 'clock']),
+    );
+    service.kill('SIGTERM');
+    expect(await exited).toEqual([0, null]);
+  });
+});

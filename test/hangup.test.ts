@@ -1,0 +1,88 @@
+// SIGHUP: from an operator, who may not know whether there are TLS files to read again, and from a terminal that closes.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdtemp, rm, stat } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+
+let folder: string;
+let env: NodeJS.ProcessEnv;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-hangup-'));
+  await chmod(folder, 0o755);
+  env = { PATH: process.env.PATH, DATA_DIR: join(folder, 'data') };
+  Object.assign(env, { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', TERM: 'dumb' });
+});
+
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+/** Resolves with the match once it stands in what the process has printed. */
+function printed(child: ChildProcess, what: RegExp): Promise<RegExpExecArray> {
+  return new Promise((resolve, reject) => {
+    let output = '';
+    child.stdout?.on('data', (chunk) => {
+      output += chunk;
+      const match = what.exec(output);
+      if (match) resolve(match);
+    });
+    child.once('exit', (code) => reject(new Error(`ended with ${code}: ${output}`)));
+  });
+}
+
+test('without TLS files it is noted, and the service goes on', async () => {
+  const service = spawn(process.execPath, ['src/main.ts'], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(service, 'exit');
+  const [, port] = await printed(service, /"metrics":(\d+).*"message":"ready"/);
+  const noted = printed(service, /"message":"SIGHUP: there are no TLS files to read again"/);
+  service.kill('SIGHUP');
+  await noted;
+  expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200);
+  service.kill('SIGTERM');
+  expect(await exited).toEqual([0, null]);
+});
+
+// Other systems have another `script`.
+test.skipIf(process.platform !== 'linux')('a terminal that closes ends what was started in it', async () => {
+  const command = `echo "pid $$"; exec ${process.execPath} src/main.ts`;
+  const terminal = spawn('script', ['-qec', command, '/dev/null'], {
+    env,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const started = printed(terminal, /pid (\d+)[\s\S]*http:\/\/([\d.]+):(\d+)\/readyz/);
+  started.catch(() => {});
+  const [, pid, host, port] = await started;
+  const connection = connect(Number(port), host);
+  await once(connection, 'connect');
+  const closed = once(connection, 'close');
+
+  // The terminal is still there: this one is from an operator.
+  const noted = printed(terminal, /SIGHUP: there are no TLS files/);
+  process.kill(Number(pid), 'SIGHUP');
+  await noted;
+  expect((await fetch(`http://${host}:${port}/healthz`)).status).toBe(200);
+
+  // The window is closed.
+  const gone = once(terminal, 'exit');
+  terminal.kill('SIGKILL');
+  await gone;
+  await closed;
+  await untilEnded(Number(pid));
+  // In order: its database is stopped too.
+  await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+});
+
+/** Resolves when the process is gone; it is no child of this one, so there is no event of it. */
+async function untilEnded(pid: number): Promise<void> {
+  for (;;) {
+    try {
+      process.kill(pid, 0);
+    } catch {
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

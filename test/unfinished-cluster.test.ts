@@ -1,0 +1,64 @@
+// A start that is killed while it makes the embedded database leaves 39 MB behind, and no more than once.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdir, mkdtemp, readdir, rm, utimes, watch } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
+
+let dataDir: string;
+
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'pi-cluster-'));
+  // As root, PostgreSQL runs as another user, who has to get in.
+  await chmod(dataDir, 0o711);
+});
+
+afterEach(() => rm(dataDir, { recursive: true, force: true }));
+
+const unfinished = async () =>
+  (await readdir(dataDir)).filter((name) => name.startsWith('postgres.new-')).sort();
+
+test('the next start removes what a killed one has left', async () => {
+  const stopWatching = new AbortController();
+  const changes = watch(dataDir, { signal: stopWatching.signal });
+  const killed = spawn(process.execPath, ['src/main.ts'], {
+    env: { PATH: process.env.PATH, DATA_DIR: dataDir },
+    stdio: 'ignore',
+    detached: true,
+  });
+  for await (const { filename } of changes) if (filename?.startsWith('postgres.new-')) break;
+  stopWatching.abort();
+  const exited = once(killed, 'exit');
+  process.kill(-(killed.pid as number), 'SIGKILL');
+  await exited;
+  expect(await unfinished()).toEqual([expect.stringContaining(`postgres.new-${killed.pid}`)]);
+
+  const postgres = await startEmbeddedPostgres(dataDir);
+  expect(await unfinished()).toEqual([]);
+  await postgres.stop();
+});
+
+test('what a living process makes is left alone; its number alone proves nothing', async () => {
+  const dead = spawn('true');
+  await once(dead, 'exit');
+  const living = `postgres.new-${process.ppid}-abcdef`;
+  const names = {
+    living,
+    dead: `postgres.new-${dead.pid}-abcdef`,
+    // As an earlier version called them.
+    deadOfEarlierVersion: `postgres.new-${dead.pid}`,
+    // In a container, a process often has the number of the one before it.
+    formerUs: `postgres.new-${process.pid}-abcdef`,
+    elevenMinutesOld: `postgres.new-${process.ppid}-ghijkl`,
+    somethingElse: 'postgres.new-backup',
+  };
+  for (const name of Object.values(names)) await mkdir(join(dataDir, name, 'base'), { recursive: true });
+  const before = Date.now() / 1000 - 11 * 60;
+  await utimes(join(dataDir, names.elevenMinutesOld), before, before);
+  const postgres = await startEmbeddedPostgres(dataDir);
+  expect(await unfinished()).toEqual([living, names.somethingElse].sort());
+  await postgres.stop();
+});
