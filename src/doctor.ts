@@ -8,7 +8,8 @@ import { dirname, resolve } from 'node:path';
 import { type Config, loadConfig, reachable, type SecretName } from './config.ts';
 import { findEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { type Database, openAsItIs, openDatabase } from './database/open-database.ts';
-import { faultOf, insufficientPrivilege, remedyFor } from './database/remedies.ts';
+import { faultOf, remedyFor } from './database/remedies.ts';
+import { assertWritable, findMissingRights, minFreeMb, probeDisk } from './database/writability.ts';
 import { newUuid } from './identifiers.ts';
 import { maxExpiryMinutes } from './payment-intents/payment-intent.ts';
 import { StartupError } from './startup-error.ts';
@@ -26,10 +27,6 @@ const minPostgresVersion = 140_000;
 /** An intent's times are this machine's: beyond that, payers would see the difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
-/** A disk with less is as good as full. */
-const minFreeMb = 16;
-/** Rows of the probe, each of which fills one of PostgreSQL's pages of 8 KiB. */
-const probePages = Math.ceil((minFreeMb * 1e6) / 8_192);
 
 /** Checks one thing after the other, and goes on after what failed wherever the rest can still be checked. */
 export async function* diagnose(env: Readonly<Record<string, string | undefined>>): AsyncGenerator<Finding> {
@@ -104,26 +101,8 @@ async function* checkDatabase(open: () => Promise<Database>): AsyncGenerator<Fin
   }
 }
 
-/** What the service does with each table. Administration needs more, and says so when it is refused. */
-const neededRights = {
-  schema_migrations: ['select'],
-  merchants: ['select'],
-  payout_wallets: ['select'],
-  api_keys: ['select'],
-  payment_intents: ['select', 'insert'],
-};
-
 async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
-  const em = orm.em.fork();
-  const wanted = Object.entries(neededRights).flatMap(([table, rights]) =>
-    rights.map((right) => ({ table, right })),
-  );
-  const missing = await em.execute<{ table: string; right: string; grantee: string }[]>(
-    `select "table", "right", quote_ident(current_user) as grantee
-       from json_to_recordset(?) as wanted ("table" text, "right" text)
-      where not has_table_privilege("table", "right")`,
-    [JSON.stringify(wanted)],
-  );
+  const missing = await findMissingRights(orm.em);
   if (missing.length > 0) {
     const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
     return {
@@ -131,33 +110,17 @@ async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
       message: `the role lacks some: the owner of the tables has to run ${grants.join(' ')}`,
     };
   }
-  // Writes nothing, and is refused where nothing can be written: on a standby, for example.
-  await em.execute('insert into payment_intents select * from payment_intents where false');
+  await assertWritable(orm.em);
   return { ok: true, message: 'the role may read and write what the service needs' };
 }
 
-/**
- * Writes to the database's disk for a moment. On a full one PostgreSQL goes on for a while, with the pages and the log
- * files that it has: only growing by some pages shows it, so a temporary table grows here.
- */
 async function checkDisk({ orm }: Database): Promise<Omit<Finding, 'check'>> {
-  const em = orm.em.fork();
-  await em.begin();
-  try {
-    // Where the intents are, not where an administrator wants temporary data.
-    await em.execute("set local temp_tablespaces = ''");
-    await em.execute('create temporary table doctor_disk_probe (page text) on commit drop');
-    await em.execute('alter table doctor_disk_probe alter column page set storage plain');
-    await em.execute(
-      `insert into doctor_disk_probe select repeat('x', 8000) from generate_series(1, ${probePages})`,
-    );
-    return { ok: true, message: `${minFreeMb} MB can be written` };
-  } catch (error) {
-    if (faultOf(error)?.code !== insufficientPrivilege) throw error;
-    return { ok: true, message: 'not checked: the role may not create temporary tables' };
-  } finally {
-    await em.rollback().catch(() => {});
-  }
+  return {
+    ok: true,
+    message: (await probeDisk(orm.em))
+      ? `${minFreeMb} MB can be written`
+      : 'not checked: the role may not create temporary tables',
+  };
 }
 
 async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> {

@@ -122,6 +122,8 @@ export interface ServiceErrorOptions {
   /** Said to the client in place of the catalogue's message. */
   message?: string;
   violations?: readonly FieldViolation[];
+  /** In place of the catalogue's, where HTTP has a status of its own for the fault. */
+  httpStatus?: number;
   /** Seconds the client should wait before it retries. */
   retryAfterSeconds?: number;
   /** Values for the answer's HTTP headers, such as `Allow`. */
@@ -134,6 +136,7 @@ export interface ServiceErrorOptions {
 export class ServiceError extends Error {
   readonly code: ErrorCode;
   readonly violations: readonly FieldViolation[];
+  readonly httpStatus: number | undefined;
   readonly retryAfterSeconds: number | undefined;
   readonly httpHeaders: Readonly<Record<string, string>>;
 
@@ -142,6 +145,7 @@ export class ServiceError extends Error {
     this.name = 'ServiceError';
     this.code = code;
     this.violations = options.violations ?? [];
+    this.httpStatus = options.httpStatus;
     this.retryAfterSeconds = options.retryAfterSeconds ?? (code === 'unavailable' ? 1 : undefined);
     const row: CatalogueRow = catalogue[code];
     this.httpHeaders = {

@@ -37,6 +37,7 @@ export class Listener {
     });
     server.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
+      outliveFaultsOfStreams(session);
       // HTTP/1 has timeouts for that of its own; here a client has said something once its settings are there.
       const silence = setTimeout(() => session.destroy(), limits.headersTimeoutMs);
       session.once('remoteSettings', () => clearTimeout(silence));
@@ -128,6 +129,33 @@ export class Listener {
         return `${place} cannot be opened (${message}): set HOST and ${this.#variable}`;
     }
   }
+}
+
+/** `NGHTTP2_ERR_PROTO`. */
+const protocolErrno = -505;
+/** A session that is alive answers a ping well within that. */
+const pingTimeoutMs = 2_000;
+
+/**
+ * One call whose content-length is not the length of its content ends alone. nghttp2 resets its stream and goes on, and
+ * says GOAWAY where the fault is the session's; but Node destroys the session for either, and every call on it. A ping
+ * tells the two apart: a session that has said GOAWAY neither sends it nor hears an answer.
+ */
+function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
+  const destroy = session.destroy.bind(session);
+  let isBeingAsked = false;
+  session.destroy = (error, code) => {
+    if ((error as { errno?: unknown } | undefined)?.errno !== protocolErrno) return destroy(error, code);
+    if (isBeingAsked) return;
+    isBeingAsked = true;
+    const silence = setTimeout(() => destroy(error, code), pingTimeoutMs);
+    const done = () => {
+      clearTimeout(silence);
+      isBeingAsked = false;
+    };
+    session.once('close', done);
+    if (!session.ping(done)) destroy(error, code);
+  };
 }
 
 function reportDrops(listener: string, maxConnections: number, logger: Logger): () => void {

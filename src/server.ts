@@ -5,6 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
 import type { Config, TransportLimits } from './config.ts';
 import type { Database } from './database/open-database.ts';
+import { createDatabaseProbe } from './database/writability.ts';
 import { loadDocumentation } from './doors/documentation.ts';
 import { FairTurns } from './doors/fair-turns.ts';
 import { createInternalDoor } from './doors/internal-door.ts';
@@ -72,12 +73,14 @@ export async function startServer(
     rateLimit.take(context.values);
   };
   const interceptors = [authentication.interceptor, rateLimit.interceptor];
+  const databaseProbe = createDatabaseProbe(database.orm.em);
   const store = createPaymentIntentStore(database.orm.em, config.queue, {
     onBatch: metrics.batch,
+    onFailedWrite: databaseProbe.onFailedWrite,
     tracing,
   });
   const implementation = createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'));
-  const readiness = createReadiness(() => database.orm.em.fork().execute('select 1'));
+  const readiness = createReadiness(databaseProbe.probe);
   const stopping = new AbortController();
   const turns = new FairTurns();
 
@@ -195,6 +198,8 @@ function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
     keepAliveTimeout: limits.idleTimeoutMs,
     maxHeaderSize: limits.maxHeaderBytes,
     connectionsCheckingInterval: connectionsCheckMs,
+    // The door refuses that itself, in the form of every refusal.
+    requireHostHeader: false,
   };
 }
 

@@ -7,6 +7,7 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/database/location.ts';
 import { errorDetailsOf, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let service: TestService;
@@ -364,4 +365,45 @@ test.each([
   const { code, details } = JSON.parse(answer.body.toString());
   expect(code).toBe('unimplemented');
   expect(Buffer.from(details[0].value, 'base64').toString()).toContain(reason);
+});
+
+describe('one connection', () => {
+  const headers = (contentLength: string) =>
+    Object.entries({
+      ':method': 'POST',
+      ':scheme': 'http',
+      ':path': path,
+      ':authority': 'localhost',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      'content-length': contentLength,
+    });
+  const endStream = 1;
+
+  test.each(['3', '70'])('a stream with a wrong content-length (%s) ends alone', async (contentLength) => {
+    const connection = await connectRaw(service.server.ports.grpc);
+    for (const [stream, length] of [
+      [1, contentLength],
+      [3, '7'],
+    ] as const) {
+      connection.socket.write(encodeHeaders(stream, headers(length)));
+      connection.socket.write(encodeFrame(frameTypes.data, endStream, stream, envelope(valid)));
+    }
+    await connection.frame(({ type, stream }) => type === frameTypes.rstStream && stream === 1);
+    // The end of the answer: trailers.
+    await connection.frame(
+      ({ type, stream, flags }) => type === frameTypes.headers && stream === 3 && (flags & endStream) === 1,
+    );
+    expect(connection.socket.destroyed).toBe(false);
+    connection.socket.destroy();
+  });
+
+  test('is ended by a fault that is its own', async () => {
+    const connection = await connectRaw(service.server.ports.grpc);
+    // Clients have odd numbers.
+    connection.socket.write(encodeHeaders(2, headers('7')));
+    await connection.frame(({ type }) => type === frameTypes.goaway);
+    await connection.closed;
+  });
 });

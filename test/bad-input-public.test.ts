@@ -351,3 +351,71 @@ test('a client that goes away before its request is whole harms nobody', async (
   expect(await line).toMatchObject({ code: 'canceled' });
   expect((await post('{"amount_units":1}')).status).toBe(201);
 });
+
+describe('HTTP/1.1 to the letter', () => {
+  const body = '{"amount_units":1}';
+  const raw = async (head: string, content = body) => {
+    const socket = net.connect(service.server.ports.http, '127.0.0.1');
+    let answer = '';
+    socket.on('data', (chunk) => {
+      answer += chunk;
+    });
+    socket.write(`${head}\r\nConnection: close\r\n\r\n${content}`);
+    await once(socket, 'close');
+    return answer;
+  };
+  const common = () =>
+    [
+      `Authorization: Bearer ${service.merchant.keys.testnet.apiKey}`,
+      'Content-Type: application/json',
+      `Content-Length: ${body.length}`,
+    ].join('\r\n');
+
+  test.each(['http://pay.example', 'HTTP://pay.example:8080', 'https://user@pay.example'])(
+    'a target in absolute form: %s',
+    async (origin) => {
+      expect(await raw(`POST ${origin}${path}?a=b HTTP/1.1\r\nHost: pay.example\r\n${common()}`)).toMatch(
+        /^HTTP\/1\.1 201 /,
+      );
+      expect(await raw(`GET ${origin} HTTP/1.1\r\nHost: pay.example`, '')).toMatch(/There is no GET \/ here/);
+    },
+  );
+
+  test.each([
+    ['no Host', ''],
+    ['two Hosts', 'Host: a\r\nHost: a\r\n'],
+  ])('%s: 400, with the error, on every path', async (_, hosts) => {
+    for (const target of [`POST ${path}`, 'GET /docs', 'GET /nothing']) {
+      const answer = await raw(`${target} HTTP/1.1\r\n${hosts}${common()}`);
+      expect(answer).toMatch(
+        /^HTTP\/1\.1 400 [\s\S]*"code":"invalid_body","message":"The request has \d Host headers/,
+      );
+    }
+  });
+
+  test('HTTP/1.0 needs no Host', async () => {
+    expect(await raw(`POST ${path} HTTP/1.0\r\n${common()}`)).toMatch(/^HTTP\/1\.1 201 /);
+  });
+
+  test('a body in a coding that nobody would undo: 415', async () => {
+    const head = common().replace(/\r\nContent-Length.*/, '');
+    const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+    const send = (coding: string) =>
+      raw(`POST ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ${coding}\r\n${head}`, chunk);
+    expect(await send('chunked')).toMatch(/^HTTP\/1\.1 201 /);
+    expect(await send('gzip, chunked')).toMatch(/^HTTP\/1\.1 415 [\s\S]*"code":"unsupported_media_type"/);
+  });
+
+  test('an expectation that is not known: 417, with the error', async () => {
+    const answer = await raw(`POST ${path} HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\n${common()}`);
+    expect(answer).toMatch(/^HTTP\/1\.1 417 [\s\S]*"code":"invalid_body"/);
+  });
+
+  test('a body that is too large by its own word is refused before anybody says 100 Continue', async () => {
+    const answer = await raw(
+      `POST ${path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n${common().replace(/\d+$/, '70000')}`,
+      '',
+    );
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /);
+  });
+});

@@ -12,6 +12,7 @@ import {
   ServerReflection,
   ServerReflectionRequestSchema,
 } from '../src/gen/grpc/reflection/v1/reflection_pb.ts';
+import { maxHealthWatches } from '../src/operations/health.ts';
 import { createReadiness } from '../src/operations/readiness.ts';
 import { httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -61,6 +62,7 @@ const HealthClient = grpc.makeGenericClientConstructor(
 ) as unknown as new (
   address: string,
   credentials: grpc.ChannelCredentials,
+  options?: grpc.ChannelOptions,
 ) => grpc.Client & {
   check(service: string, done: (error: grpc.ServiceError | null, status: number) => void): void;
   watch(service: string): grpc.ClientReadableStream<number>;
@@ -102,6 +104,38 @@ describe('gRPC health', () => {
   });
 });
 
+describe('health checks that are watched', () => {
+  test('more than may be watched are refused, and there is room again when some have gone', async () => {
+    const own = await startService();
+    // A connection has 256 streams at most, and grpc-js would share one.
+    const open = () =>
+      new HealthClient(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure(), {
+        'grpc.use_local_subchannel_pool': 1,
+      });
+    const clients = [open(), open()] as const;
+    const watch = (client: InstanceType<typeof HealthClient>) => {
+      const stream = client.watch('');
+      const outcome = new Promise<string>((resolve) => {
+        stream.once('data', () => resolve('watched'));
+        stream.once('error', ({ code }: grpc.ServiceError) => resolve(grpc.status[code] as string));
+      });
+      return { stream, outcome };
+    };
+    const watches = Array.from({ length: maxHealthWatches }, (_, i) =>
+      watch(clients[i % 2] as (typeof clients)[0]),
+    );
+    expect(new Set(await Promise.all(watches.map(({ outcome }) => outcome)))).toEqual(new Set(['watched']));
+    expect(await watch(clients[0]).outcome).toBe('RESOURCE_EXHAUSTED');
+    // A single question is answered all the same.
+    const status = await new Promise((resolve) => clients[0].check('', (_, answer) => resolve(answer)));
+    expect(status).toBe(1);
+    watches[0]?.stream.cancel();
+    await expect.poll(() => watch(clients[0]).outcome, { interval: 20 }).toBe('watched');
+    for (const client of clients) client.close();
+    await own.close();
+  });
+});
+
 describe('readiness', () => {
   test('shares one probe among those who ask at once, and tells watchers of changes only', async () => {
     let probes = 0;
@@ -109,6 +143,7 @@ describe('readiness', () => {
     const readiness = createReadiness(async () => {
       probes++;
       if (fails) throw new Error('down');
+      return true;
     });
     expect(await Promise.all([readiness.check(), readiness.check(), readiness.check()])).toEqual([
       'ready',

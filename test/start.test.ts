@@ -223,7 +223,7 @@ describe('with a DATABASE_URL', () => {
     expect([code, errors]).toEqual([
       1,
       expect.stringMatching(
-        /^payment-intent-service: the database lacks 1 migration.*"npm run -s admin -- migrate".*\n$/,
+        /^payment-intent-service: the database lacks \d+ migration.*"npm run -s admin -- migrate".*\n$/,
       ),
     ]);
 

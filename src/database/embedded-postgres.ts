@@ -17,7 +17,7 @@ import { pgConfigOf, type SocketLocation } from './location.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;
-  /** Settles when the server ends, where this process started it; never where it joined one. */
+  /** Resolves within a second after the server has ended, whether this process started it or joined it. */
   ended: Promise<void>;
   /** Stops the server, unless another process still uses it. Close your own connections first. */
   stop(): Promise<void>;
@@ -32,7 +32,6 @@ const maxSocketFolderBytes = 103 - '/.s.PGSQL.5432'.length;
 const systemAccount = 'postgres';
 
 const run = promisify(execFile);
-const never = new Promise<void>(() => {});
 
 interface Account {
   uid: number;
@@ -59,10 +58,8 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
   const location: SocketLocation = { socketFolder: folder, user, database };
   await removeUnfinishedClusters(folder);
   if (!(await exists(join(folder, 'PG_VERSION')))) await createCluster(binaries.initdb, folder, account);
-  const { ended } = (await isRunning(folder))
-    ? { ended: never }
-    : await startServer(binaries.postgres, folder, account);
-  return { location, ended, stop: () => stopServer(location) };
+  if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
+  return { location, ended: untilServerIsGone(folder), stop: () => stopServer(location) };
 }
 
 /**
@@ -77,7 +74,11 @@ export async function findEmbeddedPostgres(
   if (!(await isRunning(folder))) return 'not running';
   const location: SocketLocation = { socketFolder: folder, user, database };
   const hadUsers = await isUsedByOthers(location);
-  return { location, ended: never, stop: async () => void (hadUsers && (await stopServer(location))) };
+  return {
+    location,
+    ended: untilServerIsGone(folder),
+    stop: async () => void (hadUsers && (await stopServer(location))),
+  };
 }
 
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
@@ -196,11 +197,7 @@ async function isOlder(unfinished: string): Promise<boolean> {
 }
 
 /** Answers, once the server is ready, a promise of its end, wrapped so that it is not waited for here. */
-async function startServer(
-  postgres: string,
-  folder: string,
-  account: Account | undefined,
-): Promise<Pick<EmbeddedPostgres, 'ended'>> {
+async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
   await makeExecutable(postgres);
   const server = spawn(
     postgres,
@@ -224,7 +221,20 @@ async function startServer(
   // If we are killed the server stays, and the next start joins it.
   server.unref();
   (server.stderr as unknown as { unref(): void }).unref();
-  return { ended: new Promise((resolve) => server.once('exit', () => resolve())) };
+}
+
+/** How often the server's process is looked for. */
+const presenceIntervalMs = 500;
+
+/** Resolves when no server runs on the folder any more, whoever started it. Keeps no process alive. */
+function untilServerIsGone(folder: string): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setInterval(async () => {
+      if ((await serverPid(folder)) !== undefined) return;
+      clearInterval(timer);
+      resolve();
+    }, presenceIntervalMs).unref();
+  });
 }
 
 /** Fast shutdown: PostgreSQL ends the sessions, writes a checkpoint and removes its pid file. */

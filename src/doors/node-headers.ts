@@ -4,10 +4,28 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 export type NodeRequest = IncomingMessage | Http2ServerRequest;
 export type NodeResponse = ServerResponse | Http2ServerResponse;
 
+/** The scheme and authority of a target in absolute form, as a proxy is asked (RFC 9112, section 3.2.2). */
+const absoluteForm = /^https?:\/\/[^/?#]*/i;
+
 /** The path that is asked for, without its query. */
 export function pathOf({ url = '' }: NodeRequest): string {
-  const query = url.indexOf('?');
-  return query === -1 ? url : url.slice(0, query);
+  let target = url;
+  if (!target.startsWith('/')) {
+    target = target.replace(absoluteForm, '');
+    // An empty path means the root.
+    if (target !== url && !target.startsWith('/')) target = `/${target}`;
+  }
+  const query = target.indexOf('?');
+  return query === -1 ? target : target.slice(0, query);
+}
+
+/** How often a header was sent. */
+export function countOf(request: NodeRequest, lowerCaseName: string): number {
+  let count = 0;
+  for (let i = 0; i < request.rawHeaders.length; i += 2) {
+    if (request.rawHeaders[i]?.toLowerCase() === lowerCaseName) count++;
+  }
+  return count;
 }
 
 /**

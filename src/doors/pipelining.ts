@@ -161,6 +161,7 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     .on(server instanceof tls.Server ? 'secureConnection' : 'connection', open)
     .on('request', onRequest as never)
     .on('checkContinue', onRequest as never)
+    .on('checkExpectation', onRequest as never)
     .on('clientError', (_, socket) => {
       // Behind bytes that are not HTTP there is nothing to find.
       const connection = connections.get(socket as Socket);

@@ -26,8 +26,15 @@ import { type HttpRoute, httpRoutesOf } from '../transcoding/routes.ts';
 import { docUrlOf } from './doc-url.ts';
 import type { Documentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
-import { headersOf, type NodeRequest, pathOf } from './node-headers.ts';
-import { ClientGone, discardBody, limitStream, readBody } from './request-body.ts';
+import { countOf, headersOf, type NodeRequest, pathOf } from './node-headers.ts';
+import {
+  assertDeclaredSize,
+  ClientGone,
+  discardBody,
+  expectationFailed,
+  limitStream,
+  readBody,
+} from './request-body.ts';
 import { UnidentifiedStreams } from './unidentified-streams.ts';
 
 type Response = ServerResponse | Http2ServerResponse;
@@ -93,8 +100,12 @@ export function createPublicDoor(
     const done = (): RequestOutcome => 'ok';
     const fail = (reason: unknown): RequestOutcome =>
       reason instanceof ClientGone ? 'canceled' : refuse(reason, request, response, context, options);
+    const serveDocument = async () => {
+      assertHttp(request);
+      await documentation.serve(path, request, response as ServerResponse, context.requestId);
+    };
     const served = isDocument
-      ? documentation.serve(path, request, response as ServerResponse, context.requestId).then(done, fail)
+      ? serveDocument().then(done, fail)
       : answer(request, response, byMethod, endpoint, context, options).then(({ status, body, header }) => {
           send(response, status, body, context, header, options.isDraining());
           return done();
@@ -121,7 +132,7 @@ function refuse(
   const body = JSON.stringify(
     toErrorJson(error, context.requestId, docUrlOf(error.code, request, options.scheme)),
   );
-  const { httpStatus } = catalogue[error.code];
+  const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
   const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
   send(response, httpStatus, body, context, headers, options.isDraining());
   discardBody(request);
@@ -145,6 +156,7 @@ async function answer(
   context: RequestContext,
   options: PublicDoorOptions,
 ): Promise<Answer> {
+  assertHttp(request);
   if (byMethod === undefined) {
     const asked = `${request.method} ${pathOf(request)}`;
     const short = asked.length > maxPathShown ? `${asked.slice(0, maxPathShown)}…` : asked;
@@ -168,6 +180,7 @@ async function answer(
   if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
   assertJson(header);
 
+  assertDeclaredSize(request);
   if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
   const json = parseJsonBody(await readBody(request, options.requestTimeoutMs));
   const { message, violations } = endpoint.input.decode(json);
@@ -244,6 +257,28 @@ function allViolations(
   const faulty = new Set(violations.map(({ field }) => field));
   const broken = endpoint.violationsOf(message, values).filter(({ field }) => !faulty.has(field));
   return [...violations, ...broken];
+}
+
+/**
+ * What Node's parser lets pass: no `Host` or two of them (RFC 9112, section 3.2), codings other than chunked that nobody
+ * would undo, and expectations other than `100-continue`.
+ */
+function assertHttp(request: NodeRequest): void {
+  if ('stream' in request) return;
+  const { 'transfer-encoding': coding, expect } = request.headers;
+  const hosts = countOf(request, 'host');
+  if (hosts > 1 || (hosts === 0 && request.httpVersion !== '1.0')) {
+    throw new ServiceError('invalid_body', { message: `The request has ${hosts} Host headers. Send one.` });
+  }
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    throw new ServiceError('unsupported_media_type', {
+      message: 'The body has a transfer coding that is not read here. Send it plain or chunked.',
+      httpHeaders: { Accept: 'application/json' },
+    });
+  }
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
+    throw new ServiceError('invalid_body', { message: expectationFailed, httpStatus: 417 });
+  }
 }
 
 function assertJson(header: Headers): void {

@@ -12,8 +12,17 @@ const maxDiscardMs = 5_000;
 /** Said to whoever sends a request too slowly. */
 export const requestIsLate = 'The request did not arrive in time. Send all of it at once.';
 
+/** Said to whoever expects what is not known here. */
+export const expectationFailed =
+  'The Expect header asks for something that is not known here. Send 100-continue or none.';
+
 /** The client went away before its request was whole. There is nobody to answer. */
 export class ClientGone extends Error {}
+
+/** Throws `body_too_large` if the request says so of its body. */
+export function assertDeclaredSize(request: NodeRequest): void {
+  if (Number(request.headers['content-length']) > maxBodyBytes) throw new ServiceError('body_too_large');
+}
 
 /**
  * Reads a whole body, counting while it streams. Throws `body_too_large` at the first byte over the limit, and
@@ -21,9 +30,6 @@ export class ClientGone extends Error {}
  */
 export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffer> {
   if (request.destroyed) return Promise.reject(new ClientGone());
-  if (Number(request.headers['content-length']) > maxBodyBytes) {
-    return Promise.reject(new ServiceError('body_too_large'));
-  }
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;

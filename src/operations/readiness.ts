@@ -1,6 +1,6 @@
 import { EventEmitter, on } from 'node:events';
 
-export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable';
+export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable' | 'database_not_writable';
 
 /** Milliseconds the database has to answer a probe. */
 const probeTimeoutMs = 2_000;
@@ -17,8 +17,11 @@ export interface Readiness {
   drain(): void;
 }
 
-/** Whether the service should be sent requests: its database answers, and it is not about to stop. */
-export function createReadiness(probeDatabase: () => Promise<unknown>): Readiness {
+/**
+ * Whether the service should be sent requests: its database stores intents, and it is not about to stop.
+ * `probeDatabase` resolves with whether the database can be written, and throws if it does not answer.
+ */
+export function createReadiness(probeDatabase: () => Promise<boolean>): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
   let running: Promise<ReadinessStatus> | undefined;
@@ -33,7 +36,7 @@ export function createReadiness(probeDatabase: () => Promise<unknown>): Readines
     if (draining) return Promise.resolve('draining');
     running ??= withTimeout(probeDatabase(), probeTimeoutMs)
       .then(
-        () => become('ready'),
+        (isWritable) => become(isWritable ? 'ready' : 'database_not_writable'),
         () => become('database_unreachable'),
       )
       .finally(() => {

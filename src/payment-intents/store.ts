@@ -36,6 +36,8 @@ const maxBatchSize = 128;
 export interface StoreObserver {
   /** Told of each batch when it has been written, or has failed. */
   onBatch?: (size: number, durationMs: number) => void;
+  /** Told why a batch could not be written. */
+  onFailedWrite?: (reason: unknown) => void;
   tracing?: Tracing | undefined;
 }
 
@@ -49,7 +51,7 @@ interface Create {
 export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
-  { onBatch, tracing }: StoreObserver = {},
+  { onBatch, onFailedWrite, tracing }: StoreObserver = {},
 ): PaymentIntentStore {
   const insert = createInsert(em);
 
@@ -100,6 +102,7 @@ export function createPaymentIntentStore(
     run: (batch) =>
       orUnavailable(() =>
         commit(batch).catch((reason) => {
+          onFailedWrite?.(reason);
           // The statement was rolled back for the fault of some row: the others must not suffer for it.
           if (batch.length > 1 && isFaultOfARow(reason)) return commitEach(batch);
           throw reason;

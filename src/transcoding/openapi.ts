@@ -9,7 +9,7 @@ import {
   getOption,
   ScalarType,
 } from '@bufbuild/protobuf';
-import { requestIsLate } from '../doors/request-body.ts';
+import { expectationFailed, requestIsLate } from '../doors/request-body.ts';
 import { catalogue, docPathOf, type ErrorCode, ServiceError, toErrorJson } from '../errors.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { errorGuide } from './error-guide.ts';
@@ -49,9 +49,10 @@ const refusals: readonly ErrorCode[] = [
 /** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
 const nobodysRefusals: readonly ErrorCode[] = ['api_key_missing', 'api_key_invalid', 'browser_forbidden'];
 
-/** What Node's own HTTP parser refuses, as malformed-http.ts answers it. */
+/** Faults of HTTP itself, which has a status of its own for each. */
 const malformed = {
   408: requestIsLate,
+  417: expectationFailed,
   431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
 };
 

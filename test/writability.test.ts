@@ -1,0 +1,65 @@
+// A database that answers and cannot store an intent: readiness says so, and says when it can again.
+
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createOrm, migrate } from '../src/database/orm.ts';
+import { createDatabaseProbe } from '../src/database/writability.ts';
+import { createReadiness } from '../src/operations/readiness.ts';
+import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+
+let postgres: OwnPostgres;
+
+beforeAll(async () => {
+  postgres = await startOwnPostgres(canLimitDisk ? { diskMb: 100 } : {});
+  await migrate({ url: postgres.url('postgres', 'postgres') });
+  await postgres.query(`
+    create role reader login; create role writer login; create role standby login;
+    grant select on all tables in schema public to reader, writer, standby;
+    grant insert on payment_intents to writer, standby;
+    alter role standby set default_transaction_read_only = on`);
+});
+
+afterAll(() => postgres.stop());
+
+async function withReadiness(
+  role: string,
+  use: (check: () => Promise<string>, onFailedWrite: (reason: unknown) => void) => Promise<void>,
+): Promise<void> {
+  const orm = createOrm({ url: postgres.url(role, 'postgres') }, 2);
+  const { probe, onFailedWrite } = createDatabaseProbe(orm.em);
+  try {
+    await use(createReadiness(probe).check, onFailedWrite);
+  } finally {
+    await orm.close();
+  }
+}
+
+test.each([
+  ['writer', 'ready'],
+  ['reader', 'database_not_writable'],
+  ['standby', 'database_not_writable'],
+])('as %s: %s', (role, status) =>
+  withReadiness(role, async (check) => {
+    expect(await check()).toBe(status);
+  }),
+);
+
+test('rights that come back make it ready again', () =>
+  withReadiness('writer', async (check) => {
+    expect(await check()).toBe('ready');
+    await postgres.query('revoke insert on payment_intents from writer');
+    expect(await check()).toBe('database_not_writable');
+    await postgres.query('grant insert on payment_intents to writer');
+    expect(await check()).toBe('ready');
+  }));
+
+test.runIf(canLimitDisk)('a full disk, once a write has failed for it', () =>
+  withReadiness('postgres', async (check, onFailedWrite) => {
+    await postgres.fillDisk();
+    const reason = await postgres
+      .query(`create table filled as select repeat('x', 8000) from generate_series(1, 10000)`)
+      .catch((error) => error);
+    expect(reason).toMatchObject({ code: '53100' });
+    onFailedWrite(reason);
+    expect(await check()).toBe('database_not_writable');
+  }),
+);
