@@ -1,5 +1,6 @@
 // The service's own process: the one place that reads its environment, handles signals and exits.
 
+import { join, resolve } from 'node:path';
 import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
 import { type Config, loadConfig, reachable } from './config.ts';
@@ -37,7 +38,8 @@ async function main(): Promise<void> {
     const server = await startServer(config, database, logger, output);
     logger.info({ host: config.host, ...server.ports }, 'ready');
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
-    if (demo !== undefined) console.log(welcome(config, server.ports, demo.testnet_key));
+    if (demo !== undefined)
+      console.log(welcome(config, server.ports, process.stdout.isTTY ? demo.testnet_key : undefined));
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
     endAfter(config.drainTimeoutMs, logger);
@@ -115,20 +117,33 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   }
 }
 
-function welcome({ host, dataDir, tls }: Config, ports: RunningServer['ports'], testnetKey: string): string {
+/** What to try first. Without a terminal, where it may end up in a log, it says where the key is instead of the key. */
+function welcome(
+  { host, dataDir, tls }: Config,
+  ports: RunningServer['ports'],
+  testnetKey: string | undefined,
+): string {
   const address = reachable(host);
   const url = `${tls ? 'https' : 'http'}://${address}:${ports.http}/v1/payment_intents`;
+  const demoFile = join(dataDir, 'demo.json');
+  const fromFile = `"Authorization: Bearer $(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})"`;
+  const authorization = testnetKey === undefined ? fromFile : `'Authorization: Bearer ${testnetKey}'`;
   return `
   Payment intents   ${url}
   Reference         ${new URL('/docs', url)}
   gRPC              ${address}:${ports.grpc}
   Operations        http://${address}:${ports.metrics}/readyz and /metrics
-  Demo merchant     ${dataDir}/demo.json (test money only)
+  Demo merchant     ${demoFile} (test money only)
 
   Create a payment intent of 12.50 USDC:
 
-curl -i ${tls ? '-k ' : ''}${url} -H 'Authorization: Bearer ${testnetKey}' -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+curl -i ${tls ? '-k ' : ''}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 `;
+}
+
+/** A text as one word for a shell. */
+function inShell(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 // Whatever is still open, such as the last spans on their way to a collector, must not keep a process alive that

@@ -149,6 +149,56 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   });
 });
 
+test('without a terminal no key is printed, and what is printed can still be pasted', async () => {
+  // A folder that a shell would take for more than one word.
+  const dataDir = join(folder, "Ada's data");
+  const service = await start({ DATA_DIR: dataDir });
+  const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
+  const { stdout } = await run('sh', ['-c', service.curl.replace('curl -i', 'curl -sS')], { cwd: '/' });
+  expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment' });
+  const { output } = await service.exit('SIGINT');
+  expect(output).toContain(join(dataDir, 'demo.json'));
+  expect(output).not.toContain(testnet_key);
+});
+
+// Other systems have another `script`.
+test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the line to paste', async () => {
+  const dataDir = join(folder, 'data');
+  const terminal = spawn('script', ['-qec', `exec ${process.execPath} src/main.ts`, '/dev/null'], {
+    env: { PATH: process.env.PATH, ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const exited = once(terminal, 'exit');
+  let screen = '';
+  await new Promise<void>((resolve) => {
+    terminal.stdout.on('data', (chunk) => {
+      screen += chunk;
+      if (/^curl .*\n/m.test(screen)) resolve();
+    });
+  });
+  const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
+  expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
+  // Ctrl-C.
+  terminal.stdin.write('\u0003');
+  await exited;
+});
+
+test('a service that joined a database ends when that does, and says why', async () => {
+  const dataDir = join(folder, 'data');
+  const owner = await start({ DATA_DIR: dataDir });
+  const joined = await start({ DATA_DIR: dataDir });
+  const [pid] = (await readFile(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n');
+  const exits = [owner, joined].map(async ({ child, output }) => {
+    const [code] = await once(child, 'exit');
+    return [code, /the embedded PostgreSQL has ended by itself/.test(output())];
+  });
+  process.kill(Number(pid), 'SIGQUIT');
+  expect(await Promise.all(exits)).toEqual([
+    [1, true],
+    [1, true],
+  ]);
+});
+
 test("a pid file that a crash left behind, its number somebody else's by now, is in nobody's way", async () => {
   const dataDir = join(folder, 'data');
   const first = await start({ DATA_DIR: dataDir });
