@@ -164,10 +164,14 @@ test('without a terminal no key is printed, and what is printed can still be pas
 // Other systems have another `script`.
 test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the line to paste', async () => {
   const dataDir = join(folder, 'data');
-  const terminal = spawn('script', ['-qec', `exec ${process.execPath} src/main.ts`, '/dev/null'], {
-    env: { PATH: process.env.PATH, ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
+  const terminal = spawn(
+    'script',
+    ['-qec', `echo "pid $$"; exec ${process.execPath} src/main.ts`, '/dev/null'],
+    {
+      env: { PATH: process.env.PATH, ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    },
+  );
   const exited = once(terminal, 'exit');
   let screen = '';
   await new Promise<void>((resolve) => {
@@ -178,8 +182,7 @@ test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the 
   });
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
   expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
-  // Ctrl-C.
-  terminal.stdin.write('\u0003');
+  process.kill(Number(/pid (\d+)/.exec(screen)?.[1]), 'SIGINT');
   await exited;
 });
 
