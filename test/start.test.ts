@@ -177,7 +177,7 @@ test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the 
   await new Promise<void>((resolve) => {
     terminal.stdout.on('data', (chunk) => {
       screen += chunk;
-      if (/^curl .*\n/m.test(screen)) resolve();
+      if (/^curl .*\r?\n/m.test(screen)) resolve();
     });
   });
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
