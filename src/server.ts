@@ -1,5 +1,6 @@
 import http from 'node:http';
 import http2 from 'node:http2';
+import type net from 'node:net';
 import type { Logger } from 'pino';
 import manifest from '../package.json' with { type: 'json' };
 import { createAuthentication, type GateContext } from './authentication.ts';
@@ -13,6 +14,7 @@ import { answerMalformedHttp } from './doors/malformed-http.ts';
 import { createOperationsDoor } from './doors/operations-door.ts';
 import { handlePipelined } from './doors/pipelining.ts';
 import { createPublicDoor } from './doors/public-door.ts';
+import { admitOnly, createProtocolLog, type ExpectedProtocol } from './doors/wrong-protocol.ts';
 import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
@@ -130,10 +132,16 @@ export async function startServer(
   const publicServer = tlsOptions
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
     : http.createServer(http1Options);
+  const logWrongProtocol = createProtocolLog(logger);
   handlePipelined(publicServer, publicDoor, turns);
-  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme);
+  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme, (spoken) =>
+    logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
+  );
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
+  for (const [server, port] of wrongProtocolHints(publicServer, internalServer, tls !== undefined)) {
+    admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
+  }
   const operationsServer = http.createServer(http1Options);
   handlePipelined(operationsServer, createOperationsDoor(readiness, metrics), new FairTurns());
 
@@ -181,6 +189,23 @@ export async function startServer(
       }
     },
   };
+}
+
+/** The servers that Node would let close a wrong protocol without a word, and what to say there. */
+function wrongProtocolHints(
+  publicServer: net.Server,
+  internalServer: net.Server,
+  isTls: boolean,
+): [net.Server, ExpectedProtocol][] {
+  const needsTls = 'This port speaks TLS. Use https in place of http.';
+  const needsHttp2 =
+    'This port speaks HTTP/2, for gRPC and gRPC-Web and Connect. JSON over HTTP/1.1 is on HTTP_PORT.';
+  const grpc = { variable: 'GRPC_PORT', door: 'internal' } as const;
+  if (!isTls) return [[internalServer, { ...grpc, expected: 'HTTP/2', hint: needsHttp2 }]];
+  return [
+    [publicServer, { variable: 'HTTP_PORT', door: 'public', expected: 'TLS', hint: needsTls }],
+    [internalServer, { ...grpc, expected: 'TLS', hint: needsTls }],
+  ];
 }
 
 /** The time to stop, less what is kept for closing the rest: a second, or half of a shorter time. */

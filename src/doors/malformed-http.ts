@@ -8,6 +8,7 @@ import type { RequestObserver } from '../logging.ts';
 import { newRequestContext } from '../request-context.ts';
 import { docUrlOf } from './doc-url.ts';
 import { requestIsLate } from './request-body.ts';
+import { protocolOf } from './wrong-protocol.ts';
 
 /** Answers what is not HTTP, or too slow, or too much of it, where the client can still read an answer. */
 export function answerMalformedHttp(
@@ -15,6 +16,7 @@ export function answerMalformedHttp(
   maxHeaderBytes: number,
   onEnd: RequestObserver,
   scheme: 'http' | 'https',
+  onWrongProtocol: (spoken: 'TLS' | 'HTTP/2') => void,
 ): void {
   const latest = new WeakMap<Duplex, { request: http.IncomingMessage; response: http.ServerResponse }>();
   const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
@@ -23,7 +25,7 @@ export function answerMalformedHttp(
   (server as http.Server)
     .on('request', note)
     .on('checkContinue', note)
-    .on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    .on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
       // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
       if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
         socket.destroy();
@@ -35,7 +37,12 @@ export function answerMalformedHttp(
         before.response.once('close', () => socket.end());
         return;
       }
-      const { status, message } = explain(error.code, maxHeaderBytes);
+      const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
+      if (before === undefined && (spoken === 'TLS' || spoken === 'HTTP/2')) onWrongProtocol(spoken);
+      const { status, message } =
+        before === undefined && spoken === 'HTTP/2'
+          ? { status: '400 Bad Request', message: http2IsElsewhere }
+          : explain(error.code, maxHeaderBytes);
       const context = newRequestContext('public');
       const { requestId } = context;
       // Of a request whose headers were read, but whose body did not come, the host is known.
@@ -51,6 +58,9 @@ export function answerMalformedHttp(
       onEnd(context, undefined, 'invalid_body');
     });
 }
+
+const http2IsElsewhere =
+  'This port speaks HTTP/1.1, and HTTP/2 only where it has TLS. gRPC over plain HTTP/2 is on GRPC_PORT.';
 
 function explain(code: string | undefined, maxHeaderBytes: number): { status: string; message: string } {
   switch (code) {

@@ -1,0 +1,117 @@
+// What speaks the wrong protocol to a port is told so in one line, where its protocol has room for one, and noted in
+// the log. Node by itself closes such a connection without a word.
+
+import type { Server, Socket } from 'node:net';
+import type { Logger } from 'pino';
+import { docPathOf, ServiceError, toErrorJson } from '../errors.ts';
+import { newRequestContext, type RequestContext } from '../request-context.ts';
+
+/** What the first bytes of a connection are. */
+type Protocol = 'TLS' | 'HTTP/2' | 'HTTP/1.1' | 'unknown';
+
+export interface ExpectedProtocol {
+  /** The variable that names the port. */
+  variable: string;
+  door: RequestContext['door'];
+  /** What a connection has to begin with. */
+  expected: 'TLS' | 'HTTP/2' | 'HTTP/1.1';
+  /** Said to whoever speaks HTTP without it. */
+  hint: string;
+}
+
+/** The same mistake is logged once in this time, with how often it was made. */
+const reportIntervalMs = 10_000;
+
+/** How HTTP/2 begins, whoever speaks it without asking first (RFC 9113, section 3.4). */
+const http2Preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+/** Of a record of the handshake: its type and the major version. */
+const tlsHandshake = Buffer.from([0x16, 0x03]);
+
+/** The protocol that begins with these bytes. A first byte or two may be all there is. */
+export function protocolOf(bytes: Buffer): Protocol {
+  const beginsWith = (start: Buffer) => {
+    const length = Math.min(start.length, bytes.length);
+    return length > 0 && bytes.subarray(0, length).equals(start.subarray(0, length));
+  };
+  if (beginsWith(tlsHandshake)) return 'TLS';
+  if (beginsWith(http2Preface)) return 'HTTP/2';
+  return /^[A-Z]+ /.test(bytes.toString('latin1', 0, 16)) ? 'HTTP/1.1' : 'unknown';
+}
+
+export type LogWrongProtocol = (
+  spoken: Protocol,
+  port: Pick<ExpectedProtocol, 'variable' | 'expected'>,
+) => void;
+
+/** Notes connections of a wrong protocol in the log: the first at once, and further ones together. */
+export function createProtocolLog(logger: Logger): LogWrongProtocol {
+  const repeated = new Map<string, number>();
+  return (spoken, { variable, expected }) => {
+    const kind = `${variable} ${spoken}`;
+    const before = repeated.get(kind);
+    if (before !== undefined) {
+      repeated.set(kind, before + 1);
+      return;
+    }
+    const note = (count: number) =>
+      logger.warn(
+        { port: variable, spoken, expected, count },
+        `a client speaks ${spoken === 'unknown' ? 'an unknown protocol' : spoken} to ${variable}, which speaks ${expected}`,
+      );
+    note(1);
+    repeated.set(kind, 0);
+    setTimeout(() => {
+      const count = repeated.get(kind) ?? 0;
+      repeated.delete(kind);
+      if (count > 0) note(count);
+    }, reportIntervalMs).unref();
+  };
+}
+
+/** An answer that any HTTP/1.1 client can read. */
+function wrongProtocolAnswer({ hint, door }: ExpectedProtocol): string {
+  const { requestId } = newRequestContext(door);
+  const error = new ServiceError('invalid_body', { message: hint });
+  const body = JSON.stringify(toErrorJson(error, requestId, docPathOf(error.code)));
+  return (
+    'HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n' +
+    `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}\n`
+  );
+}
+
+/**
+ * Hands the server those connections alone that begin with the expected protocol; others are answered, if they speak
+ * HTTP, and closed, and so is one that says nothing for `silenceMs`.
+ */
+export function admitOnly(
+  server: Server,
+  port: ExpectedProtocol,
+  silenceMs: number,
+  log: LogWrongProtocol,
+): void {
+  const admit = server.listeners('connection') as ((socket: Socket) => void)[];
+  server.removeAllListeners('connection');
+  server.on('connection', (socket: Socket) => {
+    const silence = setTimeout(() => socket.destroy(), silenceMs);
+    const onGone = () => clearTimeout(silence);
+    socket.on('error', onGone).once('close', onGone);
+    socket.once('data', (bytes: Buffer) => {
+      clearTimeout(silence);
+      socket.pause();
+      const spoken = protocolOf(bytes);
+      if (spoken === port.expected) {
+        socket.off('error', onGone);
+        // TLS and HTTP/2 of Node both begin with what was read before them.
+        socket.unshift(bytes);
+        for (const listener of admit) listener.call(server, socket);
+        return;
+      }
+      log(spoken, port);
+      if (spoken !== 'HTTP/1.1' && spoken !== 'HTTP/2') return void socket.destroy();
+      // What it sends on is dropped, so that it reads its answer; a client that never closes is closed.
+      socket.resume().end(wrongProtocolAnswer(port));
+      const lingering = setTimeout(() => socket.destroy(), silenceMs);
+      socket.once('close', () => clearTimeout(lingering));
+    });
+  });
+}

@@ -1,0 +1,137 @@
+// The wrong protocol for a port: one readable line where there is room for one, and a line in the log.
+
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import http from 'node:http';
+import http2 from 'node:http2';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import tls from 'node:tls';
+import { promisify } from 'node:util';
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+
+let folder: string;
+let plain: TestService;
+let secure: TestService;
+let ca: Buffer;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-protocols-'));
+  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
+  await promisify(execFile)('openssl', [
+    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
+    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
+    ...['-keyout', keyFile, '-out', certFile],
+  ]);
+  ca = await readFile(certFile);
+  plain = await startService({ HEADERS_TIMEOUT: '1' });
+  secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
+});
+
+afterAll(async () => {
+  await Promise.all([plain.close(), secure.close()]);
+  await rm(folder, { recursive: true });
+});
+
+const ports = (service: TestService) => service.server.ports;
+const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u0004\0\0\0\0\0';
+
+/** Everything that is answered before the connection ends. */
+async function talk(port: number, bytes: string): Promise<string> {
+  const socket = net.connect(port, '127.0.0.1');
+  let answer = '';
+  socket.on('data', (chunk) => {
+    answer += chunk;
+  });
+  socket.write(bytes);
+  await once(socket, 'close');
+  return answer;
+}
+
+function warnings(service: TestService): unknown[] {
+  return service.log.filter(({ spoken }) => spoken !== undefined).map(({ message }) => message);
+}
+
+describe('plain ports', () => {
+  test('HTTP/1.1 to the internal port is told where JSON is spoken', async () => {
+    const body = await new Promise<string>((resolve, reject) => {
+      http
+        .get({ port: ports(plain).grpc, host: '127.0.0.1', agent: false }, (response) => {
+          expect(response.statusCode).toBe(400);
+          response.setEncoding('utf8').on('data', resolve);
+        })
+        .on('error', reject);
+    });
+    expect(JSON.parse(body).error).toMatchObject({
+      code: 'invalid_body',
+      message: expect.stringMatching(/speaks HTTP\/2, for gRPC .* JSON over HTTP\/1.1 is on HTTP_PORT/),
+    });
+    expect(warnings(plain)).toContain('a client speaks HTTP/1.1 to GRPC_PORT, which speaks HTTP/2');
+  });
+
+  test('HTTP/2 to the public port is told where that is spoken', async () => {
+    expect(await talk(ports(plain).http, preface)).toMatch(
+      /^HTTP\/1\.1 400 [\s\S]*speaks HTTP\/1.1, and HTTP\/2 only where it has TLS/,
+    );
+    expect(warnings(plain)).toContain('a client speaks HTTP/2 to HTTP_PORT, which speaks HTTP/1.1');
+  });
+
+  test.each([
+    ['HTTP_PORT', 'HTTP/1.1', () => ports(plain).http],
+    ['GRPC_PORT', 'HTTP/2', () => ports(plain).grpc],
+  ])('TLS to %s is noted', async (variable, expected, port) => {
+    const socket = tls.connect({ port: port(), host: '127.0.0.1', ca });
+    await once(socket, 'error');
+    expect(warnings(plain)).toContain(`a client speaks TLS to ${variable}, which speaks ${expected}`);
+  });
+
+  test('a connection that says nothing is closed after HEADERS_TIMEOUT', async () => {
+    const socket = net.connect(ports(plain).grpc, '127.0.0.1');
+    socket.resume();
+    await once(socket, 'close');
+  });
+
+  test('the same mistake is noted once, and counted', async () => {
+    const count = () =>
+      warnings(plain).filter((message) => /an unknown protocol to GRPC_PORT/.test(String(message)));
+    for (let i = 0; i < 5; i++) expect(await talk(ports(plain).grpc, '\u0001\u0002nonsense')).toBe('');
+    expect(count()).toHaveLength(1);
+  });
+
+  test('gRPC is spoken there all the same', async () => {
+    const client = new grpc.Client(`127.0.0.1:${ports(plain).grpc}`, grpc.credentials.createInsecure());
+    const metadata = new grpc.Metadata();
+    metadata.set('authorization', `Bearer ${plain.merchant.keys.testnet.apiKey}`);
+    expect(readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata)).code).toBe(
+      'ok',
+    );
+    client.close();
+  });
+});
+
+describe('ports with TLS', () => {
+  test.each([
+    ['HTTP_PORT', () => ports(secure).http],
+    ['GRPC_PORT', () => ports(secure).grpc],
+  ])('plain HTTP to %s is told to use https', async (variable, port) => {
+    const answer = await talk(port(), 'GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    expect(answer).toMatch(/^HTTP\/1\.1 400 [\s\S]*This port speaks TLS. Use https in place of http/);
+    expect(await talk(port(), preface)).toMatch(/This port speaks TLS/);
+    expect(warnings(secure)).toContain(`a client speaks HTTP/1.1 to ${variable}, which speaks TLS`);
+    expect(warnings(secure)).toContain(`a client speaks HTTP/2 to ${variable}, which speaks TLS`);
+  });
+
+  test('TLS is spoken there all the same', async () => {
+    for (const port of [ports(secure).http, ports(secure).grpc]) {
+      const session = http2.connect(`https://localhost:${port}`, { ca });
+      await once(session, 'connect');
+      session.close();
+      await once(session, 'close');
+    }
+  });
+});
