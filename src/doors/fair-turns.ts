@@ -1,8 +1,8 @@
 // A read may bring thousands of requests at once, and all sockets that are ready are read in one turn of the event
 // loop. Begun as they come, they would keep every other client waiting for seconds.
 
-/** Work begun in one turn of the event loop, in units of a plain request: some 3 ms of processor time. */
-const unitsPerTurn = 64;
+/** Work begun in one turn of the event loop, in units of a plain request: some 1 to 2 ms of processor time. */
+const unitsPerTurn = 24;
 /** Requests of all connections together that wait for their turn, of some 10 KB each. */
 const maxWaiting = 4_096;
 

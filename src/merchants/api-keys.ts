@@ -16,12 +16,13 @@ import { type ApiKeyFormat, apiKeyFormatOf } from './api-key-format.ts';
 const apiKeyCacheMs = 10_000;
 /** Keys remembered at most; the least recently used make room. */
 const apiKeyCacheSize = 10_000;
+/** Lookups share a query with what else waits: a flood of unknown keys costs a few queries, not one for each key. */
+const lookupQueue = { maxBatchSize: 256, maxWaiting: 4_096, maxWaitMs: 3_000 };
 /**
- * Lookups of each format share a query, and this many queries run at the same time: together a quarter of the
- * default pool, however many unknown keys are sent. Keys of the old format have a lane of their own, because
- * anybody can make one that has to be looked up.
+ * Queries in flight for each format, together a fifth of the default pool. Keys of the old format wait for each other,
+ * because anybody can make up one that has to be looked up.
  */
-const lane = { slots: 2, maxBatchSize: 256, maxWaiting: 4_096, maxWaitMs: 3_000 };
+const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyFormat, number>;
 
 export interface ApiKeys {
   /**
@@ -80,10 +81,11 @@ export function createApiKeys(
         : find(),
     );
   };
-  const createLane = () => createBatcher<Lookup, KnownKey | undefined>({ ...lane, run });
+  const createLane = (slots: number) =>
+    createBatcher<Lookup, KnownKey | undefined>({ ...lookupQueue, slots, run });
   const lanes: Record<ApiKeyFormat, ReturnType<typeof createLane>> = {
-    crc32: createLane(),
-    keyed: createLane(),
+    crc32: createLane(lookupSlots.crc32),
+    keyed: createLane(lookupSlots.keyed),
   };
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
