@@ -65,6 +65,14 @@ export async function probeDisk(entityManager: EntityManager): Promise<boolean> 
   }
 }
 
+/** True on a standby, or for a role that may only read. Takes no lock, so that no migration delays it. */
+async function isReadOnly(em: EntityManager): Promise<boolean> {
+  const [row] = await em
+    .fork()
+    .execute<{ read_only: boolean }[]>("select current_setting('transaction_read_only') = 'on' as read_only");
+  return row?.read_only === true;
+}
+
 /** `disk_full`. */
 const diskFull = '53100';
 
@@ -80,12 +88,11 @@ export function createDatabaseProbe(em: EntityManager): DatabaseProbe {
   let isDiskSuspect = false;
   return {
     async probe() {
-      if ((await findMissingRights(em)).length > 0) return false;
+      if ((await findMissingRights(em)).length > 0 || (await isReadOnly(em))) return false;
       try {
-        await assertWritable(em);
         if (isDiskSuspect) await probeDisk(em);
       } catch (reason) {
-        if (faultOf(reason)?.code === diskFull || faultOf(reason)?.code === readOnly) return false;
+        if (faultOf(reason)?.code === diskFull) return false;
         throw reason;
       }
       isDiskSuspect = false;
@@ -96,6 +103,3 @@ export function createDatabaseProbe(em: EntityManager): DatabaseProbe {
     },
   };
 }
-
-/** `read_only_sql_transaction`. */
-const readOnly = '25006';

@@ -67,15 +67,17 @@ export function createInternalDoor(
     stream.on('error', () => {});
     const servePlainCall = plainCallOf(headers);
     const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
-    const isTaken = options.turns.take(stream.session ?? stream, units, () => {
+    const begin = () => {
       if (stream.destroyed) return;
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
       serveByConnect(
         new Http2ServerRequest(stream, headers, {}, rawHeaders),
         new Http2ServerResponse(stream),
       );
-    });
-    if (!isTaken) stream.close(constants.NGHTTP2_REFUSED_STREAM);
+    };
+    if (options.turns.take(units)) return begin();
+    const isWaiting = options.turns.wait(stream.session ?? stream, units, begin);
+    if (!isWaiting) stream.close(constants.NGHTTP2_REFUSED_STREAM);
   };
 }
 
@@ -95,6 +97,7 @@ function createConnectDoor(
     const mayStayOpen = handler?.method.methodKind === 'server_streaming';
     limitStream(request.stream, options.requestTimeoutMs, mayStayOpen);
     unidentified.add(request.stream);
+    unidentified.removeWhenClosed(request.stream);
     if (mayStayOpen) request.once('end', () => unidentified.remove(request.stream));
     context.onIdentified = () => unidentified.remove(request.stream);
     if (handler === undefined) {

@@ -122,7 +122,7 @@ async function serve(
   options.tracing?.begin(context, operation, header);
   const ended = new AbortController();
   // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
-  stream.on('error', () => {}).once('close', () => ended.abort(clientGone));
+  stream.once('close', () => ended.abort(clientGone));
   const { timeoutMs, error: timeoutError } = parseTimeout(
     header.get('grpc-timeout'),
     Number.MAX_SAFE_INTEGER,
@@ -150,6 +150,8 @@ async function serve(
     respond(stream, context, undefined, undefined, error);
   } finally {
     clearTimeout(deadline);
+    // A refusal that its client does not take is counted until it does.
+    if (context.identity === undefined) unidentified.removeWhenClosed(stream);
   }
   options.onEnd(context, method.name, outcome);
 }

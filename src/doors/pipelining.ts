@@ -11,8 +11,8 @@ import type { NodeRequest, NodeResponse } from './node-headers.ts';
 
 /** Requests of one connection that are worked on, or whose answers are not taken yet, at the same time. */
 const maxActive = 16;
-/** Bytes that are parsed at once: a common request, or some twenty of the smallest. */
-const pieceBytes = 512;
+/** Bytes that are parsed at once: a common request, or some forty of the smallest. */
+const pieceBytes = 1_024;
 /**
  * Requests of all connections together that were parsed and are not answered, of some 5 KB each. Above it, a
  * connection that has more than one of them is closed.
@@ -53,6 +53,10 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     socket
       .removeListener('data', parse)
       .on('data', (bytes: Buffer) => {
+        // Nearly always: one request, and none before it that waits.
+        if (bytes.length <= pieceBytes && connection.waiting.length === 0 && !isPausedByNode(socket)) {
+          return connection.parse(bytes);
+        }
         unparsedBytes += bytes.length;
         connection.unparsed = bytes;
         parseOn(socket, connection);
@@ -116,7 +120,9 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       unanswered--;
       if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
     });
-    turns.take(socket, cost.plain, () => {
+    if (turns.take(cost.plain)) return handle(request, response);
+    // Sixteen of a connection wait at most, which is never more than its share.
+    turns.wait(socket, cost.plain, () => {
       if (!socket.destroyed) handle(request, response);
     });
   };
@@ -150,10 +156,11 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
   };
 
   const handleStream = (stream: ServerHttp2Stream, begin: () => void) => {
-    const isTaken = turns.take(stream.session ?? stream, cost.plain, () => {
+    if (turns.take(cost.plain)) return begin();
+    const isWaiting = turns.wait(stream.session ?? stream, cost.plain, () => {
       if (!stream.destroyed) begin();
     });
-    if (!isTaken) stream.close(constants.NGHTTP2_REFUSED_STREAM);
+    if (!isWaiting) stream.close(constants.NGHTTP2_REFUSED_STREAM);
   };
 
   // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.

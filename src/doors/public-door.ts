@@ -90,6 +90,7 @@ export function createPublicDoor(
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
       unidentified.add(stream);
+      unidentified.removeWhenClosed(stream);
       context.onIdentified = () => unidentified.remove(stream);
     }
     const path = pathOf(request);

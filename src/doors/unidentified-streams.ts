@@ -12,10 +12,9 @@ export class UnidentifiedStreams {
   /** In the order they were opened. */
   readonly #streams = new Set<Http2Stream>();
 
-  /** Counts a stream until it closes or is identified. */
+  /** Counts a stream until it is removed. */
   add(stream: Http2Stream): void {
     this.#streams.add(stream);
-    stream.once('close', () => this.remove(stream));
     if (this.#streams.size <= maxUnidentified) return;
     const [oldest] = this.#streams;
     if (oldest === undefined) return;
@@ -23,6 +22,12 @@ export class UnidentifiedStreams {
     oldest.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     // Closed alone, it would stay in memory for as long as its session.
     oldest.destroy();
+  }
+
+  /** For a stream that nobody else follows to its end. */
+  removeWhenClosed(stream: Http2Stream): void {
+    if (stream.closed || stream.destroyed) this.remove(stream);
+    else stream.once('close', () => this.remove(stream));
   }
 
   /** The stream is a known client's, or is limited in another way. */
