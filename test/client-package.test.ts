@@ -389,5 +389,6 @@ test('the tarball holds what it says and nothing of the service', async () => {
     'gen/payments/v1/json_pb.js',
     'gen/payments/v1/payment_intent_pb.js',
     'gen/payments/v1/payment_intent_service_pb.js',
+    'transcoding/nearest-name.js',
   ]);
 });

@@ -58,7 +58,7 @@ test.skipIf(!canRun)('creates, replays, reads a refusal, the health and the refl
   expect(same_again).toBe(true);
   expect(refusal).toEqual({
     code: 'INVALID_ARGUMENT',
-    message: expect.stringMatching(/every faulty field/),
+    message: expect.stringMatching(/amount_units must be an integer from 1 .* and 1 more/),
     details: {
       'google.rpc.ErrorInfo': {
         reason: 'INVALID_BODY',
