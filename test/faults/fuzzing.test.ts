@@ -24,7 +24,9 @@ useCluster((opened) => {
 
 beforeAll(async () => {
   const ports = await choosePorts();
-  service = await startProcess(cluster, ports, { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1' });
+  // A request whose `Connection: close` was changed rests until IDLE_TIMEOUT, which is 65 s if not said otherwise.
+  const timeouts = { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1', IDLE_TIMEOUT: '5' };
+  service = await startProcess(cluster, ports, timeouts);
   agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
   client = new grpc.Client(`127.0.0.1:${ports.GRPC_PORT}`, grpc.credentials.createInsecure());
 });
