@@ -1,8 +1,7 @@
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { ServiceError } from './errors.ts';
 import type { ApiKeys } from './merchants/api-keys.ts';
-import type { Trace } from './operations/tracing.ts';
-import { type Identity, requestContextOf } from './request-context.ts';
+import { type Identity, type RequestContext, requestContextOf } from './request-context.ts';
 
 /** The part of a Connect HandlerContext that authentication needs, so that every door can offer it. */
 export interface GateContext {
@@ -26,7 +25,7 @@ export function createAuthentication(apiKeys: ApiKeys): Authentication {
   const authenticate = async (values: ContextValues, header: Headers) => {
     const context = requestContextOf(values);
     if (context.identity !== undefined) return;
-    context.identity = await identify(apiKeys, header.get('authorization'), context.trace);
+    context.identity = await identify(apiKeys, header.get('authorization'), context);
     context.onIdentified?.();
   };
   return {
@@ -41,12 +40,12 @@ export function createAuthentication(apiKeys: ApiKeys): Authentication {
 async function identify(
   apiKeys: ApiKeys,
   authorization: string | null,
-  trace: Trace | undefined,
+  context: RequestContext,
 ): Promise<Identity> {
   const [, scheme, credentials] = /^(\S*)[ \t]*(.*)$/.exec(authorization ?? '') ?? [];
   if (scheme?.toLowerCase() !== 'bearer') throw new ServiceError('api_key_missing');
   if (credentials === undefined || credentials === '') throw new ServiceError('api_key_missing');
-  const identity = await apiKeys.identify(credentials, trace);
+  const identity = await apiKeys.identify(credentials, context);
   if (identity === undefined) throw new ServiceError('api_key_invalid');
   return identity;
 }

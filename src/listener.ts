@@ -13,15 +13,25 @@ type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
  * client that is about to send hears of the end by an answer, instead of losing its request.
  */
 const drainGraceMs = 1_000;
-/** Connections over the limit are told in the log once in this time, not once each. */
-const dropReportMs = 10_000;
+/** Connections that made room are told in the log once in this time, not once each. */
+const evictionReportMs = 10_000;
 
-/** One server and its connections: keeps them within the limits, and can let them finish and, after a while, cut them. */
+/** What a request came on. */
+export type Connection = Socket | http2.Http2Session;
+
+/**
+ * One server and its connections: keeps them within the limits, and can let them finish and, after a while, cut them.
+ * Where there are too many, the one that has been open for the longest time without a valid key makes room.
+ */
 export class Listener {
   readonly #server: Server;
   readonly #variable: string;
   readonly #requestedPort: number;
-  readonly #sockets = new Set<Socket>();
+  /** All that are open, by their peer: a session of HTTP/2 or TLS does not give its socket away. */
+  readonly #sockets = new Map<string, Socket>();
+  /** Those that have shown no valid key, the longest open first. */
+  readonly #unknown = new Set<Socket>();
+  readonly #kept = new WeakSet<Connection>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
   #isClosing = false;
 
@@ -29,11 +39,19 @@ export class Listener {
     this.#server = server;
     this.#variable = variable;
     this.#requestedPort = port;
-    server.maxConnections = limits.maxConnections;
-    server.on('drop', reportDrops(variable, limits.maxConnections, logger));
+    const reportEviction = evictionReport(variable, limits.maxConnections, logger);
     server.on('connection', (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
+      const peer = peerOf(socket);
+      this.#sockets.set(peer, socket);
+      this.#unknown.add(socket);
+      socket.once('close', () => {
+        this.#sockets.delete(peer);
+        this.#unknown.delete(socket);
+      });
+      if (this.#sockets.size > limits.maxConnections) {
+        this.#evict();
+        reportEviction();
+      }
     });
     server.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
@@ -53,6 +71,20 @@ export class Listener {
       if ('goaway' in idle) idle.close();
       else idle.destroy();
     });
+  }
+
+  /** A valid key came on the connection: it is not closed to make room for another. */
+  keep(connection: Connection): void {
+    if (this.#kept.has(connection)) return;
+    this.#kept.add(connection);
+    const socket = this.#sockets.get(peerOf('goaway' in connection ? connection.socket : connection));
+    if (socket !== undefined) this.#unknown.delete(socket);
+  }
+
+  /** Closes the connection that has been open for the longest time without a key; that may be the one that came last. */
+  #evict(): void {
+    const [longest] = this.#unknown;
+    longest?.destroy();
   }
 
   /** Connections that are open. */
@@ -83,7 +115,7 @@ export class Listener {
     if (!this.#server.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
-      for (const socket of this.#sockets) socket.destroy();
+      for (const socket of this.#sockets.values()) socket.destroy();
     }, timeoutMs);
     // Node's own close() would end the connections that rest at this moment, a request on its way to us or not.
     const closed = new Promise((resolve) => net.Server.prototype.close.call(this.#server, resolve));
@@ -110,7 +142,7 @@ export class Listener {
       const check = () => {
         if (this.#sockets.size === 0) done();
       };
-      for (const socket of this.#sockets) socket.once('close', check);
+      for (const socket of this.#sockets.values()) socket.once('close', check);
       check();
     });
   }
@@ -145,30 +177,41 @@ function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
   let isBeingAsked = false;
   session.destroy = (error, code) => {
-    if ((error as { errno?: unknown } | undefined)?.errno !== protocolErrno) return destroy(error, code);
+    const isOfStream = (error as { errno?: unknown } | undefined)?.errno === protocolErrno;
+    if (!isOfStream || session.destroyed) return destroy(error, code);
     if (isBeingAsked) return;
     isBeingAsked = true;
-    const silence = setTimeout(() => destroy(error, code), pingTimeoutMs);
-    const done = () => {
+    const settle = () => {
       clearTimeout(silence);
+      session.off('close', settle);
       isBeingAsked = false;
     };
-    session.once('close', done);
-    if (!session.ping(done)) destroy(error, code);
+    const giveUp = () => {
+      settle();
+      destroy(error, code);
+    };
+    const silence = setTimeout(giveUp, pingTimeoutMs);
+    session.once('close', settle);
+    if (!session.ping(settle)) giveUp();
   };
 }
 
-function reportDrops(listener: string, maxConnections: number, logger: Logger): () => void {
-  let drops = 0;
+/** Address and port, which no other open connection of a listener has. */
+function peerOf({ remoteAddress, remotePort }: Pick<Socket, 'remoteAddress' | 'remotePort'>): string {
+  return `${remoteAddress} ${remotePort}`;
+}
+
+function evictionReport(listener: string, maxConnections: number, logger: Logger): () => void {
+  let evictions = 0;
   const report = () => {
     logger.warn(
-      { listener, dropped: drops, max_connections: maxConnections },
-      'connections were closed as they came: too many',
+      { listener, closed: evictions, max_connections: maxConnections },
+      'connections without a valid key were closed to make room: too many are open',
     );
-    drops = 0;
+    evictions = 0;
   };
   return () => {
-    drops++;
-    if (drops === 1) setTimeout(report, dropReportMs).unref();
+    evictions++;
+    if (evictions === 1) setTimeout(report, evictionReportMs).unref();
   };
 }

@@ -34,7 +34,7 @@ const maxUnwrittenBytes = 4 * 1024 * 1024;
  * Standard output: JSON as it is, or readable lines where a person watches. JSON is written in blocks, a tenth of
  * a second late at the most, and whole when the process exits: a write for every line would cost a third of the
  * service's throughput. Only a process that is killed takes its last lines with it. If nobody reads standard output,
- * 4 MiB of lines are kept and further ones dropped, so that a stuck reader stops neither the service nor takes its memory.
+ * 4 MiB of lines are kept and further ones dropped: a stuck reader neither stops the service nor fills its memory.
  */
 export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   if (isTerminal) {
@@ -57,6 +57,8 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   let dropped = 0;
   let announced = 0;
   output.on('drop', () => dropped++);
+  // A full disk under the log, for instance: the lines are kept, and the next one tries again.
+  output.on('error', () => {});
   return {
     // Without flushSync, which pino would call for each fatal line: it waits for a reader that may never read.
     destination: {

@@ -19,6 +19,8 @@ async function main(): Promise<void> {
   const { stop, onHangup } = listenForSignals(logger, () => {
     if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
   });
+  // Also where the signal comes while the service starts, which may hang as well.
+  void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
@@ -42,9 +44,9 @@ async function main(): Promise<void> {
       console.log(welcome(config, server.ports, process.stdout.isTTY ? demo.testnet_key : undefined));
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
-    endAfter(config.drainTimeoutMs, logger);
     if (signal === undefined) {
-      logger.fatal('the embedded PostgreSQL has ended by itself; stopping');
+      endAfter(config.drainTimeoutMs, logger);
+      logger.fatal('the embedded PostgreSQL has ended unexpectedly; stopping');
       process.exitCode = 1;
     } else {
       logger.info({ signal }, 'stopping');
@@ -67,8 +69,12 @@ function endNow(logger: Logger): void {
   setTimeout(() => process.kill(process.pid, 'SIGKILL'), lastLinesMs);
 }
 
+/** With no time to drain, what is left for closing the database. */
+const minStopMs = 1_000;
+
 /** Ends the process when stopping has taken that long, whatever it waits for: a database that hangs, a log nobody reads. */
-function endAfter(timeoutMs: number, logger: Logger): void {
+function endAfter(drainTimeoutMs: number, logger: Logger): void {
+  const timeoutMs = Math.max(drainTimeoutMs, minStopMs);
   setTimeout(() => {
     logger.fatal({ timeout_ms: timeoutMs }, 'not stopped in time; ending with work unfinished');
     endNow(logger);

@@ -18,10 +18,11 @@ import { admitOnly, createProtocolLog, type ExpectedProtocol } from './doors/wro
 import { file_google_rpc_error_details } from './gen/google/rpc/error_details_pb.ts';
 import { Health } from './gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from './gen/payments/v1/payment_intent_service_pb.ts';
-import { Listener } from './listener.ts';
+import { type Connection, Listener } from './listener.ts';
 import type { LogOutput, RequestObserver } from './logging.ts';
 import { createApiKeys } from './merchants/api-keys.ts';
 import { listenForKeyChanges } from './merchants/key-changes.ts';
+import { openFilesLimit } from './open-files.ts';
 import { registerHealth } from './operations/health.ts';
 import { createMetrics } from './operations/metrics.ts';
 import { createReadiness } from './operations/readiness.ts';
@@ -55,7 +56,10 @@ export async function startServer(
   logger: Logger,
   { droppedLines }: Pick<LogOutput, 'droppedLines'> = { droppedLines: () => 0 },
 ): Promise<RunningServer> {
-  const { limits } = config;
+  const limits = {
+    ...config.limits,
+    maxConnections: fitConnections(config, await openFilesLimit(), logger),
+  };
   const metrics = createMetrics(PaymentIntentService.methods.map(({ name }) => name));
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
   const requestLog = createRequestLog(logger);
@@ -104,6 +108,7 @@ export async function startServer(
     tracing,
     isDraining: readiness.isDraining,
     requestTimeoutMs: limits.requestTimeoutMs,
+    keepConnection: (connection: Connection) => publicListener.keep(connection),
     scheme,
     documentation: await loadDocumentation({ allowsTryIt }),
     allowsTryIt,
@@ -118,6 +123,7 @@ export async function startServer(
       registerHealth(router, readiness, [PaymentIntentService.typeName]);
       registerReflection(router, [PaymentIntentService, Health], [file_google_rpc_error_details]);
     },
+    keepConnection: (connection: Connection) => internalListener.keep(connection),
     shutdownSignal: stopping.signal,
     requestTimeoutMs: limits.requestTimeoutMs,
     logger,
@@ -139,6 +145,11 @@ export async function startServer(
   );
   const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
   internalServer.on('stream', internalDoor);
+  for (const server of [publicServer, internalServer] as net.Server[]) {
+    server.on('session', (session: http2.ServerHttp2Session) => {
+      session.once('close', () => turns.forget(session));
+    });
+  }
   for (const [server, port] of wrongProtocolHints(publicServer, internalServer, tls !== undefined)) {
     admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
   }
@@ -148,7 +159,7 @@ export async function startServer(
   const listeners = [
     new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),
     new Listener(internalServer, 'GRPC_PORT', config.grpcPort, limits, logger),
-    new Listener(operationsServer, 'METRICS_PORT', config.metricsPort, limits, logger),
+    new Listener(operationsServer, 'METRICS_PORT', config.metricsPort, operationsLimits(limits), logger),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
   metrics.watch({
@@ -189,6 +200,27 @@ export async function startServer(
       }
     },
   };
+}
+
+/** Connections of probes and scrapers. */
+const maxOperationsConnections = 64;
+/** Files that are open beside the connections of clients and of the database. */
+const otherFiles = 64;
+
+function operationsLimits(limits: TransportLimits): TransportLimits {
+  return { ...limits, maxConnections: Math.min(limits.maxConnections, maxOperationsConnections) };
+}
+
+/** `MAX_CONNECTIONS`, or what the limit of open files leaves to each door: without it the database would go short too. */
+function fitConnections({ limits, databasePool }: Config, openFiles = Infinity, logger: Logger): number {
+  const others = maxOperationsConnections + databasePool + otherFiles;
+  const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
+  if (limits.maxConnections <= fitting) return limits.maxConnections;
+  logger.warn(
+    { max_connections: limits.maxConnections, open_files: openFiles, taken: fitting },
+    `only ${fitting} connections to a port fit the limit of ${openFiles} open files: raise it, as ulimit -n does, or lower MAX_CONNECTIONS`,
+  );
+  return fitting;
 }
 
 /** The servers that Node would let close a wrong protocol without a word, and what to say there. */

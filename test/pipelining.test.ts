@@ -152,3 +152,15 @@ test('what is not HTTP, behind good requests: those are answered, and the connec
   expect(numbersOf(answers.slice(0, 40))).toEqual(upTo(40));
   expect(answers.slice(40)).toEqual([]);
 });
+
+test('a faulty request behind one that is worked on takes no answer with it', async () => {
+  const blocker = await blockCreates(service.location);
+  const socket = await connect();
+  const unfinished = createRequest(1).replace(/Content-Length: \d+/, 'Transfer-Encoding: chunked');
+  socket.write(createRequest(0) + unfinished.slice(0, unfinished.indexOf('\r\n\r\n') + 4));
+  const answered = readAnswers(socket, 2);
+  socket.write('not a chunk\r\n');
+  await blocker.release();
+  const [first] = await answered;
+  expect([first?.status, JSON.parse(first?.body ?? '{}').metadata?.n]).toEqual([201, 0]);
+});

@@ -193,7 +193,7 @@ test('a service that joined a database ends when that does, and says why', async
   const [pid] = (await readFile(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n');
   const exits = [owner, joined].map(async ({ child, output }) => {
     const [code] = await once(child, 'exit');
-    return [code, /the embedded PostgreSQL has ended by itself/.test(output())];
+    return [code, /the embedded PostgreSQL has ended unexpectedly/.test(output())];
   });
   process.kill(Number(pid), 'SIGQUIT');
   expect(await Promise.all(exits)).toEqual([

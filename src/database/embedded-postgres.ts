@@ -196,7 +196,7 @@ async function isOlder(unfinished: string): Promise<boolean> {
   return Date.now() - mtimeMs > maxInitdbMs;
 }
 
-/** Answers, once the server is ready, a promise of its end, wrapped so that it is not waited for here. */
+/** Resolves once the server is ready. Throws StartupError where it does not become so. */
 async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
   await makeExecutable(postgres);
   const server = spawn(
@@ -210,7 +210,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
     server.once('error', (cause) => failed(folderError(folder, cause)));
     server.once('exit', async () => {
       // Lost a race against another process that starts the same server: theirs is as good.
-      if (await isRunning(folder)) ready();
+      if (await isRunning(folder).catch(() => false)) ready();
       else failed(folderError(folder, new Error(lastLine)));
     });
     createInterface({ input: server.stderr }).on('line', (line) => {
@@ -230,7 +230,9 @@ const presenceIntervalMs = 500;
 function untilServerIsGone(folder: string): Promise<void> {
   return new Promise((resolve) => {
     const timer = setInterval(async () => {
-      if ((await serverPid(folder)) !== undefined) return;
+      // A file that cannot be read, for want of descriptors for instance, says nothing of the server.
+      const pid = await serverPid(folder).catch(() => 'unknown');
+      if (pid !== undefined) return;
       clearInterval(timer);
       resolve();
     }, presenceIntervalMs).unref();
@@ -298,11 +300,14 @@ async function serverPid(folder: string): Promise<number | undefined> {
   return pid > 0 && isAlive(pid) ? pid : undefined;
 }
 
+/** The lines of the pid file; undefined where there is none. */
 async function readPidFile(folder: string): Promise<string[] | undefined> {
   try {
     return (await readFile(join(folder, 'postmaster.pid'), 'utf8')).split('\n');
-  } catch {
-    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    throw error;
   }
 }
 

@@ -32,7 +32,7 @@ export function createRunPrepared(em: EntityManager): RunPrepared {
   return async ({ name, text }, values) => {
     const pool: Pool = await em.getConnection().getNativeClient();
     if (!mayPrepare) return pool.query({ text, values });
-    // Whatever others in flight learn meanwhile, this run was prepared, and is run again if that was in vain.
+    // Whatever others in flight learn meanwhile, this run was prepared, and is run unprepared if that fails.
     return pool.query({ name, text, values }).catch((reason) => {
       if (!notAsPrepared.test((reason as { code?: string }).code ?? '')) throw reason;
       mayPrepare = false;

@@ -3,7 +3,10 @@
 
 /** Work begun in one turn of the event loop, in units of a plain request: some 3 ms of processor time. */
 const unitsPerTurn = 64;
-/** Requests of all connections together that wait for their turn, of some 10 KB each. */
+/**
+ * Requests of all connections together that wait for their turn, of some 10 KB each. Above it a connection has its share
+ * of them; the first request of each connection always waits, and connections have a limit of their own.
+ */
 const maxWaiting = 4_096;
 
 /** What a request costs in units, measured roughly: refusing it where it is served by our own handlers, or by Connect's. */
@@ -32,7 +35,7 @@ export class FairTurns {
 
   /**
    * Begins a request of the connection in a later turn. Returns false, and will not begin it, if too many wait and this
-   * connection has its share of them.
+   * connection has its share of them already.
    */
   wait(connection: object, units: number, begin: () => void): boolean {
     const own = this.#waiting.get(connection);
@@ -43,6 +46,12 @@ export class FairTurns {
     else own.push({ units, begin });
     this.#waitingCount++;
     return true;
+  }
+
+  /** The connection is closed: what of it still waits is not begun. */
+  forget(connection: object): void {
+    this.#waitingCount -= this.#waiting.get(connection)?.length ?? 0;
+    this.#waiting.delete(connection);
   }
 
   #schedule(): void {

@@ -4,7 +4,6 @@
 // before any gate or interceptor runs.
 
 import {
-  constants,
   Http2ServerRequest,
   Http2ServerResponse,
   type IncomingHttpHeaders,
@@ -42,6 +41,7 @@ import { cost, type FairTurns } from './fair-turns.ts';
 import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { operationOf } from './method-call.ts';
 import { headersOf, pathOf } from './node-headers.ts';
+import { beginStream } from './pipelining.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { discardBody, limitStream, maxBodyBytes } from './request-body.ts';
 import { UnidentifiedStreams } from './unidentified-streams.ts';
@@ -67,17 +67,13 @@ export function createInternalDoor(
     stream.on('error', () => {});
     const servePlainCall = plainCallOf(headers);
     const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
-    const begin = () => {
-      if (stream.destroyed) return;
+    beginStream(options.turns, stream, units, () => {
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
       serveByConnect(
         new Http2ServerRequest(stream, headers, {}, rawHeaders),
         new Http2ServerResponse(stream),
       );
-    };
-    if (options.turns.take(units)) return begin();
-    const isWaiting = options.turns.wait(stream.session ?? stream, units, begin);
-    if (!isWaiting) stream.close(constants.NGHTTP2_REFUSED_STREAM);
+    });
   };
 }
 
@@ -93,15 +89,21 @@ function createConnectDoor(
     // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
     response.stream.once('wantTrailers', () => discardBody(request));
     const handler = handlers.get(pathOf(request));
-    // A health check that is watched is meant to stay, and has a limit of its own.
-    const mayStayOpen = handler?.method.methodKind === 'server_streaming';
-    limitStream(request.stream, options.requestTimeoutMs, mayStayOpen);
-    unidentified.add(request.stream);
-    unidentified.removeWhenClosed(request.stream);
-    if (mayStayOpen) request.once('end', () => unidentified.remove(request.stream));
-    context.onIdentified = () => unidentified.remove(request.stream);
+    const { stream } = request;
+    const removeLimit = limitStream(stream, options.requestTimeoutMs);
+    unidentified.add(stream);
+    unidentified.removeWhenClosed(stream);
+    context.onIdentified = () => unidentified.remove(stream);
+    context.onAnswered = () => {
+      if (context.identity === undefined) unidentified.answered(stream);
+    };
+    context.stayOpen = () => {
+      removeLimit();
+      unidentified.remove(stream);
+    };
     if (handler === undefined) {
       answerNotFound(request, response, context);
+      context.onAnswered();
       options.onEnd(context, undefined, 'not_found');
       return;
     }
@@ -161,8 +163,8 @@ function blamingTheClient(compression: Compression): Compression {
 const maxTimeoutMs = 99_999_999;
 
 /**
- * Bounds the deadline of a call: longer ones overflow a timer, which then fires at once. A deadline that is no time is left
- * for Connect to refuse.
+ * Bounds the deadline of a call: longer ones overflow a timer, which then fires at once. One that cannot be read is
+ * left for Connect to refuse.
  */
 function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
   const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
@@ -199,6 +201,10 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = await handler(universalRequest);
+  context.onAnswered?.();
+  if (context.identity !== undefined && request.stream.session !== undefined) {
+    options.keepConnection(request.stream.session);
+  }
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // Of a call that was reset half sent Connect only knows that something went wrong.
   const gone = request.stream.closed || request.stream.destroyed;

@@ -2,7 +2,7 @@
 // serves everything else, and would serve this too, at several times the cost: async iterables, universal
 // requests and Node's compatibility layer on every call. What a client sees is the same either way.
 
-import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import {
   type DescMethodUnary,
   type DescService,
@@ -44,6 +44,8 @@ export interface LeanGrpcOptions {
   logger: Logger;
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
+  /** Told of the session of each call whose key is valid. */
+  keepConnection: (session: Http2Session) => void;
   /** For a call to arrive and be worked on, whatever deadline its client sets. */
   requestTimeoutMs: number;
 }
@@ -132,6 +134,7 @@ async function serve(
   let outcome: RequestOutcome = 'ok';
   try {
     await options.gate({ values, requestHeader: header });
+    if (stream.session !== undefined) options.keepConnection(stream.session);
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
     let message: Message;
@@ -151,7 +154,10 @@ async function serve(
   } finally {
     clearTimeout(deadline);
     // A refusal that its client does not take is counted until it does.
-    if (context.identity === undefined) unidentified.removeWhenClosed(stream);
+    if (context.identity === undefined) {
+      unidentified.answered(stream);
+      unidentified.removeWhenClosed(stream);
+    }
   }
   options.onEnd(context, method.name, outcome);
 }

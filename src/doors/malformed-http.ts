@@ -7,6 +7,7 @@ import { ServiceError, toErrorJson } from '../errors.ts';
 import type { RequestObserver } from '../logging.ts';
 import { newRequestContext } from '../request-context.ts';
 import { docUrlOf } from './doc-url.ts';
+import { stopParsing } from './pipelining.ts';
 import { requestIsLate } from './request-body.ts';
 import { protocolOf } from './wrong-protocol.ts';
 
@@ -18,23 +19,27 @@ export function answerMalformedHttp(
   scheme: 'http' | 'https',
   onWrongProtocol: (spoken: 'TLS' | 'HTTP/2') => void,
 ): void {
-  const latest = new WeakMap<Duplex, { request: http.IncomingMessage; response: http.ServerResponse }>();
+  const latest = new WeakMap<Duplex, Latest>();
   const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
-    if (request.httpVersionMajor === 1) latest.set(request.socket, { request, response });
+    if (request.httpVersionMajor !== 1) return;
+    latest.set(request.socket, { request, response, before: latest.get(request.socket)?.response });
   };
   (server as http.Server)
     .on('request', note)
     .on('checkContinue', note)
+    .on('checkExpectation', note)
     .on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
       // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
       if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
         socket.destroy();
         return;
       }
+      stopParsing(socket);
       const before = latest.get(socket);
-      if (before?.request.complete && !before.response.writableFinished) {
-        // A whole request came first and is being worked on: its answer must not be lost to what follows it.
-        before.response.once('close', () => socket.end());
+      // Whole requests came first and are being worked on: their answers must not be lost to what follows them.
+      const worked = before?.request.complete ? before.response : before?.before;
+      if (worked !== undefined && !worked.writableFinished) {
+        worked.once('close', () => socket.end());
         return;
       }
       const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
@@ -57,6 +62,13 @@ export function answerMalformedHttp(
       );
       onEnd(context, undefined, 'invalid_body');
     });
+}
+
+/** The request of a connection that was parsed last, and the response to the one before it, which is whole. */
+interface Latest {
+  request: http.IncomingMessage;
+  response: http.ServerResponse;
+  before: http.ServerResponse | undefined;
 }
 
 const http2IsElsewhere =

@@ -25,7 +25,10 @@ export function createOperationsDoor(
     }
     if (path === '/healthz') return send(response, 200, { status: 'alive' });
     if (path === '/metrics') {
-      void metrics.text().then(({ contentType, body }) => sendText(response, 200, contentType, body));
+      metrics.text().then(
+        ({ contentType, body }) => sendText(response, 200, contentType, body),
+        () => send(response, 500, { error: { code: 'internal', message: catalogue.internal.message } }),
+      );
       return;
     }
     void readiness.check().then((status) => send(response, status === 'ready' ? 200 : 503, { status }));

@@ -18,17 +18,48 @@ const pieceBytes = 1_024;
  * connection that has more than one of them is closed.
  */
 const maxUnanswered = 4_096;
-/** Bytes of all connections together that were read and are not parsed. Above it, a connection that has some is closed. */
+/**
+ * Bytes of all connections together that were read and are not parsed. Above it, the connection that has held some for
+ * the longest time is closed: one that behaves holds them for milliseconds.
+ */
 const maxUnparsedBytes = 16 * 1024 * 1024;
 
-interface Connection<Request, Response> {
+interface Connection {
+  /** Requests whose answers are not taken yet. */
   active: number;
+  /** Of the active ones, those that wait for their turn. */
+  unbegun: number;
   /** Parsed, in the order they came. */
-  waiting: [Request, Response][];
+  waiting: [NodeRequest, NodeResponse][];
   /** Read, and not parsed yet. */
   unparsed: Buffer;
+  /** What came was not HTTP: nothing more is parsed. */
+  isMalformed: boolean;
   /** Node's own listener, which parses. */
   parse(bytes: Buffer): void;
+}
+
+/** Connections of HTTP/1.1 that are open. */
+const connections = new WeakMap<object, Connection>();
+
+/**
+ * True if an answer that closes the connection takes nothing with it: no other request of the connection is being worked
+ * on, and nothing was read behind this one.
+ */
+export function isLastOfConnection({ socket }: NodeRequest): boolean {
+  const connection = connections.get(socket);
+  return (
+    connection === undefined ||
+    (connection.active + connection.waiting.length <= 1 &&
+      connection.unparsed.length === 0 &&
+      socket.readableLength === 0)
+  );
+}
+
+/** What was read of the connection, and what may still come, is not parsed: behind bytes that are not HTTP is nothing to find. */
+export function stopParsing(socket: object): void {
+  const connection = connections.get(socket);
+  if (connection !== undefined) connection.isMalformed = true;
 }
 
 /**
@@ -40,7 +71,8 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
   handle: (request: Request, response: Response) => void,
   turns: FairTurns,
 ): void {
-  const connections = new WeakMap<Socket, Connection<Request, Response>>();
+  /** Connections with unparsed bytes that may not be parsed yet, the longest held first. */
+  const held = new Map<Socket, Connection>();
   let unanswered = 0;
   let unparsedBytes = 0;
 
@@ -48,17 +80,23 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     const [parse] = socket.listeners('data') as [((bytes: Buffer) => void)?];
     // A session of HTTP/2 on a port that speaks both.
     if (parse === undefined) return;
-    const connection: Connection<Request, Response> = { active: 0, waiting: [], unparsed: empty, parse };
+    const connection: Connection = {
+      active: 0,
+      unbegun: 0,
+      waiting: [],
+      unparsed: empty,
+      isMalformed: false,
+      parse,
+    };
     connections.set(socket, connection);
     socket
       .removeListener('data', parse)
       .on('data', (bytes: Buffer) => {
         // Nearly always: one request, and none before it that waits.
-        if (bytes.length <= pieceBytes && connection.waiting.length === 0 && !isPausedByNode(socket)) {
-          return connection.parse(bytes);
-        }
+        if (bytes.length <= pieceBytes && mayParse(socket, connection)) return connection.parse(bytes);
         unparsedBytes += bytes.length;
-        connection.unparsed = bytes;
+        connection.unparsed =
+          connection.unparsed.length === 0 ? bytes : Buffer.concat([connection.unparsed, bytes]);
         parseOn(socket, connection);
       })
       // Also emitted when answers were taken and Node wants to read on.
@@ -66,51 +104,66 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       .once('close', () => forget(socket, connection));
   };
 
-  const forget = (socket: Socket, connection: Connection<Request, Response>) => {
+  const mayParse = (socket: Socket, connection: Connection) =>
+    connection.waiting.length === 0 &&
+    connection.unbegun === 0 &&
+    connection.unparsed.length === 0 &&
+    !connection.isMalformed &&
+    !isPausedByNode(socket);
+
+  const forget = (socket: Socket, connection: Connection) => {
+    if (connections.get(socket) !== connection) return;
     connections.delete(socket);
+    turns.forget(socket);
     unanswered -= connection.active + connection.waiting.length;
     connection.active = 0;
     connection.waiting = [];
-    drop(connection);
+    drop(socket, connection);
   };
 
-  const parseOn = (socket: Socket, connection: Connection<Request, Response>) => {
-    while (connection.unparsed.length > 0 && socket.writable) {
-      if (connection.waiting.length > 0 || socket.isPaused() || isPausedByNode(socket))
-        return hold(socket, connection);
+  const parseOn = (socket: Socket, connection: Connection) => {
+    while (connection.unparsed.length > 0 && socket.writable && !connection.isMalformed) {
+      const isBehindOthers = connection.waiting.length > 0 || connection.unbegun > 0;
+      if (isBehindOthers || socket.isPaused() || isPausedByNode(socket)) return hold(socket, connection);
       const piece = connection.unparsed.subarray(0, pieceBytes);
       unparsedBytes -= piece.length;
       connection.unparsed = connection.unparsed.subarray(piece.length);
       connection.parse(piece);
     }
     // Nobody will answer what comes behind an answer that ends the connection.
-    if (!socket.writable) drop(connection);
-    else if (connection.waiting.length > 0) socket.pause();
+    drop(socket, connection);
+    if (connection.waiting.length > 0 && socket.writable) socket.pause();
   };
 
-  const hold = (socket: Socket, connection: Connection<Request, Response>) => {
+  const hold = (socket: Socket, connection: Connection) => {
     socket.pause();
     // A view of a few bytes would keep all that was read with them.
     if (connection.unparsed.length < connection.unparsed.buffer.byteLength / 2) {
       connection.unparsed = Buffer.from(connection.unparsed);
     }
-    if (unparsedBytes > maxUnparsedBytes) close(socket, connection);
+    held.set(socket, connection);
+    while (unparsedBytes > maxUnparsedBytes) {
+      const [longest] = held;
+      if (longest === undefined) return;
+      close(...longest);
+    }
   };
 
-  const drop = (connection: Connection<Request, Response>) => {
+  const drop = (socket: Socket, connection: Connection) => {
+    held.delete(socket);
     unparsedBytes -= connection.unparsed.length;
     connection.unparsed = empty;
   };
 
-  const close = (socket: Socket, connection: Connection<Request, Response>) => {
+  const close = (socket: Socket, connection: Connection) => {
     forget(socket, connection);
     socket.destroy();
   };
 
   const start = (
     socket: Socket,
-    connection: Connection<Request, Response>,
-    [request, response]: [Request, Response],
+    connection: Connection,
+    [request, response]: [NodeRequest, NodeResponse],
   ) => {
     connection.active++;
     response.once('close', () => {
@@ -120,20 +173,32 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       unanswered--;
       if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
     });
-    if (turns.take(cost.plain)) return handle(request, response);
-    // Sixteen of a connection wait at most, which is never more than its share.
-    turns.wait(socket, cost.plain, () => {
-      if (!socket.destroyed) handle(request, response);
+    if (turns.take(cost.plain)) return handle(request as Request, response as Response);
+    connection.unbegun++;
+    const isWaiting = turns.wait(socket, cost.plain, () => {
+      connection.unbegun--;
+      // Behind an answer that ended the connection nothing is begun, as its answer could not be given.
+      if (!socket.writable) return;
+      handle(request as Request, response as Response);
+      goOn(socket, connection);
     });
+    if (!isWaiting) close(socket, connection);
   };
 
   /** In a turn of the event loop of its own, so that other connections have theirs. */
-  const startNext = (socket: Socket, connection: Connection<Request, Response>) => {
+  const startNext = (socket: Socket, connection: Connection) => {
+    if (!socket.writable) return;
     const next = connection.waiting.shift();
     if (next === undefined) return;
     start(socket, connection, next);
-    // Also for the body of the last one, which is still to come.
-    if (connection.waiting.length === 0 && !isPausedByNode(socket)) socket.resume();
+    goOn(socket, connection);
+  };
+
+  /** Reads on once no request waits, also for the body of the last one, which is still to come. */
+  const goOn = (socket: Socket, connection: Connection) => {
+    if (connection.waiting.length > 0 || connection.unbegun > 0 || isPausedByNode(socket)) return;
+    held.delete(socket);
+    socket.resume();
   };
 
   const onRequest = (request: Request, response: Response) => {
@@ -156,11 +221,7 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
   };
 
   const handleStream = (stream: ServerHttp2Stream, begin: () => void) => {
-    if (turns.take(cost.plain)) return begin();
-    const isWaiting = turns.wait(stream.session ?? stream, cost.plain, () => {
-      if (!stream.destroyed) begin();
-    });
-    if (!isWaiting) stream.close(constants.NGHTTP2_REFUSED_STREAM);
+    beginStream(turns, stream, cost.plain, begin);
   };
 
   // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.
@@ -168,12 +229,24 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     .on(server instanceof tls.Server ? 'secureConnection' : 'connection', open)
     .on('request', onRequest as never)
     .on('checkContinue', onRequest as never)
-    .on('checkExpectation', onRequest as never)
-    .on('clientError', (_, socket) => {
-      // Behind bytes that are not HTTP there is nothing to find.
-      const connection = connections.get(socket as Socket);
-      if (connection !== undefined) drop(connection);
-    });
+    .on('checkExpectation', onRequest as never);
+}
+
+/** Begins to serve a stream of HTTP/2 in its turn, or refuses it where too many of its session wait already. */
+export function beginStream(
+  turns: FairTurns,
+  stream: ServerHttp2Stream,
+  units: number,
+  begin: () => void,
+): void {
+  if (turns.take(units)) {
+    begin();
+    return;
+  }
+  const isWaiting = turns.wait(stream.session ?? stream, units, () => {
+    if (!stream.destroyed) begin();
+  });
+  if (!isWaiting) stream.close(constants.NGHTTP2_REFUSED_STREAM);
 }
 
 const empty = Buffer.alloc(0);

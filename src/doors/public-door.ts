@@ -17,6 +17,7 @@ import {
   toErrorJson,
   toServiceError,
 } from '../errors.ts';
+import type { Connection } from '../listener.ts';
 import type { RequestObserver, RequestOutcome } from '../logging.ts';
 import type { Operation, Tracing } from '../operations/tracing.ts';
 import { newRequestContext, type RequestContext, requestContextKey } from '../request-context.ts';
@@ -27,6 +28,7 @@ import { docUrlOf } from './doc-url.ts';
 import type { Documentation } from './documentation.ts';
 import { behindInterceptors, type MethodCall, type UnaryMethod } from './method-call.ts';
 import { countOf, headersOf, type NodeRequest, pathOf } from './node-headers.ts';
+import { isLastOfConnection } from './pipelining.ts';
 import {
   assertDeclaredSize,
   ClientGone,
@@ -58,6 +60,8 @@ export interface PublicDoorOptions {
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
   isDraining: () => boolean;
+  /** Told of the connection of each request whose key is valid. */
+  keepConnection: (connection: Connection) => void;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
   documentation: Documentation;
@@ -108,11 +112,14 @@ export function createPublicDoor(
     const served = isDocument
       ? serveDocument().then(done, fail)
       : answer(request, response, byMethod, endpoint, context, options).then(({ status, body, header }) => {
-          send(response, status, body, context, header, options.isDraining());
+          send(request, response, status, body, context, header, options);
           return done();
         }, fail);
     served
-      .then((outcome) => options.onEnd(context, rpc, outcome))
+      .then((outcome) => {
+        if ('stream' in request && context.identity === undefined) unidentified.answered(request.stream);
+        options.onEnd(context, rpc, outcome);
+      })
       .catch((reason) => {
         options.logger.error({ err: reason, request_id: context.requestId }, 'an answer could not be sent');
         request.destroy();
@@ -135,7 +142,7 @@ function refuse(
   );
   const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
   const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
-  send(response, httpStatus, body, context, headers, options.isDraining());
+  send(request, response, httpStatus, body, context, headers, options);
   discardBody(request);
   return error.code;
 }
@@ -178,6 +185,7 @@ async function answer(
   const header = headersOf(request);
   options.tracing?.begin(context, endpoint.operation, header);
   await options.gate({ values, requestHeader: header });
+  options.keepConnection(('stream' in request ? request.stream.session : undefined) ?? request.socket);
   if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
   assertJson(header);
 
@@ -265,8 +273,11 @@ function allViolations(
  * would undo, and expectations other than `100-continue`.
  */
 function assertHttp(request: NodeRequest): void {
-  if ('stream' in request) return;
   const { 'transfer-encoding': coding, expect } = request.headers;
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
+    throw new ServiceError('invalid_body', { message: expectationFailed, httpStatus: 417 });
+  }
+  if ('stream' in request) return;
   const hosts = countOf(request, 'host');
   if (hosts > 1 || (hosts === 0 && request.httpVersion !== '1.0')) {
     throw new ServiceError('invalid_body', { message: `The request has ${hosts} Host headers. Send one.` });
@@ -276,9 +287,6 @@ function assertHttp(request: NodeRequest): void {
       message: 'The body has a transfer coding that is not read here. Send it plain or chunked.',
       httpHeaders: { Accept: 'application/json' },
     });
-  }
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
-    throw new ServiceError('invalid_body', { message: expectationFailed, httpStatus: 417 });
   }
 }
 
@@ -295,12 +303,13 @@ function assertJson(header: Headers): void {
 }
 
 function send(
+  request: NodeRequest,
   response: Response,
   status: number,
   body: string,
   context: RequestContext,
   headers: Iterable<[string, string]>,
-  isDraining: boolean,
+  { isDraining }: PublicDoorOptions,
 ): void {
   const all: Record<string, string | number> = {
     'Content-Type': 'application/json',
@@ -310,7 +319,7 @@ function send(
     ...Object.fromEntries(headers),
   };
   // HTTP/2 says the same by GOAWAY.
-  if (isDraining && !('stream' in response)) all.Connection = 'close';
+  if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.Connection = 'close';
   (response as ServerResponse).writeHead(status, all);
   // As text, which Node sends together with the head in one piece.
   response.end(body);

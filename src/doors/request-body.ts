@@ -93,11 +93,11 @@ export function discardStream(source: Readable): void {
 
 /**
  * Ends a stream of HTTP/2 that is open for longer than its request may take to arrive and its answer to be taken,
- * each. With `mayStayOpen`, an answer may go on for ever once the request is there.
+ * each. Returns what lets it stay open after all.
  */
-export function limitStream(stream: Http2Stream, requestTimeoutMs: number, mayStayOpen = false): void {
-  const timer = setTimeout(() => {
-    if (!mayStayOpen || !stream.readableEnded) stream.close(constants.NGHTTP2_CANCEL);
-  }, 2 * requestTimeoutMs);
-  stream.once('close', () => clearTimeout(timer));
+export function limitStream(stream: Http2Stream, requestTimeoutMs: number): () => void {
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), 2 * requestTimeoutMs);
+  const remove = () => clearTimeout(timer);
+  stream.once('close', remove);
+  return remove;
 }

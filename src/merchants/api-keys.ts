@@ -8,7 +8,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { formatIdentifier } from '../identifiers.ts';
 import type { KeyRing } from '../key-ring.ts';
 import type { Trace, Tracing } from '../operations/tracing.ts';
-import type { Identity } from '../request-context.ts';
+import type { Identity, RequestContext } from '../request-context.ts';
 import type { WalletAddress } from '../wallet-address.ts';
 import { type ApiKeyFormat, apiKeyFormatOf } from './api-key-format.ts';
 
@@ -27,9 +27,14 @@ const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyForma
 export interface ApiKeys {
   /**
    * Whom a key stands for, or undefined if it is malformed, unknown, revoked or expired. A key with wrong check
-   * characters costs no query. Throws `unavailable` if the database cannot be asked or too many lookups wait.
+   * characters costs no query; of one that only we can have issued, `onIdentified` hears before the query. Throws
+   * `unavailable` if the database cannot be asked or too many lookups wait: those of keys in the old format, which
+   * anybody can make up, wait for each other.
    */
-  identify(apiKey: string, trace?: Trace): Promise<Identity | undefined>;
+  identify(
+    apiKey: string,
+    request?: Pick<RequestContext, 'trace' | 'onIdentified'>,
+  ): Promise<Identity | undefined>;
   /** Drops what is remembered, and what is being looked up right now: a key, a wallet or a merchant has changed. */
   forget(): void;
 }
@@ -108,7 +113,7 @@ export function createApiKeys(
   };
 
   return {
-    async identify(apiKey, trace) {
+    async identify(apiKey, request) {
       // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
       const cacheKey = hash('sha256', apiKey, 'base64');
       let key = known.get(cacheKey);
@@ -117,7 +122,8 @@ export function createApiKeys(
         const format = apiKeyFormatOf(apiKey, peppers);
         if (format === undefined) return undefined;
         onLookup?.(false);
-        key = await lookUp(cacheKey, format, { apiKey, trace });
+        if (format === 'keyed') request?.onIdentified?.();
+        key = await lookUp(cacheKey, format, { apiKey, trace: request?.trace });
       } else {
         onLookup?.(true);
       }

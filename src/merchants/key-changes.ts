@@ -32,7 +32,7 @@ export async function listenForKeyChanges(
       lost = true;
       client = undefined;
       if (stopped) return;
-      logger.warn({ err: reason }, 'changes of API keys are not heard; listening again soon');
+      logger.warn({ err: reason }, 'not receiving changes of API keys; listening again soon');
       retry = setTimeout(() => void listen(), retryMs);
       connection.end().catch(() => {});
     };

@@ -2,6 +2,7 @@
 
 import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
 import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from '../gen/health/v1/health_pb.ts';
+import { requestContextOf } from '../request-context.ts';
 import type { Readiness, ReadinessStatus } from './readiness.ts';
 
 /** Health checks that are watched at the same time: each is a stream that stays, of some 100 KB, and asks for no key. */
@@ -24,7 +25,7 @@ export function registerHealth(
       const status = servingStatus(await readiness.check());
       return { statuses: Object.fromEntries([...known].map((service) => [service, { status }])) };
     },
-    async *watch({ service }, { signal }) {
+    async *watch({ service }, { signal, values }) {
       if (watches >= maxHealthWatches) {
         throw new ConnectError(
           'too many health checks are watched already. Call Check from time to time instead.',
@@ -32,6 +33,7 @@ export function registerHealth(
         );
       }
       watches++;
+      requestContextOf(values).stayOpen?.();
       try {
         if (known.has(service)) {
           for await (const status of readiness.watch(signal)) yield { status: servingStatus(status) };

@@ -24,6 +24,8 @@ export interface Readiness {
 export function createReadiness(probeDatabase: () => Promise<boolean>): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
+  /** Until the database answers or its connection is given up: one that hangs is not asked again meanwhile. */
+  let probe: Promise<boolean> | undefined;
   let running: Promise<ReadinessStatus> | undefined;
 
   const become = (next: ReadinessStatus): ReadinessStatus => {
@@ -34,7 +36,10 @@ export function createReadiness(probeDatabase: () => Promise<boolean>): Readines
 
   const check = (): Promise<ReadinessStatus> => {
     if (draining) return Promise.resolve('draining');
-    running ??= withTimeout(probeDatabase(), probeTimeoutMs)
+    probe ??= probeDatabase().finally(() => {
+      probe = undefined;
+    });
+    running ??= withTimeout(probe, probeTimeoutMs)
       .then(
         (isWritable) => become(isWritable ? 'ready' : 'database_not_writable'),
         () => become('database_unreachable'),

@@ -16,7 +16,7 @@ interface Refusals {
 export interface RequestLog {
   /** Writes the line of a request, or counts it for the summary of its second. */
   observe: RequestObserver;
-  /** Writes the summary of the second that has begun. */
+  /** No request follows: writes the summary of the second that is under way. */
   stop(): void;
 }
 

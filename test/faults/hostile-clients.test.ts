@@ -10,12 +10,13 @@ import { newCrc32Key } from '../support/crc32-key.ts';
 import { openDoors } from '../support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
 
 let cluster: Cluster;
 let service: ServiceProcess;
 let httpPort: number;
 let grpcPort: number;
+let operationsPort: number;
 
 useCluster((opened) => {
   cluster = opened;
@@ -31,6 +32,7 @@ beforeAll(async () => {
   const ports = await choosePorts();
   httpPort = Number(ports.HTTP_PORT);
   grpcPort = Number(ports.GRPC_PORT);
+  operationsPort = Number(ports.METRICS_PORT);
   service = await startProcess(cluster, ports, limits);
 });
 
@@ -136,9 +138,13 @@ const grpcHeaders = (more: Record<string, string> = {}) =>
 const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
 
 describe('slow ones', () => {
-  test('two hundred that send their headers byte by byte', async () => {
+  test.each([
+    ['public', 200, () => httpPort],
+    // As many as it takes.
+    ['operations', 50, () => operationsPort],
+  ])('those that send their headers byte by byte to the %s port', async (_, count, port) => {
     await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
+      const attackers = await Promise.all(Array.from({ length: count }, () => connect(port())));
       for (const { socket } of attackers) {
         socket.write('POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ');
         dribble(socket, () => 'x');
@@ -382,12 +388,15 @@ describe('without a valid key', () => {
     });
   });
 
-  test.each([
-    ['Watch', Buffer.from([0, 0, 0, 0, 0])],
-    ['Check', Buffer.alloc(0)],
-  ])('ten thousand streams of the health service, %s', async (method, message) => {
+  // SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent.
+  const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
+  test.each<[string, string, Buffer, Buffer?]>([
+    ['Watch', 'Watch', Buffer.from([0, 0, 0, 0, 0])],
+    ['Watch, no answer taken', 'Watch', Buffer.from([0, 0, 0, 0, 0]), takesNothing],
+    ['Check, and no message sent', 'Check', Buffer.alloc(0)],
+  ])('ten thousand streams of the health service: %s', async (_, method, message, settings) => {
     await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: 50 }, () => connectRaw(grpcPort)));
+      const attackers = await Promise.all(Array.from({ length: 50 }, () => connectRaw(grpcPort, settings)));
       const path = `/grpc.health.v1.Health/${method}`;
       for (const { socket } of attackers) {
         for (let i = 0; i < 200; i++) {
@@ -401,24 +410,63 @@ describe('without a valid key', () => {
   });
 });
 
-test('connections over the limit are closed as they come, and there is room again when some have gone', async () => {
-  const ports = await choosePorts();
-  const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
-  const first = await Promise.all(Array.from({ length: 20 }, () => connect(Number(ports.HTTP_PORT))));
-  const over = await Promise.all(Array.from({ length: 20 }, () => connect(Number(ports.HTTP_PORT))));
-  expect(await Promise.all(over.map(({ closed }) => closed))).toEqual(over.map(() => ''));
-  for (const { socket } of first) socket.destroy();
-  const [door] = openDoors(small);
-  const codes: unknown[] = [];
-  // The server hears of the ends in its own time.
-  for (let i = 0; i < 100 && !codes.includes('ok'); i++) {
-    codes.push(
-      await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` }).then(
-        ({ code }) => code,
-        ({ code }) => code,
-      ),
-    );
-  }
-  expect(codes.at(-1)).toBe('ok');
-  door.close();
+describe('more connections than there is room for', () => {
+  test('those that were open longest without a valid key make room; one with a key stays', async () => {
+    const ports = await choosePorts();
+    const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
+    const doors = openDoors(small);
+    const create = async () => {
+      const options = { authorization: `Bearer ${cluster.apiKey}` };
+      return Promise.all(doors.map(async (door) => (await door.create({ amount_units: 1 }, options)).code));
+    };
+    expect(await create()).toEqual(doors.map(() => 'ok'));
+    for (const port of [Number(ports.HTTP_PORT), Number(ports.GRPC_PORT)]) {
+      // One of the twenty is the client's who behaves.
+      const first = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
+      const over = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
+      expect(await Promise.all(first.map(({ closed }) => closed))).toEqual(first.map(() => ''));
+      expect(await create()).toEqual(doors.map(() => 'ok'));
+      const fresh = openDoors(small);
+      for (const door of fresh) {
+        const { code } = await door.create(
+          { amount_units: 1 },
+          { authorization: `Bearer ${cluster.apiKey}` },
+        );
+        expect(code).toBe('ok');
+        door.close();
+      }
+      for (const { socket } of over) socket.destroy();
+    }
+    for (const door of doors) door.close();
+  });
+
+  test('ten thousand beside the default limits, and a limit of 512 open files', async () => {
+    const ports = await choosePorts();
+    const small = await startProcess(cluster, ports, {}, { openFiles: '512' });
+    expect(small.log[0]).toMatchObject({ level: 'warn', open_files: 512, taken: 184 });
+    const options = { authorization: `Bearer ${cluster.apiKey}` };
+    let isOver = false;
+    const behaving = (async () => {
+      const codes = new Set<string>();
+      while (!isOver) {
+        // Each on a connection of its own.
+        const [door] = openDoors(small);
+        codes.add((await door.create({ amount_units: 1 }, options)).code);
+        door.close();
+      }
+      return [...codes];
+    })();
+    for (let bunch = 0; bunch < 20; bunch++) {
+      const sockets = await Promise.all(Array.from({ length: 250 }, () => connect(Number(ports.HTTP_PORT))));
+      const others = await Promise.all(
+        Array.from({ length: 250 }, () => connect(Number(ports.METRICS_PORT))),
+      );
+      for (const { socket } of [...sockets, ...others])
+        socket.write('GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n');
+    }
+    isOver = true;
+    expect(await behaving).toEqual(['ok']);
+    expect(await untilReadyz(small, 200, 1_000)).toBeLessThan(1_000);
+    expect(small.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+  });
 });

@@ -1,5 +1,7 @@
 // Keys that are revoked while they are in use, and a database that cannot be asked about them.
 
+import http2 from 'node:http2';
+import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import { parseKeyRing } from '../../src/key-ring.ts';
 import { generateApiKey } from '../../src/merchants/api-key-format.ts';
@@ -38,6 +40,35 @@ async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> 
     }),
   );
 }
+
+test('twelve hundred calls while their key is being looked up, on five sessions: all are answered', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const locker = new pg.Client(cluster.location);
+  await locker.connect();
+  await locker.query('begin; lock table api_keys in access exclusive mode');
+  const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
+  const message = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
+  const call = (session: http2.ClientHttp2Session) =>
+    new Promise((resolve) => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': '/payments.v1.PaymentIntentService/CreatePaymentIntent',
+        'content-type': 'application/grpc',
+        te: 'trailers',
+        authorization: `Bearer ${cluster.apiKey}`,
+      });
+      stream.on('error', ({ message }) => resolve(message));
+      stream.on('trailers', (trailers) => resolve(trailers['grpc-status'])).resume();
+      stream.end(message);
+    });
+  const answers = sessions.flatMap((session) => Array.from({ length: 240 }, () => call(session)));
+  // Behind them all: nothing is answered yet, and each call has been read.
+  await Promise.all(sessions.map((session) => new Promise((resolve) => session.ping(resolve))));
+  await locker.query('commit');
+  await locker.end();
+  expect(new Set(await Promise.all(answers))).toEqual(new Set(['0']));
+  for (const session of sessions) session.destroy();
+});
 
 test('a revoked key is refused by every process within a second', async () => {
   const services = [

@@ -1,7 +1,9 @@
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
+import net from 'node:net';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, httpRequest, openDoors } from '../support/doors.ts';
@@ -74,6 +76,52 @@ test('a connection that rests when the signal comes has one more request answere
   expect([last.status, last.headers.connection]).toEqual([201, 'close']);
   agent.destroy();
   expect(await ended).toEqual({ code: 0, signal: null });
+});
+
+test('forty creates in one write while the service stops: each that is begun is answered', async () => {
+  const service = await startProcess(cluster, await choosePorts());
+  const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
+  await once(socket, 'connect');
+  const ended = service.end('SIGTERM');
+  await untilReadyz(service, 503, 1_000);
+  const before = await countIntents();
+  const body = '{"amount_units":1}';
+  const head = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${cluster.apiKey}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
+  socket.write((head + body).repeat(40));
+  let answers = '';
+  for await (const chunk of socket) answers += chunk;
+  expect(answers.match(/HTTP\/1\.1 201 /g)).toHaveLength(40);
+  // Closed after the last of them, and not before.
+  expect(answers.match(/connection: close/gi)?.length ?? 0).toBeLessThanOrEqual(1);
+  expect(await ended).toEqual({ code: 0, signal: null });
+  expect((await countIntents()) - before).toBe(40);
+});
+
+const countIntents = async () =>
+  (await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n ?? 0;
+
+test('SIGTERM while the service starts, on a database that accepts and says nothing', async () => {
+  const silent = net.createServer().listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const asked = once(silent, 'connection');
+  const { port } = silent.address() as net.AddressInfo;
+  const child = spawn(process.execPath, ['src/main.ts'], {
+    env: {
+      PATH: process.env.PATH,
+      DATABASE_URL: `postgres://payments@127.0.0.1:${port}/payments`,
+      ...cluster.secrets,
+      ...(await choosePorts()),
+      DATABASE_CONNECT_TIMEOUT: '60',
+      DRAIN_TIMEOUT: '1',
+    },
+    stdio: 'ignore',
+  });
+  await asked;
+  const startedAtMs = performance.now();
+  child.kill('SIGTERM');
+  expect(await once(child, 'exit')).toEqual([1, null]);
+  expect(performance.now() - startedAtMs).toBeLessThan(1_000 + 500);
+  silent.close();
 });
 
 test('a call that is being written when the signal comes is answered', async () => {

@@ -1,9 +1,12 @@
 // Standard output that nobody reads: a stuck journal, a pipe whose reader hangs.
 
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { open } from 'node:fs/promises';
 import { afterEach, expect, test } from 'vitest';
 import { openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
 
 let cluster: Cluster;
 
@@ -52,4 +55,31 @@ test('the service goes on, its memory is bounded, and it says how many lines wer
     ]);
   for (const door of doors) door.close();
   console.log(`dropped ${droppedLines} lines; memory ${grewMb > 0 ? '+' : ''}${Math.round(grewMb)} MB`);
+});
+
+test('a full disk under the log: the service goes on', async () => {
+  const ports = await choosePorts();
+  const full = await open('/dev/full', 'w');
+  const child = spawn(process.execPath, ['src/main.ts'], {
+    env: { PATH: process.env.PATH, DATABASE_URL: cluster.url, ...cluster.secrets, RATE_LIMIT: '0', ...ports },
+    stdio: ['ignore', full.fd, 'ignore'],
+  });
+  const exited = once(child, 'exit');
+  const urls = {
+    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
+    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
+    operationsUrl: `http://127.0.0.1:${ports.METRICS_PORT}`,
+  };
+  await untilReadyz(urls, 200, 10_000);
+  const doors = openDoors(urls);
+  for (let i = 0; i < 100; i++) {
+    for (const door of doors) {
+      const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+      expect(code).toBe('ok');
+    }
+  }
+  for (const door of doors) door.close();
+  child.kill('SIGTERM');
+  expect(await exited).toEqual([0, null]);
+  await full.close();
 });

@@ -58,10 +58,13 @@ export async function startProcess(
   cluster: Cluster,
   ports: Ports,
   env: Record<string, string> = {},
+  { openFiles = 'unlimited' }: { openFiles?: string } = {},
 ): Promise<ServiceProcess> {
   const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
   const [, , ...args] = scripts.start.split(' ');
-  const child = spawn(process.execPath, args, {
+  const limited = ['-c', 'ulimit -n "$0" && exec "$@"', openFiles, process.execPath, ...args];
+  const [command, given] = openFiles === 'unlimited' ? [process.execPath, args] : ['sh', limited];
+  const child = spawn(command, given, {
     env: {
       PATH: process.env.PATH,
       DATABASE_URL: cluster.url,
@@ -123,7 +126,7 @@ export async function startProcess(
 
 /** Resolves once `GET /readyz` answers the status, with how long that took; throws after the time. */
 export async function untilReadyz(
-  service: ServiceProcess,
+  service: Pick<ServiceProcess, 'operationsUrl'>,
   status: 200 | 503,
   timeoutMs: number,
 ): Promise<number> {
