@@ -47,6 +47,11 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
     });
     return { destination, droppedLines: () => 0, onRecovery: () => {} };
   }
+  let isFailing = false;
+  // Before pino's own listener, which would try to write the last lines until it succeeds, however long that takes.
+  process.once('exit', () => {
+    if (isFailing) output.destroy();
+  });
   const output = pino.destination({
     dest: 1,
     sync: false,
@@ -58,7 +63,12 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   let announced = 0;
   output.on('drop', () => dropped++);
   // A full disk under the log, for instance: the lines are kept, and the next one tries again.
-  output.on('error', () => {});
+  output.on('error', () => {
+    isFailing = true;
+  });
+  output.on('drain', () => {
+    isFailing = false;
+  });
   return {
     // Without flushSync, which pino would call for each fatal line: it waits for a reader that may never read.
     destination: {

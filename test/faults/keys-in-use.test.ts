@@ -3,6 +3,7 @@
 import http2 from 'node:http2';
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
+import { pgConfigOf } from '../../src/database/location.ts';
 import { parseKeyRing } from '../../src/key-ring.ts';
 import { generateApiKey } from '../../src/merchants/api-key-format.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
@@ -43,7 +44,7 @@ async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> 
 
 test('twelve hundred calls while their key is being looked up, on five sessions: all are answered', async () => {
   const service = await startProcess(cluster, await choosePorts());
-  const locker = new pg.Client(cluster.location);
+  const locker = new pg.Client(pgConfigOf(cluster.location));
   await locker.connect();
   await locker.query('begin; lock table api_keys in access exclusive mode');
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
