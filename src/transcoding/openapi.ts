@@ -10,7 +10,7 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { expectationFailed, requestIsLate } from '../doors/request-body.ts';
-import { catalogue, docPathOf, type ErrorCode, ServiceError, toErrorJson } from '../errors.ts';
+import { catalogue, docPathOf, type ErrorCode, invalidBody, ServiceError, toErrorJson } from '../errors.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { errorGuide } from './error-guide.ts';
 import { enumWords } from './json-codec.ts';
@@ -206,8 +206,9 @@ function malformedAnswer(message: string): object {
 
 function exampleOf(code: ErrorCode, options: { message?: string } = {}): object {
   const isFieldFault = code === 'invalid_body' && options.message === undefined;
-  const violations = isFieldFault ? [{ field: 'amount_units', message: 'must be an integer' }] : [];
-  const error = new ServiceError(code, { ...options, violations });
+  const error = isFieldFault
+    ? invalidBody([{ field: 'amount_units', message: 'must be an integer' }])
+    : new ServiceError(code, options);
   return toErrorJson(error, requestIdExample, docUrlExample(code));
 }
 
