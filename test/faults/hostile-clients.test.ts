@@ -3,9 +3,12 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import tls from 'node:tls';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { loadConfig } from '../../src/config.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { openDoors } from '../support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
@@ -438,6 +441,44 @@ describe('more connections than there is room for', () => {
       for (const { socket } of over) socket.destroy();
     }
     for (const door of doors) door.close();
+  });
+
+  test('as many as there is room for on both ports, with TLS', async () => {
+    const [certFile, keyFile] = [join(cluster.folder, 'cert.pem'), join(cluster.folder, 'key.pem')];
+    await promisify(execFile)('openssl', [
+      ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
+      ...['-subj', '/CN=localhost', '-keyout', keyFile, '-out', certFile],
+    ]);
+    const ports = await choosePorts();
+    const room = await startProcess(cluster, ports, { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
+    const before = await room.residentMb();
+    const open = async (port: string, protocol: string, hello: string | Uint8Array) => {
+      const socket = tls.connect(Number(port), '127.0.0.1', {
+        rejectUnauthorized: false,
+        ALPNProtocols: [protocol],
+      });
+      await once(socket.on('error', () => {}), 'secureConnect');
+      socket.resume().write(hello);
+      return socket;
+    };
+    const preface = Buffer.concat([
+      Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
+      encodeFrame(frameTypes.settings, 0, 0, Buffer.alloc(0)),
+    ]);
+    const sockets: tls.TLSSocket[] = [];
+    const { maxConnections } = loadConfig({}).limits;
+    for (let bunch = 0; bunch < maxConnections / 64; bunch++) {
+      const opened = Array.from({ length: 64 }, () => [
+        open(ports.HTTP_PORT, 'http/1.1', 'GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n'),
+        open(ports.GRPC_PORT, 'h2', preface),
+      ]);
+      sockets.push(...(await Promise.all(opened.flat())));
+    }
+    expect(sockets.filter(({ closed }) => closed)).toEqual([]);
+    const peak = await room.peakResidentMb();
+    console.log(`${sockets.length} connections: memory +${Math.round(peak - before)} MB`);
+    expect(peak).toBeLessThan(mostMemoryMb);
+    for (const socket of sockets) socket.destroy();
   });
 
   test('ten thousand beside the default limits, and a limit of 512 open files', async () => {
