@@ -2,8 +2,8 @@
 // without any server: what a row takes of this process's processor time, and how long a batch takes in all.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { newUuid } from '../src/identifiers.ts';
-import { PaymentIntentEntity, type PaymentIntentRow } from '../src/payment-intents/payment-intent.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import { newUuid } from '../src/database/identifiers.ts';
 import { createInsert } from '../src/payment-intents/store.ts';
 import { median, onThisMachine, prepareDatabase, publish, table, withSetting } from './setting.ts';
 

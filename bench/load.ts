@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
-import type { SocketLocation } from '../src/database/location.ts';
-import { Chain } from '../src/gen/payments/v1/payment_intent_pb.ts';
-import { CreatePaymentIntentRequestSchema } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import type { SocketLocation } from '../src/config/database-location.ts';
+import { Chain } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 
 const run = promisify(execFile);
 

@@ -9,11 +9,11 @@ import os from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { MikroORM } from '@mikro-orm/postgresql';
+import type { SocketLocation } from '../src/config/database-location.ts';
+import { parseKeyRing } from '../src/config/key-ring.ts';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
-import type { SocketLocation } from '../src/database/location.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
-import { parseIdentifier } from '../src/identifiers.ts';
-import { parseKeyRing } from '../src/key-ring.ts';
 import { createApiKey, createMerchant } from '../src/merchants/administration.ts';
 
 export interface Setting {

@@ -1,4 +1,4 @@
-import { notAName } from '../src/transcoding/nearest-name.ts';
+import { notAName } from '../src/contract/nearest-name.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
 import type { CreatePaymentIntent, JsonObject } from './payment-intent.ts';

@@ -1,4 +1,4 @@
-import { type ErrorCode, isRetryableByCode } from '../src/error-codes.ts';
+import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
 import type { Unknown } from './words.ts';
 
 /**
@@ -85,11 +85,11 @@ export class PaymentIntentsError extends Error {
 
 /** The code for a word of the service. */
 export function codeOf(word: string): PaymentIntentsErrorCode {
-  return Object.hasOwn(isRetryableByCode, word) ? (word as ErrorCode) : `unknown:${word}`;
+  return Object.hasOwn(catalogue, word) ? (word as ErrorCode) : `unknown:${word}`;
 }
 
 function isRetryable(code: string): boolean {
-  return Object.hasOwn(isRetryableByCode, code) && isRetryableByCode[code as ErrorCode];
+  return Object.hasOwn(catalogue, code) && catalogue[code as ErrorCode].retryable;
 }
 
 /** What lies at the bottom of an error: of "fetch failed" its cause, of several attempts to connect each. */

@@ -14,13 +14,13 @@ import {
   ErrorInfoSchema,
   RequestInfoSchema,
   RetryInfoSchema,
-} from '../src/gen/google/rpc/error_details_pb.ts';
-import type { PaymentIntent as IntentMessage } from '../src/gen/payments/v1/payment_intent_pb.ts';
+} from '../src/contract/gen/google/rpc/error_details_pb.ts';
+import type { PaymentIntent as IntentMessage } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type CreatePaymentIntentRequest,
   CreatePaymentIntentRequestSchema,
   PaymentIntentService,
-} from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';

@@ -4,26 +4,12 @@ import { createInterface } from 'node:readline/promises';
 import completions from '@bomb.sh/tab/commander';
 import { Command, CommanderError, Help } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
-import {
-  expiresInOption,
-  keyOption,
-  merchantOption,
-  modeOption,
-  overlapOption,
-  type WalletOptions,
-  WrongId,
-  walletOptions,
-  walletsOf,
-  yesOption,
-} from './admin-options.ts';
-import { formatMinute, formatTable, type Row, surviveLostOutput } from './admin-output.ts';
-import { chainNames } from './chains.ts';
-import { loadConfig } from './config.ts';
-import { type Database, openDatabase } from './database/open-database.ts';
+import { loadConfig } from './config/config.ts';
+import { StartupError } from './config/startup-error.ts';
+import { chainNames } from './contract/chains.ts';
 import { migrate } from './database/orm.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import { isDatabaseUnavailable } from './database/unavailable.ts';
-import { diagnose, type Finding } from './doctor.ts';
 import {
   AdministrationError,
   type ApiKeySummary,
@@ -39,7 +25,21 @@ import {
   setWallets,
   type Wallets,
 } from './merchants/administration.ts';
-import { StartupError } from './startup-error.ts';
+import {
+  expiresInOption,
+  keyOption,
+  merchantOption,
+  modeOption,
+  overlapOption,
+  type WalletOptions,
+  WrongId,
+  walletOptions,
+  walletsOf,
+  yesOption,
+} from './processes/admin-options.ts';
+import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
+import { diagnose, type Finding } from './processes/doctor.ts';
+import { type Database, openDatabase } from './processes/open-database.ts';
 
 const program: Command = new Command('admin')
   .description('Merchants, their payout wallets and API keys, and the database schema.')

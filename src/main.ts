@@ -3,11 +3,11 @@
 import { join, resolve } from 'node:path';
 import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
-import { type Config, loadConfig, reachable } from './config.ts';
+import { type Config, loadConfig, reachable } from './config/config.ts';
+import { StartupError } from './config/startup-error.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
-import { createLogger, standardOutput } from './logging.ts';
-import type { RunningServer } from './server.ts';
-import { StartupError } from './startup-error.ts';
+import type { RunningServer } from './processes/serve.ts';
+import { createLogger, standardOutput } from './telemetry/logging.ts';
 
 async function main(): Promise<void> {
   const config = loadConfig(process.env);
@@ -25,9 +25,9 @@ async function main(): Promise<void> {
   // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
     config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
-    import('./database/open-database.ts'),
-    import('./demo.ts'),
-    import('./server.ts'),
+    import('./processes/open-database.ts'),
+    import('./processes/demo.ts'),
+    import('./processes/serve.ts'),
   ]);
   const database = await openDatabase(config, postgres);
   try {

@@ -4,8 +4,8 @@ import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/database/location.ts';
-import { parseKeyRing } from '../src/key-ring.ts';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { parseKeyRing } from '../src/config/key-ring.ts';
 import {
   createApiKey,
   listApiKeys,

@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/database/location.ts';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { errorDetailsOf, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
 import { startService, type TestService } from './support/service.ts';

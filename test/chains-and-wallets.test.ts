@@ -11,9 +11,9 @@ import {
   tokenContractAddresses,
   usdcDecimals,
   usdcSymbol,
-} from '../src/chains.ts';
+} from '../src/contract/chains.ts';
+import { parseWalletAddress } from '../src/contract/wallet-address.ts';
 import { clampExpiryMinutes } from '../src/payment-intents/create-payment-intent-request.ts';
-import { parseWalletAddress } from '../src/wallet-address.ts';
 
 const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };
 

@@ -17,7 +17,7 @@ import {
 } from '../client/index.ts';
 import { userAgent, version } from '../client/version.ts';
 import { chains, lanes, modes, statuses, tokens } from '../client/words.ts';
-import { ErrorInfoSchema } from '../src/gen/google/rpc/error_details_pb.ts';
+import { ErrorInfoSchema } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import {
   ChainSchema,
   LaneSchema,
@@ -25,9 +25,9 @@ import {
   PaymentIntentSchema,
   PaymentIntentStatusSchema,
   TokenSchema,
-} from '../src/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { enumWords } from '../src/transcoding/json-codec.ts';
+} from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { enumWords } from '../src/contract/json/json-codec.ts';
 import { startService, type TestService } from './support/service.ts';
 
 type Protocol = 'json' | 'grpc';

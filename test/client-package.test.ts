@@ -11,7 +11,7 @@ import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { isRetryableByCode } from '../src/error-codes.ts';
+import { catalogue } from '../src/contract/error-catalogue.ts';
 import { startService, type TestService } from './support/service.ts';
 
 const run = promisify(execFile);
@@ -275,7 +275,12 @@ describe('its README', () => {
     const retryable = Object.fromEntries(
       rows.map(([code, advice]) => [code, advice?.startsWith('try later')]),
     );
-    expect(retryable).toMatchObject({ ...isRetryableByCode, network: true, unexpected_answer: false });
+    const byCode = Object.entries(catalogue).map(([code, { retryable }]) => [code, retryable]);
+    expect(retryable).toMatchObject({
+      ...Object.fromEntries(byCode),
+      network: true,
+      unexpected_answer: false,
+    });
   });
 
   test('from an intent to a handled error, as it says', async () => {
@@ -382,13 +387,13 @@ const worker :Workerd.Worker = (
 test('the tarball holds what it says and nothing of the service', async () => {
   const files = (await readdir(installed('dist/esm/src'), { recursive: true })).sort();
   expect(files.filter((name) => name.endsWith('.js'))).toEqual([
-    'error-codes.js',
-    'gen/google/api/annotations_pb.js',
-    'gen/google/api/http_pb.js',
-    'gen/google/rpc/error_details_pb.js',
-    'gen/payments/v1/json_pb.js',
-    'gen/payments/v1/payment_intent_pb.js',
-    'gen/payments/v1/payment_intent_service_pb.js',
-    'transcoding/nearest-name.js',
+    'contract/error-catalogue.js',
+    'contract/gen/google/api/annotations_pb.js',
+    'contract/gen/google/api/http_pb.js',
+    'contract/gen/google/rpc/error_details_pb.js',
+    'contract/gen/payments/v1/json_pb.js',
+    'contract/gen/payments/v1/payment_intent_pb.js',
+    'contract/gen/payments/v1/payment_intent_service_pb.js',
+    'contract/nearest-name.js',
   ]);
 });

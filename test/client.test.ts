@@ -228,7 +228,7 @@ test('refuses to run in a browser', () => {
 test.each([
   'README.md',
   'client/README.md',
-  'src/gen/openapi.json',
+  'src/contract/gen/openapi.json',
   'examples/checkout-server.ts',
   'examples/create-payment-intent.sh',
 ])('%s says how long an idempotency key lives, and what comes after it', async (file) => {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { loadConfig } from '../src/config.ts';
-import { parseIdempotencyKey } from '../src/idempotency-key.ts';
-import { formatIdentifier, newUuid, parseIdentifier } from '../src/identifiers.ts';
-import { parseKeyRing } from '../src/key-ring.ts';
+import { loadConfig } from '../src/config/config.ts';
+import { parseKeyRing } from '../src/config/key-ring.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { parseIdempotencyKey } from '../src/requests/idempotency-key.ts';
 
 const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
 const url = 'postgresql://user:hunter2@db.example:5432/payments';

@@ -9,12 +9,12 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadConfig } from '../src/config.ts';
-import { pgConfigOf } from '../src/database/location.ts';
-import { openDatabase } from '../src/database/open-database.ts';
+import { loadConfig } from '../src/config/config.ts';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
-import { createLogger } from '../src/logging.ts';
 import { listenForKeyChanges } from '../src/merchants/key-changes.ts';
+import { openDatabase } from '../src/processes/open-database.ts';
+import { createLogger } from '../src/telemetry/logging.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 
 const run = promisify(execFile);

@@ -11,7 +11,7 @@ import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
-import { catalogue } from '../src/errors.ts';
+import { catalogue } from '../src/contract/error-catalogue.ts';
 import { errorDetailsOf, grpcCall, httpRequest, toRequestBytes } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';

@@ -114,7 +114,7 @@ describe('a service whose files are gone once it is ready', () => {
 test.each(['openapi.json', 'reference/page.html', 'reference/page.js'])(
   'without %s it does not start, and says why in one line',
   async (file) => {
-    const path = join(copy, 'src/gen', file);
+    const path = join(copy, 'src/contract/gen', file);
     await rename(path, `${path}.gone`);
     const child = startCopy();
     const errors = text(child.stderr as NodeJS.ReadableStream);

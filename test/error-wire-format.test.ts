@@ -1,16 +1,10 @@
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/database/location.ts';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
-import {
-  catalogue,
-  type ErrorCode,
-  ServiceError,
-  toConnectError,
-  toErrorJson,
-  toServiceError,
-} from '../src/errors.ts';
+import { ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { type Door, httpRequest } from './support/doors.ts';
 import type { TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createBatcher } from '../src/database/batcher.ts';
-import { newUuid } from '../src/identifiers.ts';
-import type { PaymentIntentRow } from '../src/payment-intents/payment-intent.ts';
+import type { PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import { newUuid } from '../src/database/identifiers.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../src/payment-intents/store.ts';
 import { blockCreates } from './support/blocker.ts';
 import { startService, type TestService } from './support/service.ts';

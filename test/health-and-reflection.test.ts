@@ -11,9 +11,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   ServerReflection,
   ServerReflectionRequestSchema,
-} from '../src/gen/grpc/reflection/v1/reflection_pb.ts';
-import { maxHealthWatches } from '../src/operations/health.ts';
-import { createReadiness } from '../src/operations/readiness.ts';
+} from '../src/contract/gen/grpc/reflection/v1/reflection_pb.ts';
+import { maxHealthWatches } from '../src/doors/internal/health.ts';
+import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 

@@ -16,10 +16,10 @@ import {
   PaymentIntentSchema,
   PaymentIntentStatus,
   Token,
-} from '../src/gen/payments/v1/payment_intent_pb.ts';
-import { CreatePaymentIntentRequestSchema } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { InexactNumber, maxNesting, parseIJson } from '../src/transcoding/i-json.ts';
-import { createJsonCodec } from '../src/transcoding/json-codec.ts';
+} from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { InexactNumber, maxNesting, parseIJson } from '../src/contract/json/i-json.ts';
+import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 
 const request = createJsonCodec(CreatePaymentIntentRequestSchema);
 const intent = createJsonCodec(PaymentIntentSchema);

@@ -153,7 +153,7 @@ test.each([
   [true, /INFO.*hello.*\{"code":"ok"\}.*\n$/],
 ])('standard output, a terminal: %j', async (isTerminal, line) => {
   const program = `
-    const { createLogger, standardOutput } = await import('./src/logging.ts');
+    const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
     createLogger('info', (await standardOutput(${isTerminal})).destination).info({ code: 'ok' }, 'hello');`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
   expect(stdout).toMatch(line);

@@ -4,7 +4,7 @@ import { parser as promqlParser } from '@prometheus-io/lezer-promql';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
-import { catalogue } from '../src/errors.ts';
+import { catalogue } from '../src/contract/error-catalogue.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';

@@ -2,8 +2,8 @@
 
 import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { PaymentIntentSchema } from '../src/gen/payments/v1/payment_intent_pb.ts';
-import { createJsonCodec } from '../src/transcoding/json-codec.ts';
+import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 import { type Door, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 

@@ -6,7 +6,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import openapi from '../src/gen/openapi.json' with { type: 'json' };
+import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
 import { samplesOnPage } from './support/reference-page.ts';
 
 const run = promisify(execFile);
@@ -23,7 +23,7 @@ beforeAll(async () => {
   await mkdir(folder, { recursive: true });
   await run(process.execPath, [
     ...['--import', './test/support/typescript-5.ts', 'node_modules/openapi-typescript/bin/cli.js'],
-    ...['src/gen/openapi.json', '--output', join(folder, 'openapi.ts')],
+    ...['src/contract/gen/openapi.json', '--output', join(folder, 'openapi.ts')],
   ]);
 });
 

@@ -7,8 +7,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { catalogue } from '../src/errors.ts';
-import { newUuid } from '../src/identifiers.ts';
+import { catalogue } from '../src/contract/error-catalogue.ts';
+import { newUuid } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type HttpAnswer, httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -37,7 +37,7 @@ interface OpenApi {
   >;
   components: { schemas: Record<string, { properties: Record<string, Schema>; required: string[] }> };
 }
-const document: OpenApi = JSON.parse(await readFile('src/gen/openapi.json', 'utf8'));
+const document: OpenApi = JSON.parse(await readFile('src/contract/gen/openapi.json', 'utf8'));
 const operation = document.paths['/v1/payment_intents']?.post;
 const responses: Record<string, { headers: Record<string, unknown> }> = operation?.responses ?? {};
 

@@ -11,8 +11,8 @@ import { validate as validatePodDisruptionBudget } from 'kubernetes-models/_sche
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
-import { loadConfig } from '../src/config.ts';
-import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { loadConfig } from '../src/config/config.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);

@@ -2,8 +2,8 @@ import { readFile } from 'node:fs/promises';
 import { Code } from '@connectrpc/connect';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { expect, test } from 'vitest';
-import { loadConfig } from '../src/config.ts';
-import { catalogue, type ErrorCode } from '../src/errors.ts';
+import { loadConfig } from '../src/config/config.ts';
+import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
 
 const readme = await readFile('README.md', 'utf8');
 
@@ -16,7 +16,7 @@ test('the table of errors is the catalogue', () => {
       const { httpStatus, grpcCode: connectCode, retryable } = catalogue[code as ErrorCode];
       expect([code, Number(statuses.split(',')[i])]).toEqual([code, httpStatus]);
       if (code !== 'browser_forbidden')
-        expect([code, grpcCode]).toEqual([code, codeToString(connectCode).toUpperCase()]);
+        expect([code, grpcCode]).toEqual([code, codeToString(Code[connectCode]).toUpperCase()]);
       expect([code, advice.includes('**retry**')]).toEqual([code, retryable]);
       return code;
     }),

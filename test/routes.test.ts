@@ -1,11 +1,11 @@
 import { create, createFileRegistry, type DescService, setExtension } from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema, MethodOptionsSchema } from '@bufbuild/protobuf/wkt';
 import { describe, expect, test } from 'vitest';
-import { http } from '../src/gen/google/api/annotations_pb.ts';
-import { type HttpRule, HttpRuleSchema } from '../src/gen/google/api/http_pb.ts';
-import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { createOpenApi } from '../src/transcoding/openapi.ts';
-import { httpRoutesOf } from '../src/transcoding/routes.ts';
+import { http } from '../src/contract/gen/google/api/annotations_pb.ts';
+import { type HttpRule, HttpRuleSchema } from '../src/contract/gen/google/api/http_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { httpRoutesOf } from '../src/contract/http-routes.ts';
+import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 
 /** A service with one method that has the rule. */
 function serviceWith(

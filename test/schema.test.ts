@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { SocketLocation } from '../src/database/location.ts';
+import type { SocketLocation } from '../src/config/database-location.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 

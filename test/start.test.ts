@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/database/location.ts';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
 import { httpRequest } from './support/doors.ts';
 import { createTestDatabase } from './support/service.ts';

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { PaymentIntentService } from '../src/gen/payments/v1/payment_intent_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
 import { type Door, openDoors } from './support/doors.ts';

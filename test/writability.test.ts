@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createOrm, migrate } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
-import { createReadiness } from '../src/operations/readiness.ts';
+import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 
 let postgres: OwnPostgres;

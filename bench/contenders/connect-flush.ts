@@ -7,18 +7,18 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { MikroORM } from '@mikro-orm/postgresql';
-import { chainFactsFor } from '../../src/chains.ts';
+import { chainFactsFor } from '../../src/contract/chains.ts';
 import {
   Chain,
   Lane,
   Mode,
   PaymentIntentSchema,
   PaymentIntentStatus,
-} from '../../src/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentService } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
-import { formatIdentifier, newUuid } from '../../src/identifiers.ts';
-import { MerchantEntity } from '../../src/merchants/merchant.ts';
-import { PaymentIntentEntity } from '../../src/payment-intents/payment-intent.ts';
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { MerchantEntity } from '../../src/database/entities/merchant.ts';
+import { PaymentIntentEntity } from '../../src/database/entities/payment-intent.ts';
+import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { authenticate, port } from './shared.ts';
 
 const orm = new MikroORM({

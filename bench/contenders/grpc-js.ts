@@ -10,11 +10,11 @@ import {
   type PaymentIntent,
   PaymentIntentSchema,
   PaymentIntentStatus,
-} from '../../src/gen/payments/v1/payment_intent_pb.ts';
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type CreatePaymentIntentRequest,
   CreatePaymentIntentRequestSchema,
-} from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
+} from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { authenticate, createIntent, port } from './shared.ts';
 
 /** The same for grpc-js and Connect: a message in, a row, a message out. */

@@ -2,7 +2,7 @@
 // lookups. No library does this for PostgreSQL, whose own group commit joins the disk writes of transactions but
 // not their round trips.
 
-import { ServiceError } from '../errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 
 export interface BatcherOptions<Item, Result> {
   /**

@@ -12,8 +12,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { StartupError } from '../startup-error.ts';
-import { pgConfigOf, type SocketLocation } from './location.ts';
+import { pgConfigOf, type SocketLocation } from '../config/database-location.ts';
+import { StartupError } from '../config/startup-error.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;

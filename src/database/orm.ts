@@ -1,11 +1,12 @@
 import { Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
-import { ApiKeyEntity } from '../merchants/api-key.ts';
-import { MerchantEntity, PayoutWalletEntity } from '../merchants/merchant.ts';
-import { PaymentIntentEntity } from '../payment-intents/payment-intent.ts';
-import { StartupError } from '../startup-error.ts';
+import type { DatabaseTimeouts } from '../config/config.ts';
+import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { ApiKeyEntity } from './entities/api-key.ts';
+import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
+import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { impatientClient } from './impatient-client.ts';
-import { type DatabaseLocation, pgConfigOf } from './location.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
@@ -19,12 +20,6 @@ export const ourMigrations: readonly MigrationObject[] = [
 
 /** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
 const migrationLockId = 7_046_029_254_386_353;
-
-export interface DatabaseTimeouts {
-  connectTimeoutMs: number;
-  /** Longest time of one statement. Its connection is cut then, and whether it took effect is unknown. */
-  statementTimeoutMs: number;
-}
 
 /**
  * MikroORM over one PostgreSQL, not connected yet: the first query connects. Without timeouts a statement may take

@@ -1,5 +1,5 @@
 import { ConnectionException } from '@mikro-orm/core';
-import { ServiceError } from '../errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 
 /**
  * SQLSTATE classes and codes that say nothing about the statement, only that the server could not take it now:

@@ -1,4 +1,4 @@
-import { docPathOf, type ErrorCode } from '../errors.ts';
+import { docPathOf, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { NodeRequest } from './node-headers.ts';
 
 /** A name or address with or without a port, and nothing that could be more than that in a link. */

@@ -1,7 +1,7 @@
 import type { DescMethod, DescMethodUnary, Message } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor, UnaryRequest, UnaryResponse } from '@connectrpc/connect';
-import type { Operation } from '../operations/tracing.ts';
 import type { CallContext } from '../payment-intents/service.ts';
+import type { Operation } from '../requests/trace.ts';
 
 /** A unary method as a door that is not Connect's own calls it. */
 export type UnaryMethod = (request: never, context: CallContext) => Promise<Message>;

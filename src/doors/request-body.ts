@@ -1,20 +1,12 @@
 import { constants, type Http2Stream } from 'node:http2';
 import type { Readable } from 'node:stream';
-import { ServiceError } from '../errors.ts';
+import { maxBodyBytes, requestIsLate } from '../contract/limits.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { NodeRequest } from './node-headers.ts';
 
-/** Largest request body or message, in bytes. */
-export const maxBodyBytes = 64 * 1024;
 /** Of a body that nobody will read, this much is let in, so that the client can still read its answer. */
 const maxDiscardedBytes = 1024 * 1024;
 const maxDiscardMs = 5_000;
-
-/** Said to whoever sends a request too slowly. */
-export const requestIsLate = 'The request did not arrive in time. Send all of it at once.';
-
-/** Said to whoever expects what is not known here. */
-export const expectationFailed =
-  'The Expect header asks for something that is not known here. Send 100-continue or none.';
 
 /** The client went away before its request was whole. There is nobody to answer. */
 export class ClientGone extends Error {}

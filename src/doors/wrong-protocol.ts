@@ -3,8 +3,9 @@
 
 import type { Server, Socket } from 'node:net';
 import type { Logger } from 'pino';
-import { docPathOf, ServiceError, toErrorJson } from '../errors.ts';
-import { newRequestContext, type RequestContext } from '../request-context.ts';
+import { docPathOf, toErrorJson } from '../contract/error-catalogue.ts';
+import { ServiceError } from '../requests/errors.ts';
+import { newRequestContext, type RequestContext } from '../requests/request-context.ts';
 
 /** What the first bytes of a connection are. */
 type Protocol = 'TLS' | 'HTTP/2' | 'HTTP/1.1' | 'unknown';

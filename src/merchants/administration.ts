@@ -1,13 +1,14 @@
 // What an operator does with merchants, their payout wallets and their API keys.
 
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
-import type { ChainName, ModeName } from '../chains.ts';
-import { formatIdentifier, identifierProblem, newUuid, parseIdentifier } from '../identifiers.ts';
-import type { KeyRing } from '../key-ring.ts';
-import type { WalletAddress } from '../wallet-address.ts';
-import { type ApiKey, ApiKeyEntity } from './api-key.ts';
-import { type ApiKeyFormat, apiKeyHint, generateApiKey } from './api-key-format.ts';
-import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from './merchant.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { ChainName, ModeName } from '../contract/chains.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ApiKeyFormat } from '../database/entities/api-key.ts';
+import { type ApiKey, ApiKeyEntity } from '../database/entities/api-key.ts';
+import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from '../database/entities/merchant.ts';
+import { formatIdentifier, identifierProblem, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { apiKeyHint, generateApiKey } from './api-key-format.ts';
 
 /** The operator asked for something that cannot be done; the message says what to do. */
 export class AdministrationError extends Error {}

@@ -1,7 +1,8 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { ModeName } from '../chains.ts';
-import type { KeyRing } from '../key-ring.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { ModeName } from '../contract/chains.ts';
+import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 /** 62^43 is the first power of 62 beyond 2^256. */
@@ -9,13 +10,6 @@ const secretLength = 43;
 const checkLength = 6;
 const checkValues = 62 ** checkLength;
 const shape = /^sk_(testnet|mainnet)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
-
-/**
- * What the last six characters of a key are: `keyed`, an HMAC that only the service can make, or `crc32`, the
- * checksum of the first release, which anybody can make.
- */
-export const apiKeyFormats = ['crc32', 'keyed'] as const;
-export type ApiKeyFormat = (typeof apiKeyFormats)[number];
 
 /**
  * A new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and 6 base62 check

@@ -2,15 +2,17 @@ import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
 import type { Pool } from 'pg';
-import type { ChainName, ModeName } from '../chains.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { ChainName, ModeName } from '../contract/chains.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
 import { createBatcher } from '../database/batcher.ts';
+import type { ApiKeyFormat } from '../database/entities/api-key.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { formatIdentifier } from '../identifiers.ts';
-import type { KeyRing } from '../key-ring.ts';
-import type { Trace, Tracing } from '../operations/tracing.ts';
-import type { Identity, RequestContext } from '../request-context.ts';
-import type { WalletAddress } from '../wallet-address.ts';
-import { type ApiKeyFormat, apiKeyFormatOf } from './api-key-format.ts';
+import type { Identity, RequestContext } from '../requests/request-context.ts';
+import type { Trace } from '../requests/trace.ts';
+import type { Tracing } from '../requests/tracing.ts';
+import { apiKeyFormatOf } from './api-key-format.ts';
 
 /** Longest time a result of the database about a key is used if the notification of its change was lost. */
 const apiKeyCacheMs = 10_000;

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import type { Logger } from 'pino';
-import { type DatabaseLocation, pgConfigOf } from '../database/location.ts';
-import { keysChangedChannel } from './merchant.ts';
+import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
+import { keysChangedChannel } from '../database/entities/merchant.ts';
 
 /** Milliseconds between two tries to listen again. */
 const retryMs = 1_000;

@@ -1,4 +1,4 @@
-import type { KeyRing } from '../key-ring.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 
 /**
  * The secret that opens an intent's checkout: `<id>_secret_<base64url of HMAC-SHA256(key, id)>`. Derived each

@@ -1,12 +1,17 @@
 import { hash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
-import type { ChainName } from '../chains.ts';
-import type { FieldViolation } from '../errors.ts';
-import { Chain, Lane, Token } from '../gen/payments/v1/payment_intent_pb.ts';
-import type { CreatePaymentIntentRequest } from '../gen/payments/v1/payment_intent_service_pb.ts';
-import type { Identity } from '../request-context.ts';
-import { parseWalletAddress, type WalletAddress } from '../wallet-address.ts';
-import { type LaneName, maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from './payment-intent.ts';
+import type { ChainName } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import { Chain, Lane, Token } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
+import {
+  type LaneName,
+  maxAmountUnits,
+  maxExpiryMinutes,
+  minExpiryMinutes,
+} from '../database/entities/payment-intent.ts';
+import type { Identity } from '../requests/request-context.ts';
 
 const defaultExpiryMinutes = 30;
 const maxMetadataKeys = 50;

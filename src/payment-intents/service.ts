@@ -1,26 +1,27 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { ContextValues } from '@connectrpc/connect';
-import { chainFactsFor, chainOf, modeOf, usdcDecimals, usdcSymbol } from '../chains.ts';
-import { type FieldViolation, invalidBody } from '../errors.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import { chainFactsFor, chainOf, modeOf, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   Lane,
   type PaymentIntent,
   PaymentIntentSchema,
   PaymentIntentStatus,
-} from '../gen/payments/v1/payment_intent_pb.ts';
-import type { CreatePaymentIntentRequest } from '../gen/payments/v1/payment_intent_service_pb.ts';
-import { parseIdempotencyKey } from '../idempotency-key.ts';
-import { formatIdentifier, newUuid } from '../identifiers.ts';
-import type { KeyRing } from '../key-ring.ts';
-import { type Identity, identityOf, requestContextOf } from '../request-context.ts';
+} from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { LaneName, PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
+import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import { invalidBody } from '../requests/errors.ts';
+import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
+import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
 import { clientSecret } from './client-secret.ts';
 import {
   fingerprintOf,
   type NewPaymentIntent,
   parseCreatePaymentIntentRequest,
 } from './create-payment-intent-request.ts';
-import type { LaneName, PaymentIntentRow, StatusName } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 
 /** The part of a Connect HandlerContext that the methods use, so that every door can offer it. */

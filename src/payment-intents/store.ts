@@ -1,11 +1,12 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { QueueLimits } from '../config.ts';
+import type { QueueLimits } from '../config/config.ts';
 import { createBatcher } from '../database/batcher.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createRunPrepared, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { ServiceError } from '../errors.ts';
-import type { Trace, Tracing } from '../operations/tracing.ts';
-import { PaymentIntentEntity, type PaymentIntentRow } from './payment-intent.ts';
+import { ServiceError } from '../requests/errors.ts';
+import type { Trace } from '../requests/trace.ts';
+import type { Tracing } from '../requests/tracing.ts';
 
 export interface PaymentIntentStore {
   /**

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import tls from 'node:tls';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config/config.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { openDoors } from '../support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
@@ -457,7 +457,10 @@ describe('more connections than there is room for', () => {
         rejectUnauthorized: false,
         ALPNProtocols: [protocol],
       });
-      await once(socket.on('error', () => {}), 'secureConnect');
+      await once(
+        socket.on('error', () => {}),
+        'secureConnect',
+      );
       socket.resume().write(hello);
       return socket;
     };

@@ -3,8 +3,8 @@
 import http2 from 'node:http2';
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
-import { pgConfigOf } from '../../src/database/location.ts';
-import { parseKeyRing } from '../../src/key-ring.ts';
+import { pgConfigOf } from '../../src/config/database-location.ts';
+import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { generateApiKey } from '../../src/merchants/api-key-format.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { type Door, openDoors } from '../support/doors.ts';

@@ -2,7 +2,7 @@
 
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
-import { pgConfigOf } from '../../src/database/location.ts';
+import { pgConfigOf } from '../../src/config/database-location.ts';
 import { httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';

@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { type DatabaseLocation, pgConfigOf } from '../../src/database/location.ts';
+import { type DatabaseLocation, pgConfigOf } from '../../src/config/database-location.ts';
 
 export interface Blocker {
   /** Ends the connections of inserts that wait for the lock, once there is one; answers how many there were. */

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { ModeName } from '../../src/chains.ts';
+import type { ModeName } from '../../src/contract/chains.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 

@@ -9,9 +9,14 @@ import {
   ErrorInfoSchema,
   RequestInfoSchema,
   RetryInfoSchema,
-} from '../../src/gen/google/rpc/error_details_pb.ts';
-import { Chain, Lane, PaymentIntentSchema, Token } from '../../src/gen/payments/v1/payment_intent_pb.ts';
-import { CreatePaymentIntentRequestSchema } from '../../src/gen/payments/v1/payment_intent_service_pb.ts';
+} from '../../src/contract/gen/google/rpc/error_details_pb.ts';
+import {
+  Chain,
+  Lane,
+  PaymentIntentSchema,
+  Token,
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 
 /** The fields of the specification, as JSON. */
 export type CreateBody = Record<string, unknown>;

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
 import { startEmbeddedPostgres } from '../../src/database/embedded-postgres.ts';
-import { pgConfigOf, type SocketLocation } from '../../src/database/location.ts';
 import { migrate } from '../../src/database/orm.ts';
 
 declare module 'vitest' {

@@ -10,7 +10,7 @@ export interface PageSample {
 
 /** The samples of a reference page, in its order; of the one that is generated, if no page is given. */
 export async function samplesOnPage(page?: string): Promise<PageSample[]> {
-  const html = page ?? (await readFile('src/gen/reference/page.html', 'utf8'));
+  const html = page ?? (await readFile('src/contract/gen/reference/page.html', 'utf8'));
   const panels = html.matchAll(/data-language="(\w+)"><pre[^>]*><code>(.*?)<\/code><\/pre>/gs);
   return [...panels].map(([, language = '', code = '']) => ({ language, code: textOf(code) }));
 }

@@ -4,18 +4,18 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { EventEmitter, on } from 'node:events';
 import pg from 'pg';
 import { expect, inject } from 'vitest';
-import type { ChainName, ModeName } from '../../src/chains.ts';
-import { loadConfig, type SecretName } from '../../src/config.ts';
-import { pgConfigOf, type SocketLocation } from '../../src/database/location.ts';
-import type { Database } from '../../src/database/open-database.ts';
+import { loadConfig, type SecretName } from '../../src/config/config.ts';
+import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
+import { parseKeyRing } from '../../src/config/key-ring.ts';
+import type { ChainName, ModeName } from '../../src/contract/chains.ts';
+import type { WalletAddress } from '../../src/contract/wallet-address.ts';
+import { keysChangedChannel } from '../../src/database/entities/merchant.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { createOrm } from '../../src/database/orm.ts';
-import { parseIdentifier } from '../../src/identifiers.ts';
-import { parseKeyRing } from '../../src/key-ring.ts';
-import { createLogger } from '../../src/logging.ts';
 import { createApiKey, createMerchant, setWallets } from '../../src/merchants/administration.ts';
-import { keysChangedChannel } from '../../src/merchants/merchant.ts';
-import { type RunningServer, startServer } from '../../src/server.ts';
-import type { WalletAddress } from '../../src/wallet-address.ts';
+import type { Database } from '../../src/processes/open-database.ts';
+import { type RunningServer, startServer } from '../../src/processes/serve.ts';
+import { createLogger } from '../../src/telemetry/logging.ts';
 import { findLeaks } from './leaks.ts';
 
 /** A fresh copy of the migrated database. */

@@ -6,10 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect } from 'vitest';
+import {
+  type DatabaseLocation,
+  pgConfigOf,
+  type SocketLocation,
+} from '../../../src/config/database-location.ts';
+import { parseKeyRing } from '../../../src/config/key-ring.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
-import { type DatabaseLocation, pgConfigOf, type SocketLocation } from '../../../src/database/location.ts';
 import { createOrm, migrate } from '../../../src/database/orm.ts';
-import { parseKeyRing } from '../../../src/key-ring.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
 import { logLines } from './process.ts';

@@ -214,7 +214,7 @@ async function holdAgainstDatabase(cluster: Cluster, name: string, journal: Jour
     acknowledged++;
     answers.set(tag, (answers.get(tag) ?? new Set()).add(`${id} ${secret}`));
   }
-  const { formatIdentifier } = await import('../../../src/identifiers.ts');
+  const { formatIdentifier } = await import('../../../src/database/identifiers.ts');
   const lost = [...answers].filter(([tag, all]) => {
     const row = found.get(tag);
     const [only = ''] = all;

@@ -1,0 +1,188 @@
+import { pgConfigOf } from './database-location.ts';
+import { type KeyRing, parseKeyRing } from './key-ring.ts';
+import { StartupError } from './startup-error.ts';
+import type { TlsFiles } from './tls.ts';
+
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+export type LogLevel = (typeof logLevels)[number];
+
+/** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
+const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
+export type SecretName = (typeof secretNames)[number];
+
+/** Everything that can be configured, checked. README.md has the table of variables. */
+export interface Config {
+  /** PostgreSQL to use; undefined for the embedded one. May hold a password: never printed. */
+  databaseUrl: string | undefined;
+  /** The embedded database, generated secrets and the demo merchant. */
+  dataDir: string;
+  /** Connections to PostgreSQL. */
+  databasePool: number;
+  databaseTimeouts: DatabaseTimeouts;
+  /** Creates that wait for their turn to be written. */
+  queue: QueueLimits;
+  /** Address of all three listeners. */
+  host: string;
+  /** 0 takes any free port. */
+  httpPort: number;
+  grpcPort: number;
+  metricsPort: number;
+  /** Those that are given. Without a `databaseUrl` the others are kept in `dataDir`. */
+  secrets: Partial<Record<SecretName, KeyRing>>;
+  /** Requests a second for each API key, with a burst of twice that; 0 limits nothing. */
+  rateLimit: number;
+  /** Longest time to finish what is in flight when the service is told to stop. */
+  drainTimeoutMs: number;
+  limits: TransportLimits;
+  tls: TlsFiles | undefined;
+  logLevel: LogLevel;
+  /** True where OpenTelemetry's variables ask for traces; it reads them itself. */
+  tracing: boolean;
+}
+
+export interface DatabaseTimeouts {
+  connectTimeoutMs: number;
+  /** Longest time of one statement. Its connection is cut then, and whether it took effect is unknown. */
+  statementTimeoutMs: number;
+}
+
+/** Creates wait where the database is slower than they come. What is over a limit is refused as `unavailable`. */
+export interface QueueLimits {
+  maxWaiting: number;
+  maxWaitMs: number;
+}
+
+/** What a client may take of a listener. A client that needs more is broken or hostile. */
+export interface TransportLimits {
+  /** Connections to one listener; more are closed as they come. */
+  maxConnections: number;
+  /** Calls at the same time on one HTTP/2 connection. */
+  maxConcurrentStreams: number;
+  maxHeaderBytes: number;
+  /** For the headers of a request to arrive, and for a new connection to say anything at all. */
+  headersTimeoutMs: number;
+  /** For a whole request to arrive, and over HTTP/2 also for its answer to be taken. */
+  requestTimeoutMs: number;
+  /** For a connection on which nothing happens. Longer than common load balancers' 60 s, so that they close first. */
+  idleTimeoutMs: number;
+}
+
+/**
+ * Reads the configuration from environment variables. Throws one StartupError that names every problem at
+ * once, and shows no value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` have
+ * to be given: the server needs all of them.
+ */
+export function loadConfig(
+  env: Readonly<Record<string, string | undefined>>,
+  requiredSecrets: readonly SecretName[] = secretNames,
+): Config {
+  const problems: string[] = [];
+  const given = (name: string) => env[name] || undefined;
+
+  const integer = (name: string, fallback: number, min: number, max: number): number => {
+    const text = given(name);
+    if (text === undefined) return fallback;
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
+    return fallback;
+  };
+
+  const databaseUrl = given('DATABASE_URL');
+  if (databaseUrl !== undefined && !isPostgresUrl(databaseUrl)) {
+    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
+  } else if (databaseUrl !== undefined) {
+    try {
+      pgConfigOf({ url: databaseUrl });
+    } catch (error) {
+      if (!(error instanceof StartupError)) throw error;
+      problems.push(error.message);
+    }
+  }
+
+  const secrets: Partial<Record<SecretName, KeyRing>> = {};
+  for (const name of secretNames) {
+    const text = given(name);
+    if (text !== undefined) {
+      try {
+        secrets[name] = parseKeyRing(text);
+      } catch (error) {
+        problems.push(
+          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
+        );
+      }
+    } else if (databaseUrl !== undefined && requiredSecrets.includes(name)) {
+      problems.push(
+        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+      );
+    }
+  }
+
+  const certFile = given('TLS_CERT_FILE');
+  const keyFile = given('TLS_KEY_FILE');
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
+  }
+
+  const logLevel = given('LOG_LEVEL') ?? 'info';
+  if (!isLogLevel(logLevel))
+    problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
+
+  const config: Config = {
+    databaseUrl,
+    dataDir: given('DATA_DIR') ?? '.data',
+    databasePool: integer('DATABASE_POOL', 16, 1, 1000),
+    host: given('HOST') ?? '127.0.0.1',
+    httpPort: integer('HTTP_PORT', 8080, 0, 65535),
+    grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
+    metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
+    secrets,
+    rateLimit: integer('RATE_LIMIT', 500, 0, 1_000_000),
+    drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
+    databaseTimeouts: {
+      connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,
+      statementTimeoutMs: integer('DATABASE_TIMEOUT', 10, 1, 3600) * 1000,
+    },
+    queue: {
+      maxWaiting: integer('QUEUE_SIZE', 4_096, 1, 1_000_000),
+      maxWaitMs: integer('QUEUE_TIMEOUT', 3, 1, 3600) * 1000,
+    },
+    limits: {
+      maxConnections: integer('MAX_CONNECTIONS', 2_048, 1, 1_000_000),
+      maxConcurrentStreams: integer('MAX_CONCURRENT_STREAMS', 256, 1, 65_535),
+      maxHeaderBytes: integer('MAX_HEADER_BYTES', 16_384, 1_024, 1_048_576),
+      headersTimeoutMs: integer('HEADERS_TIMEOUT', 10, 1, 3600) * 1000,
+      requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
+      idleTimeoutMs: integer('IDLE_TIMEOUT', 65, 1, 3600) * 1000,
+    },
+    tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
+    logLevel: isLogLevel(logLevel) ? logLevel : 'info',
+    tracing: asksForTraces(env),
+  };
+  if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
+  return config;
+}
+
+/** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
+function asksForTraces(env: Readonly<Record<string, string | undefined>>): boolean {
+  if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
+  if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
+  return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);
+}
+
+function isPostgresUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, pathname } = new URL(text);
+  return /^postgres(ql)?:$/.test(protocol) && /^\/(?:[^/%]|%[0-9A-Fa-f]{2})+$/.test(pathname);
+}
+
+function isLogLevel(text: string): text is LogLevel {
+  return (logLevels as readonly string[]).includes(text);
+}
+
+/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
+export function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  if (host === '::') return '[::1]';
+  return host.includes(':') ? `[${host}]` : host;
+}

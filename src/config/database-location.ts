@@ -1,0 +1,157 @@
+import { readFileSync } from 'node:fs';
+import {
+  type ConnectionOptions,
+  checkServerIdentity,
+  createSecureContext,
+  getCACertificates,
+} from 'node:tls';
+import type { ClientConfig } from 'pg';
+import { StartupError } from './startup-error.ts';
+
+/** How to reach a PostgreSQL: an address, or the folder of a local server's Unix socket. */
+export type DatabaseLocation = { url: string } | SocketLocation;
+
+export interface SocketLocation {
+  socketFolder: string;
+  user: string;
+  database: string;
+}
+
+/** Milliseconds to wait for a connection before the database counts as unreachable, where nothing else is said. */
+const defaultConnectTimeoutMs = 5_000;
+
+/**
+ * What `pg` needs to connect. TLS means what libpq means by the same `sslmode`; every other parameter of the address
+ * goes to `pg` as it is. Throws StartupError if the address asks for TLS in a way that is not supported, or names a
+ * file that cannot be used.
+ */
+export function pgConfigOf(
+  location: DatabaseLocation,
+  connectTimeoutMs: number = defaultConnectTimeoutMs,
+): ClientConfig {
+  return {
+    ...('url' in location
+      ? addressConfig(location.url)
+      : { host: location.socketFolder, user: location.user, database: location.database, ssl: false }),
+    connectionTimeoutMillis: connectTimeoutMs,
+    application_name: 'payment-intent-service',
+  };
+}
+
+/** Parameters of libpq that say how TLS is used. Each may also be given as a variable, such as PGSSLMODE. */
+const tlsParameters = ['sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'] as const;
+type TlsParameters = Partial<Record<(typeof tlsParameters)[number], string>>;
+
+/** `pg` reads `sslmode` otherwise than libpq does, so it does not get to see it. */
+function addressConfig(address: string): ClientConfig {
+  const url = new URL(address);
+  const given: TlsParameters = {};
+  for (const name of tlsParameters) {
+    const value = url.searchParams.get(name) || process.env[`PG${name.toUpperCase()}`];
+    if (value) given[name] = value;
+    url.searchParams.delete(name);
+  }
+  const unknown = [...url.searchParams.keys()].find((name) => name.startsWith('ssl'));
+  if (unknown !== undefined) {
+    throw new StartupError(
+      `the parameter ${unknown} of DATABASE_URL is not supported: for TLS there are ${tlsParameters.join(', ')}`,
+    );
+  }
+  const host = url.searchParams.get('host') ?? decodeURIComponent(url.hostname).replace(/^\[|\]$/g, '');
+  // As in libpq, there is no TLS on a Unix socket.
+  const ssl = host.startsWith('/') ? false : tlsOptions(given, host);
+  return {
+    connectionString: url.href,
+    ssl,
+    ...(ssl && { sslnegotiation: negotiationOf(given) }),
+  };
+}
+
+function negotiationOf({ sslnegotiation = 'postgres' }: TlsParameters): 'postgres' | 'direct' {
+  if (sslnegotiation === 'postgres' || sslnegotiation === 'direct') return sslnegotiation;
+  throw new StartupError(
+    `sslnegotiation=${sslnegotiation} of DATABASE_URL is not supported: use postgres or direct`,
+  );
+}
+
+/** TLS as libpq's documentation defines it: https://www.postgresql.org/docs/current/libpq-ssl.html. */
+function tlsOptions(given: TlsParameters, host: string): false | ConnectionOptions {
+  const { sslmode: mode, sslrootcert, sslcert, sslkey } = given;
+  if (mode === 'disable') return false;
+  if (mode === undefined) {
+    const [unused] = Object.keys(given);
+    if (unused === undefined) return false;
+    throw new StartupError(
+      `${unused} of DATABASE_URL has no effect without sslmode: add sslmode=verify-full`,
+    );
+  }
+  if (mode !== 'require' && mode !== 'verify-ca' && mode !== 'verify-full') {
+    throw new StartupError(
+      `sslmode=${mode} of DATABASE_URL is not supported: use disable, require (encrypted; the certificate is checked only with sslrootcert), verify-ca or verify-full`,
+    );
+  }
+  if ((sslcert === undefined) !== (sslkey === undefined)) {
+    throw new StartupError('sslcert and sslkey of DATABASE_URL go together: give both or neither');
+  }
+  if (mode === 'verify-ca' && sslrootcert === undefined) {
+    throw new StartupError(
+      'sslmode=verify-ca of DATABASE_URL needs sslrootcert, the CA to trust: any certificate of a public CA would be accepted',
+    );
+  }
+  const client = sslcert !== undefined && sslkey !== undefined && clientCertificate(sslcert, sslkey);
+  if (sslrootcert === 'system') {
+    if (mode !== 'verify-full') {
+      throw new StartupError(
+        `sslrootcert=system of DATABASE_URL needs sslmode=verify-full, not ${mode}: any certificate of a public CA would be accepted`,
+      );
+    }
+    return { ...client, ca: getCACertificates('system'), checkServerIdentity: identityOf(host) };
+  }
+  if (mode === 'require' && sslrootcert === undefined) return { ...client, rejectUnauthorized: false };
+  const ca = sslrootcert === undefined ? undefined : readPem('sslrootcert', sslrootcert);
+  if (ca !== undefined) assertUsable('sslrootcert', { ca });
+  return {
+    ...client,
+    ...(ca !== undefined && { ca }),
+    checkServerIdentity: mode === 'verify-full' ? identityOf(host) : () => undefined,
+  };
+}
+
+/** Checks the certificate against the host of the address; left to itself, Node.js asks for "localhost" if that is an IP address. */
+function identityOf(host: string): NonNullable<ConnectionOptions['checkServerIdentity']> {
+  return (_, certificate) => checkServerIdentity(host, certificate);
+}
+
+function clientCertificate(certFile: string, keyFile: string): ConnectionOptions {
+  const pair = { cert: readPem('sslcert', certFile), key: readPem('sslkey', keyFile) };
+  assertUsable('sslcert and sslkey', pair);
+  return pair;
+}
+
+/** By path, as they were when the process first read them: a new connection must not fail because a file has gone. */
+const pemFiles = new Map<string, string>();
+
+function readPem(parameter: string, file: string): string {
+  try {
+    const pem = pemFiles.get(file) ?? readFileSync(file, 'utf8');
+    pemFiles.set(file, pem);
+    return pem;
+  } catch (cause) {
+    throw new StartupError(
+      `${parameter} of DATABASE_URL cannot be read (${(cause as Error).message}): it has to name a PEM file`,
+      { cause },
+    );
+  }
+}
+
+function assertUsable(parameters: string, pem: ConnectionOptions): void {
+  try {
+    if (typeof pem.ca === 'string' && !pem.ca.includes('-----BEGIN')) throw new Error('no certificate in it');
+    createSecureContext(pem);
+  } catch (cause) {
+    throw new StartupError(
+      `${parameters} of DATABASE_URL cannot be used (${(cause as Error).message}): PEM is expected`,
+      { cause },
+    );
+  }
+}

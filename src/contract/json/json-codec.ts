@@ -1,0 +1,392 @@
+// The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case
+// words. protobuf-es speaks the standard mapping only (camelCase, 64-bit integers as strings, CHAIN_BASE).
+
+import type {
+  DescEnum,
+  DescEnumValue,
+  DescField,
+  DescMessage,
+  JsonObject,
+  Message,
+  MessageShape,
+} from '@bufbuild/protobuf';
+import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
+import type { FieldViolation } from '../error-catalogue.ts';
+import { json_word } from '../gen/payments/v1/json_pb.ts';
+import { nearestName } from '../nearest-name.ts';
+import { type IJsonValue, InexactNumber } from './i-json.ts';
+
+/** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
+export interface Decoded<Desc extends DescMessage> {
+  /** Undefined where the JSON is no object at all. */
+  message: MessageShape<Desc> | undefined;
+  violations: FieldViolation[];
+}
+
+export interface JsonCodec<Desc extends DescMessage> {
+  /**
+   * Reads a message from JSON. Collects every fault of shape, unknown names included, instead of stopping at
+   * the first. `null` means absent. An integer beyond its field's width becomes the nearest one that fits: JSON's integers
+   * have no width, and the field's own rule refuses or clamps what is out of its range.
+   */
+  decode(json: IJsonValue): Decoded<Desc>;
+  /** Writes a message as JSON text with every field present; what is not set is `null`. */
+  encode(message: MessageShape<Desc>): string;
+}
+
+/**
+ * Builds the codec of a message from its descriptor. Throws at once where a field has a type that the public
+ * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start.
+ */
+export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec<Desc> {
+  const codec = compileMessage(desc, new Map());
+  return {
+    decode(json) {
+      const violations: FieldViolation[] = [];
+      return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
+    },
+    encode: (message) => codec.encode(message),
+  };
+}
+
+/**
+ * Reads and writes one value. `decode` answers undefined for what it has put on the list of violations. `encode`
+ * answers JSON text at once: through an object for JSON.stringify it takes twice as long.
+ */
+interface ValueCodec {
+  decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
+  encode(value: unknown): string;
+}
+
+/** Codecs of messages by their descriptors, so that a message may hold itself. */
+type CompiledMessages = Map<DescMessage, ValueCodec>;
+
+interface FieldCodec {
+  name: string;
+  localName: string;
+  /** What stands before its value: `{"id":` or `,"status":`. */
+  prefix: string;
+  codec: ValueCodec;
+}
+
+function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCodec {
+  switch (desc.typeName) {
+    case 'google.protobuf.Struct':
+      return structCodec;
+    case 'google.protobuf.Timestamp':
+      return timestampCodec;
+  }
+  const known = compiled.get(desc);
+  if (known !== undefined) return known;
+  const fields: FieldCodec[] = [];
+  const fieldsByName = new Map<string, FieldCodec>();
+  const names = desc.fields.map((field) => field.name);
+  const codec: ValueCodec = {
+    decode(json, path, violations) {
+      if (!isObject(json)) {
+        return violate(violations, path, 'must be an object');
+      }
+      const message = create(desc) as Message & Record<string, unknown>;
+      for (const [name, value] of Object.entries(json)) {
+        const field = fieldsByName.get(name);
+        if (field === undefined) {
+          violations.push(notAField(path, name, names));
+          continue;
+        }
+        if (value === null) continue;
+        const decoded = field.codec.decode(value, join(path, name), violations);
+        if (decoded !== undefined) message[field.localName] = decoded;
+      }
+      return message;
+    },
+    encode(value) {
+      const message = value as Record<string, unknown>;
+      let text = '';
+      for (const { prefix, localName, codec } of fields) {
+        const fieldValue = message[localName];
+        text += prefix + (fieldValue === undefined ? 'null' : codec.encode(fieldValue));
+      }
+      return text === '' ? '{}' : `${text}}`;
+    },
+  };
+  compiled.set(desc, codec);
+  for (const field of desc.fields) {
+    const { name, localName } = field;
+    const prefix = `${fields.length === 0 ? '{' : ','}${JSON.stringify(name)}:`;
+    fields.push({ name, localName, prefix, codec: compileField(field, compiled) });
+  }
+  for (const field of fields) fieldsByName.set(field.name, field);
+  return codec;
+}
+
+function compileField(field: DescField, compiled: CompiledMessages): ValueCodec {
+  if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
+  switch (field.fieldKind) {
+    case 'scalar':
+      return compileScalar(field, field.scalar);
+    case 'enum':
+      return compileEnum(field.enum);
+    case 'message':
+      return compileMessage(field.message, compiled);
+    case 'list':
+      if (field.listKind === 'scalar') return listOf(compileScalar(field, field.scalar));
+      if (field.listKind === 'enum') return listOf(compileEnum(field.enum));
+      return listOf(compileMessage(field.message, compiled));
+    case 'map':
+      throw unsupported(field, 'a map');
+  }
+}
+
+interface IntegerRange {
+  min: bigint;
+  max: bigint;
+}
+
+const integerRanges = {
+  int32: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
+  uint32: { min: 0n, max: 2n ** 32n - 1n },
+  int64: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
+  uint64: { min: 0n, max: 2n ** 64n - 1n },
+} as const satisfies Record<string, IntegerRange>;
+
+/** The integers that fit a scalar, or undefined if it is no integer. */
+export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
+  switch (scalar) {
+    case ScalarType.INT32:
+    case ScalarType.SINT32:
+    case ScalarType.SFIXED32:
+      return integerRanges.int32;
+    case ScalarType.UINT32:
+    case ScalarType.FIXED32:
+      return integerRanges.uint32;
+    case ScalarType.INT64:
+    case ScalarType.SINT64:
+    case ScalarType.SFIXED64:
+      return integerRanges.int64;
+    case ScalarType.UINT64:
+    case ScalarType.FIXED64:
+      return integerRanges.uint64;
+    default:
+      return undefined;
+  }
+}
+
+function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
+  switch (scalar) {
+    case ScalarType.STRING:
+      return stringCodec;
+    case ScalarType.BOOL:
+      return boolCodec;
+    case ScalarType.DOUBLE:
+      return doubleCodec;
+  }
+  switch (integerRangeOf(scalar)) {
+    case integerRanges.int32:
+      return int32Codec;
+    case integerRanges.uint32:
+      return uint32Codec;
+    case integerRanges.int64:
+      return int64Codec;
+    case integerRanges.uint64:
+      return uint64Codec;
+    default:
+      throw unsupported(field, ScalarType[scalar].toLowerCase());
+  }
+}
+
+const stringCodec: ValueCodec = {
+  decode(json, path, violations) {
+    if (typeof json !== 'string') return violate(violations, path, 'must be a string');
+    if (!json.isWellFormed()) return violate(violations, path, 'must not hold a lone surrogate');
+    return json;
+  },
+  encode: (value) => JSON.stringify(value),
+};
+
+const boolCodec: ValueCodec = {
+  decode: (json, path, violations) =>
+    typeof json === 'boolean' ? json : violate(violations, path, 'must be true or false'),
+  encode: (value) => JSON.stringify(value),
+};
+
+const doubleCodec: ValueCodec = {
+  decode: (json, path, violations) =>
+    typeof json === 'number'
+      ? json
+      : violate(violations, path, 'must be a number that a double holds exactly'),
+  encode: (value) => JSON.stringify(value),
+};
+
+/** Integers of up to 32 bits are `number` in a message. */
+const int32Codec = integerCodec(integerRanges.int32, (value) => Number(value));
+const uint32Codec = integerCodec(integerRanges.uint32, (value) => Number(value));
+/** Integers of 64 bits are `bigint` in a message. */
+const int64Codec = integerCodec(integerRanges.int64, (value) => BigInt(value));
+const uint64Codec = integerCodec(integerRanges.uint64, (value) => BigInt(value));
+
+function integerCodec(
+  { min, max }: IntegerRange,
+  toLocal: (value: bigint | number) => bigint | number,
+): ValueCodec {
+  const lowest = toLocal(min);
+  const highest = toLocal(max);
+  return {
+    decode(json, path, violations) {
+      if (typeof json === 'number' && Number.isInteger(json)) {
+        return json < min ? lowest : json > max ? highest : toLocal(json);
+      }
+      if (json instanceof InexactNumber && json.isInteger) return toLocal(json.toBigInt(min, max));
+      if (typeof json === 'string' && /^\s*[+-]?\d+(?:\.0*)?\s*$/.test(json)) {
+        return violate(violations, path, 'must be a JSON number, without quotes');
+      }
+      return violate(violations, path, 'must be an integer');
+    },
+    encode(value) {
+      const number = Number(value);
+      // A JSON client would read another number: better no answer than a wrong amount.
+      if (!Number.isSafeInteger(number)) throw new RangeError(`${value} does not fit a JSON number`);
+      return String(number);
+    },
+  };
+}
+
+/**
+ * The words of an enum in the public JSON, in the contract's order. Zero has none: it is "unspecified", and the JSON
+ * says that by leaving the field out.
+ */
+export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
+  return desc.values
+    .filter(({ number }) => number !== 0)
+    .map((value) => ({
+      value,
+      word: hasOption(value, json_word)
+        ? getOption(value, json_word)
+        : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase(),
+    }));
+}
+
+function compileEnum(desc: DescEnum): ValueCodec {
+  const values = enumWords(desc);
+  const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
+  const textByNumber = new Map(values.map(({ word, value }) => [value.number, JSON.stringify(word)]));
+  const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
+  return {
+    decode(json, path, violations) {
+      const number = typeof json === 'string' ? numberByWord.get(json) : undefined;
+      return number ?? violate(violations, path, `must be ${words}`);
+    },
+    encode(value) {
+      const text = textByNumber.get(value as number);
+      if (text !== undefined) return text;
+      // Not set is null; a number without a word is a fault of ours, and no other value may be answered for it.
+      if (value === undefined || value === 0) return 'null';
+      throw new RangeError(`${desc.typeName} has no word for ${value}`);
+    },
+  };
+}
+
+function listOf(item: ValueCodec): ValueCodec {
+  return {
+    decode(json, path, violations) {
+      if (!Array.isArray(json)) return violate(violations, path, 'must be an array');
+      const faultsBefore = violations.length;
+      const items = json.map((value, index) =>
+        value === null
+          ? violate(violations, `${path}[${index}]`, 'must not be null')
+          : item.decode(value, `${path}[${index}]`, violations),
+      );
+      return violations.length === faultsBefore ? items : undefined;
+    },
+    encode: (value) => `[${(value as unknown[]).map((entry) => item.encode(entry)).join(',')}]`,
+  };
+}
+
+/** `google.protobuf.Struct`: any JSON object, which protobuf-es keeps as just that. */
+const structCodec: ValueCodec = {
+  decode(json, path, violations) {
+    if (!isObject(json)) return violate(violations, path, 'must be an object');
+    const inexact = findInexactNumber(json);
+    if (inexact !== undefined) {
+      return violate(violations, path, unsafeNumber(inexact));
+    }
+    return json as JsonObject;
+  },
+  encode: (value) => JSON.stringify(value),
+};
+
+/** `google.protobuf.Timestamp`: RFC 3339 in UTC with milliseconds. */
+const timestampCodec: ValueCodec = {
+  decode(json, path, violations) {
+    const ms = typeof json === 'string' && rfc3339.test(json) ? Date.parse(json) : Number.NaN;
+    if (Number.isNaN(ms)) return violate(violations, path, 'must be a date and time as in RFC 3339');
+    const seconds = Math.floor(ms / 1000);
+    return {
+      $typeName: 'google.protobuf.Timestamp',
+      seconds: BigInt(seconds),
+      nanos: (ms - seconds * 1000) * 1_000_000,
+    } satisfies Timestamp;
+  },
+  encode(value) {
+    const { seconds, nanos } = value as Timestamp;
+    return `"${new Date(Number(seconds) * 1000 + Math.floor(nanos / 1_000_000)).toISOString()}"`;
+  },
+};
+
+const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})$/;
+
+/** The first number in the value that a double would round. */
+export function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
+  if (json instanceof InexactNumber) return json;
+  if (json === null || typeof json !== 'object') return undefined;
+  for (const value of Array.isArray(json) ? json : Object.values(json)) {
+    const found = findInexactNumber(value);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** True for a JSON object. */
+export function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
+  return (
+    json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber)
+  );
+}
+
+function violate(violations: FieldViolation[], path: string, message: string): undefined {
+  violations.push({ field: path === '' ? 'body' : path, message });
+  return undefined;
+}
+
+function join(path: string, name: string): string {
+  return path === '' ? name : `${path}.${name}`;
+}
+
+/** The fault of a name that is no field, with the one that was probably meant. */
+export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
+  const nearest = nearestName(name.slice(0, 64), names);
+  const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+  return {
+    field: join(path, printable(name)),
+    message: `is not a field here${hint}; the fields are ${names.join(', ')}`,
+  };
+}
+
+/** What is wrong with a number that a double rounds. */
+export function unsafeNumber({ text }: InexactNumber): string {
+  return `holds the number ${text.slice(0, 40)}, which would come back changed; send it as a string`;
+}
+
+/** A name somebody sent, short and well-formed enough to be sent back. */
+function printable(name: string): string {
+  if (name === '') return '""';
+  const short = name.length > 64 ? `${name.slice(0, 64)}…` : name;
+  return short.toWellFormed();
+}
+
+function unsupported(field: DescField, what: string): Error {
+  return new Error(
+    `${field.parent.typeName}.${field.name} is ${what}, which the public JSON has no form for yet: ` +
+      'teach src/contract/json/json-codec.ts before the contract uses it',
+  );
+}

@@ -1,0 +1,27 @@
+import type { ErrorCode } from '../error-catalogue.ts';
+
+/** What each code means and what its receiver should do, in Markdown, for the reference. */
+export const errorGuide = {
+  api_key_missing:
+    'The request has no `Authorization` header, or its scheme is not `Bearer`. Send `Authorization: Bearer <key>`.',
+  api_key_invalid:
+    'The key is malformed, unknown, expired or revoked; the answer is the same for all four. Check that your server has the complete key, and whether it was rotated.',
+  browser_forbidden:
+    'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
+  invalid_body:
+    'The body is not JSON, or breaks a rule of a field. `details` lists every faulty field at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
+  idempotency_key_reused:
+    'An earlier request with this `Idempotency-Key` had another body. Retry with the body of that request, or send the new request with a new key.',
+  idempotency_key_invalid: 'The `Idempotency-Key` is empty, too long, or has spaces or other characters.',
+  not_found: 'No route matches the path. Check the address against the operations on this page.',
+  method_not_allowed: 'The path exists, but not with this method. The `Allow` header lists its methods.',
+  body_too_large: 'A body has at most 64 KiB. `metadata` has at most 16 KiB of that.',
+  unsupported_media_type:
+    'Send `Content-Type: application/json`, in UTF-8, without `Content-Encoding`. The body is not compressed.',
+  rate_limited:
+    'This key has sent more requests than its allowance. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`. The `RateLimit` header of every answer shows what is left.',
+  unavailable:
+    'The service cannot answer for the moment. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`.',
+  internal:
+    'A fault of ours. The request may have had its effect: send it again with the same `Idempotency-Key`, at growing intervals. If it persists, tell us the `request_id`.',
+} as const satisfies Record<ErrorCode, string>;

@@ -1,0 +1,459 @@
+// The OpenAPI document of the public door, from the contract: its annotations are the paths, its messages the schemas,
+// its comments the descriptions. What a name or a word is in JSON follows the same rules as in json-codec.ts.
+
+import {
+  type DescEnum,
+  type DescField,
+  type DescMessage,
+  type DescService,
+  getOption,
+  ScalarType,
+} from '@bufbuild/protobuf';
+import {
+  type CatalogueRow,
+  catalogue,
+  docPathOf,
+  type ErrorCode,
+  invalidBodyOf,
+  toErrorJson,
+} from '../error-catalogue.ts';
+import { json_field } from '../gen/payments/v1/json_pb.ts';
+import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
+import { enumWords } from '../json/json-codec.ts';
+import { expectationFailed, requestIsLate } from '../limits.ts';
+import { errorGuide } from './error-guide.ts';
+
+export type JsonSchema = { [keyword: string]: unknown };
+type Direction = 'request' | 'response';
+/** Schemas of messages by their names. */
+type Schemas = Map<string, { direction: Direction; schema: JsonSchema }>;
+
+export interface OpenApiOptions {
+  title: string;
+  version: string;
+  /** Markdown, for the head of the page. */
+  description: string;
+  services: readonly DescService[];
+  /** The comment above a definition in the contract; empty where there is none. */
+  commentOf: (desc: DescField | DescMessage | DescEnum | HttpRoute['method'] | DescService) => string;
+}
+
+/** Codes that a method answers beside its success, on the public door. */
+const refusals: readonly ErrorCode[] = [
+  'invalid_body',
+  'idempotency_key_invalid',
+  'api_key_missing',
+  'api_key_invalid',
+  'browser_forbidden',
+  'body_too_large',
+  'unsupported_media_type',
+  'idempotency_key_reused',
+  'rate_limited',
+  'internal',
+  'unavailable',
+];
+
+/** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
+const nobodysRefusals: readonly ErrorCode[] = ['api_key_missing', 'api_key_invalid', 'browser_forbidden'];
+
+/** Faults of HTTP itself, which has a status of its own for each. */
+const malformed = {
+  408: requestIsLate,
+  417: expectationFailed,
+  431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
+};
+
+/** How the reference page's addresses look in an error, where the service runs as README.md starts it. */
+const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
+const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
+
+/** The whole document (OpenAPI 3.1). Throws where the contract has a form that the public JSON does not. */
+export function createOpenApi(options: OpenApiOptions): object {
+  const schemas: Schemas = new Map();
+  const paths: Record<string, Record<string, object>> = {};
+  for (const service of options.services) {
+    for (const route of httpRoutesOf(service)) {
+      paths[route.path] = {
+        ...paths[route.path],
+        [route.httpMethod.toLowerCase()]: operationOf(service, route, schemas, options),
+      };
+    }
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: options.title,
+      version: options.version,
+      description: options.description,
+      license: { name: 'Proprietary', identifier: 'LicenseRef-Proprietary' },
+    },
+    servers: [{ url: '/', description: 'The service that answers this document.' }],
+    tags: options.services.map((service) => ({
+      name: nounOf(service),
+      description: options.commentOf(service),
+    })),
+    security: [{ api_key: [] }],
+    paths,
+    components: {
+      securitySchemes: {
+        api_key: {
+          type: 'http',
+          scheme: 'bearer',
+          description:
+            'Your secret API key: `sk_testnet_…` makes test intents, `sk_mainnet_…` real ones. It belongs on your servers only.',
+        },
+      },
+      schemas: {
+        ...Object.fromEntries([...schemas].map(([name, { schema }]) => [name, schema])),
+        Error: errorSchema(),
+      },
+      headers: headers(),
+    },
+    'x-errors': errorReference(),
+  };
+}
+
+function operationOf(
+  service: DescService,
+  { method, successStatus }: HttpRoute,
+  schemas: Schemas,
+  options: OpenApiOptions,
+): object {
+  const [summary = '', ...details] = options.commentOf(method).split('\n\n');
+  // A request shows what is required and what has a default; anything else, such as another wallet to be paid,
+  // is nothing to copy without a thought.
+  const example = (desc: DescMessage, direction: Direction) =>
+    Object.fromEntries(
+      desc.fields
+        .map((field) => [field, schemaOptionsOf(field)] as const)
+        .filter(
+          ([field, keywords]) =>
+            direction === 'response' || getOption(field, json_field).required || 'default' in keywords,
+        )
+        .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
+    );
+  const body = (desc: DescMessage, direction: Direction) => ({
+    'application/json': {
+      schema: refTo(desc, direction, schemas, options),
+      example: example(desc, direction),
+    },
+  });
+  const byStatus = Map.groupBy(refusals, (code) => catalogue[code].httpStatus);
+  const errors = [...byStatus].map(([status, codes]) => [status, refusalOf(codes)] as const);
+  return {
+    operationId: method.localName,
+    summary: summary.replace(/\n/g, ' '),
+    description: details.join('\n\n'),
+    tags: [nounOf(service)],
+    parameters: [
+      {
+        name: 'Idempotency-Key',
+        in: 'header',
+        description:
+          'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
+        schema: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 255,
+          pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$',
+        },
+        example: 'order-1001',
+      },
+    ],
+    requestBody: { required: true, content: body(method.input, 'request') },
+    responses: Object.fromEntries([
+      [
+        String(successStatus),
+        {
+          description: successStatus === 201 ? 'Created, or answered again as it was created.' : 'Done.',
+          headers: {
+            ...refsTo('X-Request-Id', 'RateLimit', 'RateLimit-Policy'),
+            'Idempotent-Replayed': {
+              description: '`true` where an earlier request with this idempotency key has created it.',
+              schema: { const: 'true' },
+            },
+          },
+          content: body(method.output, 'response'),
+        },
+      ],
+      ...errors.map(([status, response]) => [String(status), response]),
+      ...Object.entries(malformed).map(([status, message]) => [status, malformedAnswer(message)]),
+    ]),
+  };
+}
+
+function refusalOf(codes: readonly ErrorCode[]): object {
+  const rows: CatalogueRow[] = codes.map((code) => catalogue[code]);
+  const names = new Set(rows.flatMap(({ httpHeaders = {} }) => Object.keys(httpHeaders)));
+  if (codes.includes('rate_limited') || codes.includes('unavailable')) names.add('Retry-After');
+  if (!codes.some((code) => nobodysRefusals.includes(code))) {
+    for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
+  }
+  if (codes.includes('unsupported_media_type')) names.add('Accept');
+  const examples = codes.map((code) => [code, { summary: catalogue[code].message, value: exampleOf(code) }]);
+  return {
+    description: codes.map((code) => `\`${code}\`: ${catalogue[code].message}`).join('\n\n'),
+    headers: refsTo('X-Request-Id', ...names),
+    content: {
+      'application/json': {
+        schema: { $ref: '#/components/schemas/Error' },
+        examples: Object.fromEntries(examples),
+      },
+    },
+  };
+}
+
+function malformedAnswer(message: string): object {
+  const example = exampleOf('invalid_body', { message });
+  return {
+    description: `\`invalid_body\`: ${message}`,
+    headers: refsTo('X-Request-Id'),
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' }, example } },
+  };
+}
+
+function exampleOf(code: ErrorCode, options: { message?: string } = {}): object {
+  const isFieldFault = code === 'invalid_body' && options.message === undefined;
+  const refusal = isFieldFault
+    ? invalidBodyOf([{ field: 'amount_units', message: 'must be an integer' }])
+    : { code, message: options.message ?? catalogue[code].message, violations: [] };
+  return toErrorJson(refusal, requestIdExample, docUrlExample(code));
+}
+
+/** Every code of the catalogue, also those that no operation answers; the reference page shows them. */
+function errorReference(): Record<string, object> {
+  return Object.fromEntries(
+    Object.entries(catalogue).map(([code, { httpStatus, retryable, message }]) => [
+      code,
+      {
+        status: httpStatus,
+        retryable,
+        message,
+        description: errorGuide[code as ErrorCode],
+        example: exampleOf(code as ErrorCode),
+      },
+    ]),
+  );
+}
+
+function refTo(
+  desc: DescMessage,
+  direction: Direction,
+  schemas: Schemas,
+  options: OpenApiOptions,
+): JsonSchema {
+  const known = schemas.get(desc.name);
+  if (known !== undefined && known.direction !== direction) {
+    throw new Error(
+      `${desc.typeName} is in requests and in answers, of which only the answers may grow: use two messages`,
+    );
+  }
+  if (known === undefined) {
+    // Noted before it is filled: a message may hold itself.
+    const schema: JsonSchema = {};
+    schemas.set(desc.name, { direction, schema });
+    const isRequired = (field: DescField) =>
+      direction === 'response' || getOption(field, json_field).required;
+    Object.assign(schema, {
+      type: 'object',
+      description: options.commentOf(desc),
+      properties: Object.fromEntries(
+        desc.fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
+      ),
+      required: desc.fields.filter(isRequired).map(({ name }) => name),
+      // A field that a request misspells is refused. A field that an answer gains is no reason to refuse the answer.
+      ...(direction === 'request' ? { additionalProperties: false } : {}),
+    });
+  }
+  return { $ref: `#/components/schemas/${desc.name}` };
+}
+
+function propertyOf(
+  field: DescField,
+  direction: Direction,
+  schemas: Schemas,
+  options: OpenApiOptions,
+): JsonSchema {
+  const type = typeOf(field, direction, schemas, options);
+  const words =
+    field.fieldKind === 'enum'
+      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${options.commentOf(value as never)}`)
+      : [];
+  const description = [options.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
+    '\n\n',
+  );
+  const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
+  return direction === 'response'
+    ? openToGrowth(schema)
+    : withoutDefault(schema, getOption(field, json_field).required);
+}
+
+/**
+ * A field of an answer: its known values are listed, but a value that comes later is valid too, so that neither a
+ * validator nor a generated type refuses it. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
+ */
+function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
+  const known = words ?? (only === undefined ? undefined : [only]);
+  return known === undefined ? schema : { ...schema, 'x-extensible-enum': known };
+}
+
+/**
+ * A field of a request. The default is in the description, and under a keyword of our own: generators of types cannot know
+ * that a schema is for requests only, and make a field with JSON Schema's `default` mandatory (openapi-typescript).
+ */
+function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
+  const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };
+  if (isRequired) return withDefault;
+  // `null` stands for a field that is not there.
+  return {
+    ...withDefault,
+    type: [schema.type, 'null'],
+    ...('enum' in schema ? { enum: [...(schema.enum as unknown[]), null] } : {}),
+  };
+}
+
+function typeOf(
+  field: DescField,
+  direction: Direction,
+  schemas: Schemas,
+  options: OpenApiOptions,
+): JsonSchema {
+  switch (field.fieldKind) {
+    case 'scalar':
+      return scalarType(field, field.scalar);
+    case 'enum':
+      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
+    case 'message':
+      if (field.message.typeName === 'google.protobuf.Struct')
+        return { type: 'object', additionalProperties: true };
+      if (field.message.typeName === 'google.protobuf.Timestamp')
+        return { type: 'string', format: 'date-time' };
+      return refTo(field.message, direction, schemas, options);
+    default:
+      throw new Error(
+        `${field.parent.typeName}.${field.name}: teach src/contract/openapi/openapi.ts about ${field.fieldKind}s`,
+      );
+  }
+}
+
+function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
+  switch (scalar) {
+    case ScalarType.STRING:
+      return { type: 'string' };
+    case ScalarType.BOOL:
+      return { type: 'boolean' };
+    case ScalarType.DOUBLE:
+      return { type: 'number' };
+    case ScalarType.INT32:
+    case ScalarType.INT64:
+    case ScalarType.UINT32:
+    case ScalarType.UINT64:
+      return { type: 'integer' };
+    default:
+      throw new Error(
+        `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,
+      );
+  }
+}
+
+/** The keywords that the contract adds to a field. */
+function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
+  const { schema } = getOption(field, json_field);
+  if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
+  return JSON.parse(schema);
+}
+
+function errorSchema(): JsonSchema {
+  return {
+    type: 'object',
+    description: 'Why a request was refused. Log all of it: the request id finds the request in our logs.',
+    properties: {
+      error: {
+        type: 'object',
+        properties: {
+          code: {
+            type: 'string',
+            'x-extensible-enum': Object.keys(catalogue),
+            description:
+              'What went wrong, for your program. Codes may be added: treat one that you do not know by its HTTP status.',
+            examples: ['invalid_body'],
+          },
+          message: {
+            type: 'string',
+            description: 'What went wrong and what to do about it, for you.',
+            examples: [catalogue.invalid_body.message],
+          },
+          request_id: {
+            type: 'string',
+            pattern: '^req_[0-9a-f]{32}$',
+            description: 'This one request, as in the `X-Request-Id` header.',
+            examples: [requestIdExample],
+          },
+          doc_url: {
+            type: 'string',
+            format: 'uri-reference',
+            description:
+              'The entry of this code in the reference. Relative to the service if the request did not say which host it was for.',
+            examples: [docUrlExample('invalid_body')],
+          },
+          details: {
+            type: 'array',
+            description: 'Every faulty field, where fields are at fault.',
+            items: {
+              type: 'object',
+              properties: {
+                field: { type: 'string', description: 'The field.', examples: ['amount_units'] },
+                message: {
+                  type: 'string',
+                  description: 'What is wrong with it.',
+                  examples: ['must be an integer'],
+                },
+              },
+              required: ['field', 'message'],
+            },
+          },
+        },
+        required: ['code', 'message', 'request_id', 'doc_url'],
+      },
+    },
+    required: ['error'],
+  };
+}
+
+function headers(): Record<string, object> {
+  const header = (description: string, schema: JsonSchema, example: string | number) => ({
+    description,
+    schema,
+    example,
+  });
+  const text = { type: 'string' };
+  return {
+    'X-Request-Id': header('This one request. Quote it when you ask us about it.', text, requestIdExample),
+    'Retry-After': header('Seconds to wait before the next try.', { type: 'integer', minimum: 1 }, 1),
+    RateLimit: header(
+      'Requests that remain to this API key, and seconds until all are there again.',
+      text,
+      '"creates";r=999;t=1',
+    ),
+    'RateLimit-Policy': header(
+      'Requests that an API key may send in a window of seconds.',
+      text,
+      '"creates";q=1000;w=2',
+    ),
+    'WWW-Authenticate': header('How to authenticate.', text, 'Bearer'),
+    Accept: header('The content type that is read here.', text, 'application/json'),
+  };
+}
+
+function refsTo(...names: string[]): Record<string, object> {
+  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
+}
+
+/** `PaymentIntentService` is about payment intents. */
+function nounOf(service: DescService): string {
+  const words = service.name
+    .replace(/Service$/, '')
+    .replace(/(?<=[a-z])(?=[A-Z])/g, ' ')
+    .toLowerCase();
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}s`;
+}

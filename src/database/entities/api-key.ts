@@ -1,0 +1,49 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { modeNames } from '../../contract/chains.ts';
+import { MerchantEntity, notifyKeysChanged } from './merchant.ts';
+
+/**
+ * What the last six characters of a key are: `keyed`, an HMAC that only the service can make, or `crc32`, the
+ * checksum of the first release, which anybody can make.
+ */
+export const apiKeyFormats = ['crc32', 'keyed'] as const;
+export type ApiKeyFormat = (typeof apiKeyFormats)[number];
+
+/** An API key at rest: a keyed hash and a hint, never the key. */
+export const ApiKeyEntity = defineEntity({
+  name: 'ApiKey',
+  tableName: 'api_keys',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: () => p.manyToOne(MerchantEntity).mapToPk().fieldName('merchant_id').index(),
+    /** The mode of everything done with this key; the prefix of the key is for people. */
+    mode: p.enum(modeNames),
+    /** Version of the pepper in `API_KEY_PEPPERS` that `keyHash` was made with. */
+    pepperVersion: p.smallint(),
+    /** HMAC-SHA256 of the whole key under the pepper. */
+    keyHash: p.blob().unique(),
+    /** What its last six characters are; keys that were issued before there were two formats have the old one. */
+    format: p.enum(apiKeyFormats).default('crc32'),
+    /** The key's prefix and last four characters, for people to tell keys apart. */
+    hint: p.text(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    /** From this moment on the key is refused; never, where null. */
+    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+  },
+  checks: [
+    { name: 'api_keys_key_hash_check', expression: 'octet_length(key_hash) = 32' },
+    { name: 'api_keys_pepper_version_check', expression: 'pepper_version >= 1' },
+  ],
+  triggers: [
+    {
+      name: 'api_keys_changed',
+      timing: 'after',
+      events: ['update', 'delete'],
+      forEach: 'statement',
+      body: notifyKeysChanged,
+    },
+  ],
+});
+
+export type ApiKey = InferEntity<typeof ApiKeyEntity>;

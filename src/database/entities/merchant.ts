@@ -1,0 +1,50 @@
+import { defineEntity, p } from '@mikro-orm/core';
+import { chainNames, modeNames } from '../../contract/chains.ts';
+
+/** The channel on which PostgreSQL tells every process that what it knows of keys and wallets is out of date. */
+export const keysChangedChannel = 'api_keys_changed';
+/** Body of the triggers that tell, so that a change by plain SQL tells too. */
+export const notifyKeysChanged = `perform pg_notify('${keysChangedChannel}', ''); return null`;
+
+/** Longest name of a merchant, in characters. */
+export const maxMerchantNameLength = 200;
+
+/** Who is paid. */
+export const MerchantEntity = defineEntity({
+  name: 'Merchant',
+  tableName: 'merchants',
+  properties: {
+    id: p.uuid().primary(),
+    name: p.text(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+  checks: [
+    {
+      name: 'merchants_name_check',
+      expression: `char_length(name) >= 1 and char_length(name) <= ${maxMerchantNameLength}`,
+    },
+  ],
+});
+
+/** Where a merchant is paid: one wallet for each mode and chain. */
+export const PayoutWalletEntity = defineEntity({
+  name: 'PayoutWallet',
+  tableName: 'payout_wallets',
+  properties: {
+    merchantId: () => p.manyToOne(MerchantEntity).mapToPk().primary().fieldName('merchant_id'),
+    mode: p.enum(modeNames).primary(),
+    chain: p.enum(chainNames).primary(),
+    address: p.text(),
+    updatedAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+  checks: [{ name: 'payout_wallets_address_check', expression: `address ~ '^0x[0-9a-fA-F]{40}$'` }],
+  triggers: [
+    {
+      name: 'payout_wallets_changed',
+      timing: 'after',
+      events: ['insert', 'update', 'delete'],
+      forEach: 'statement',
+      body: notifyKeysChanged,
+    },
+  ],
+});

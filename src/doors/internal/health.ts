@@ -1,0 +1,64 @@
+// grpc.health.v1.Health over Connect, which has no health service of its own for Node.
+
+import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
+import {
+  Health,
+  HealthCheckResponse_ServingStatus as ServingStatus,
+} from '../../contract/gen/health/v1/health_pb.ts';
+import { requestContextOf } from '../../requests/request-context.ts';
+import type { Readiness, ReadinessStatus } from '../operations/readiness.ts';
+
+/** Health checks that are watched at the same time: each is a stream that stays, of some 100 KB, and asks for no key. */
+export const maxHealthWatches = 256;
+
+/** Registers the health of the server (service "") and of each service by its full name. */
+export function registerHealth(
+  router: ConnectRouter,
+  readiness: Readiness,
+  services: readonly string[],
+): void {
+  const known = new Set(['', ...services]);
+  let watches = 0;
+  router.service(Health, {
+    async check({ service }) {
+      if (!known.has(service)) throw new ConnectError('unknown service', Code.NotFound);
+      return { status: servingStatus(await readiness.check()) };
+    },
+    async list() {
+      const status = servingStatus(await readiness.check());
+      return { statuses: Object.fromEntries([...known].map((service) => [service, { status }])) };
+    },
+    async *watch({ service }, { signal, values }) {
+      if (watches >= maxHealthWatches) {
+        throw new ConnectError(
+          'too many health checks are watched already. Call Check from time to time instead.',
+          Code.ResourceExhausted,
+        );
+      }
+      watches++;
+      requestContextOf(values).stayOpen?.();
+      try {
+        if (known.has(service)) {
+          for await (const status of readiness.watch(signal)) yield { status: servingStatus(status) };
+        } else {
+          // The protocol keeps such a watch open, because the service may come.
+          yield { status: ServingStatus.SERVICE_UNKNOWN };
+          await aborted(signal);
+        }
+      } finally {
+        watches--;
+      }
+    },
+  });
+}
+
+function servingStatus(status: ReadinessStatus): ServingStatus {
+  return status === 'ready' ? ServingStatus.SERVING : ServingStatus.NOT_SERVING;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

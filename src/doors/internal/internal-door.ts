@@ -1,0 +1,266 @@
+// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2. The plain case of gRPC goes to lean-grpc.ts, all
+// else to ConnectRPC. Around Connect's handlers this file puts what they do not do: a request context for every
+// call, a log line for every call of a merchant's key, and the catalogue's details on refusals that Connect makes
+// before any gate or interceptor runs.
+
+import {
+  Http2ServerRequest,
+  Http2ServerResponse,
+  type IncomingHttpHeaders,
+  type ServerHttp2Stream,
+} from 'node:http2';
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  createConnectRouter,
+  createContextValues,
+  type HandlerContext,
+} from '@connectrpc/connect';
+import type { Compression, UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { codeToString, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
+import { parseTimeout as parseGrpcTimeout } from '@connectrpc/connect/protocol-grpc';
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
+import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
+import { maxBodyBytes } from '../../contract/limits.ts';
+import { ServiceError, toConnectError } from '../../requests/errors.ts';
+import type { RequestOutcome } from '../../requests/request-context.ts';
+import {
+  newRequestContext,
+  type RequestContext,
+  requestContextKey,
+  requestContextOf,
+} from '../../requests/request-context.ts';
+import { cost, type FairTurns } from '../fair-turns.ts';
+import { operationOf } from '../method-call.ts';
+import { headersOf, pathOf } from '../node-headers.ts';
+import { beginStream } from '../pipelining.ts';
+import { discardBody, limitStream } from '../request-body.ts';
+import { UnidentifiedStreams } from '../unidentified-streams.ts';
+import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
+import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
+import { createProtoJsonDecoder } from './proto-json.ts';
+import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { createWireTypeCheck } from './wire-types.ts';
+
+export interface InternalDoorOptions extends LeanGrpcOptions {
+  turns: FairTurns;
+  /** Registers what is open to everybody: health and reflection. */
+  openRoutes: (router: ConnectRouter) => void;
+  /** Aborts when the service stops, so that calls which would go on for ever end. */
+  shutdownSignal: AbortSignal;
+}
+
+/** The stream listener of the internal door: for node:http2's `stream` event, and no `request` listener beside it. */
+export function createInternalDoor(
+  options: InternalDoorOptions,
+): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
+  const unidentified = new UnidentifiedStreams();
+  const plainCallOf = createLeanGrpc(options, unidentified);
+  const serveByConnect = createConnectDoor(options, unidentified);
+  return (stream, headers, _flags, rawHeaders) => {
+    // A stream may be reset before its turn comes.
+    stream.on('error', () => {});
+    const servePlainCall = plainCallOf(headers);
+    const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
+    beginStream(options.turns, stream, units, () => {
+      if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
+      serveByConnect(
+        new Http2ServerRequest(stream, headers, {}, rawHeaders),
+        new Http2ServerResponse(stream),
+      );
+    });
+  };
+}
+
+function createConnectDoor(
+  options: InternalDoorOptions,
+  unidentified: UnidentifiedStreams,
+): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
+  const handlers = compileHandlers(options);
+
+  return (request, response) => {
+    const context = newRequestContext('internal');
+    response.setHeader('x-request-id', context.requestId);
+    // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
+    response.stream.once('wantTrailers', () => discardBody(request));
+    const handler = handlers.get(pathOf(request));
+    const { stream } = request;
+    const removeLimit = limitStream(stream, options.requestTimeoutMs);
+    unidentified.add(stream);
+    unidentified.removeWhenClosed(stream);
+    context.onIdentified = () => unidentified.remove(stream);
+    context.onAnswered = () => {
+      if (context.identity === undefined) unidentified.answered(stream);
+    };
+    context.stayOpen = () => {
+      removeLimit();
+      unidentified.remove(stream);
+    };
+    if (handler === undefined) {
+      answerNotFound(request, response, context);
+      context.onAnswered();
+      options.onEnd(context, undefined, 'not_found');
+      return;
+    }
+    serve(handler, request, response, context, options).catch((reason) => {
+      options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
+      response.stream.close();
+    });
+  };
+}
+
+function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
+  const router = createConnectRouter({
+    readMaxBytes: maxBodyBytes,
+    // A field that we do not know is refused, not dropped.
+    jsonOptions: { ignoreUnknownFields: false },
+    acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
+    shutdownSignal: options.shutdownSignal,
+  });
+  const checks = new Map(
+    options.service.methods.map((method) => [method.name, createWireTypeCheck(method.input)]),
+  );
+  const handlerOptions = {
+    requestGate: async (context: HandlerContext) => {
+      await options.gate(context).catch((reason) => {
+        throw refusalOf(reason, requestContextOf(context.values));
+      });
+    },
+    interceptors: [answerFromCatalogue, checkReceivedMessage(checks), ...options.interceptors],
+  };
+  for (const method of options.service.methods) {
+    // Connect's serialization takes a decoder of texts here, though the options of a router do not name it.
+    const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
+    // The router's types follow a method's kind, which is not known here.
+    router.rpc(method, options.methods[method.localName] as never, {
+      ...handlerOptions,
+      jsonOptions,
+    });
+  }
+  options.openRoutes(router);
+  return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** The same compression, by which a message that cannot be decompressed is its sender's fault, not an internal error. */
+function blamingTheClient(compression: Compression): Compression {
+  return {
+    ...compression,
+    decompress: (bytes, readMaxBytes) =>
+      compression.decompress(bytes, readMaxBytes).catch((reason) => {
+        const { code, rawMessage } = ConnectError.from(reason);
+        if (code === Code.ResourceExhausted) throw reason;
+        throw new ConnectError(rawMessage, Code.InvalidArgument, undefined, undefined, reason);
+      }),
+  };
+}
+
+/** Longest time that can be written in either protocol's header, and is no more than a timer takes. */
+const maxTimeoutMs = 99_999_999;
+
+/**
+ * Bounds the deadline of a call: longer ones overflow a timer, which then fires at once. One that cannot be read is
+ * left for Connect to refuse.
+ */
+function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
+  const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
+  const parse = isConnect ? parseConnectTimeout : parseGrpcTimeout;
+  const { timeoutMs, error } = parse(header.get(name), Number.MAX_SAFE_INTEGER);
+  if (error !== undefined) return;
+  const longestMs = Math.min(limitMs ?? maxTimeoutMs, maxTimeoutMs);
+  if ((timeoutMs ?? (limitMs === undefined ? 0 : Number.POSITIVE_INFINITY)) <= longestMs) return;
+  header.set(name, isConnect ? String(longestMs) : `${longestMs}m`);
+}
+
+async function serve(
+  handler: UniversalHandler,
+  request: Http2ServerRequest,
+  response: Http2ServerResponse,
+  context: RequestContext,
+  options: InternalDoorOptions,
+): Promise<void> {
+  const values = createContextValues().set(requestContextKey, context);
+  const universalRequest = keepReceivedMessage(
+    universalRequestFromNodeRequest(request, response, undefined, values),
+    values,
+  );
+  // Connect has seen only the first of two Authorization headers; the authenticator has to see both.
+  const authorization = headersOf(request).get('authorization');
+  if (authorization !== null) universalRequest.header.set('authorization', authorization);
+
+  const isOurs = handler.service === options.service;
+  const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
+  const isUnary = handler.method.methodKind === 'unary';
+  limitDeadline(universalRequest.header, isConnect, isUnary ? options.requestTimeoutMs : undefined);
+  if (isOurs && options.tracing) {
+    const operation = operationOf(handler.method, isConnect ? 'connectrpc' : 'grpc');
+    options.tracing.begin(context, operation, universalRequest.header);
+  }
+  let answer = await handler(universalRequest);
+  context.onAnswered?.();
+  if (context.identity !== undefined && request.stream.session !== undefined) {
+    options.keepConnection(request.stream.session);
+  }
+  let outcome: RequestOutcome = context.error?.code ?? 'ok';
+  // Of a call that was reset half sent Connect only knows that something went wrong.
+  const gone = request.stream.closed || request.stream.destroyed;
+  if (isOurs && context.error === undefined && !gone) {
+    [answer, outcome] = await inWordsOfCatalogue(answer, context);
+  }
+  // Probes and reflection come every few seconds and tell nothing.
+  if (isOurs) {
+    options.onEnd(context, handler.method.name, gone ? 'canceled' : outcome);
+  }
+  // Where the write fails the client has gone, and nobody is left to tell.
+  await universalResponseToNodeResponse(answer, response).catch(() => {});
+}
+
+/** An answer in which no interceptor of ours saw an error: either there is none, or Connect itself refused. */
+async function inWordsOfCatalogue(
+  answer: UniversalServerResponse,
+  context: RequestContext,
+): Promise<[UniversalServerResponse, RequestOutcome]> {
+  if (answer.status === 405 || answer.status === 415) {
+    context.error = new ServiceError(
+      answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type',
+      {
+        message: 'This path answers POST with a content type of gRPC or gRPC-Web or Connect.',
+      },
+    );
+    const refused = withFailure(answer, toConnectError(context.error, context.requestId));
+    return [{ ...refused, status: answer.status }, context.error.code];
+  }
+  const { response, error } = await failureOf(answer);
+  if (error === undefined) return [response, 'ok'];
+  const refusal = refusalOfConnect(error);
+  if (refusal === undefined) return [response, codeToString(error.code)];
+  context.error = refusal;
+  return [withFailure(response, toConnectError(refusal, context.requestId)), refusal.code];
+}
+
+/** An unknown path, or a transport that an RPC client does not speak. */
+function answerNotFound(
+  request: Http2ServerRequest,
+  response: Http2ServerResponse,
+  context: RequestContext,
+): void {
+  context.error = new ServiceError('not_found');
+  const contentType = request.headers['content-type'] ?? '';
+  if (isGrpc(contentType)) {
+    const answer = withFailure(
+      { status: 200, header: new Headers({ 'content-type': contentType }), trailer: new Headers() },
+      toConnectError(context.error, context.requestId),
+    );
+    universalResponseToNodeResponse(answer, response).catch(() => {});
+    return;
+  }
+  const body = JSON.stringify(toErrorJson(context.error, context.requestId, docPathOf('not_found')));
+  response.writeHead(catalogue.not_found.httpStatus, { 'content-type': 'application/json' });
+  response.end(body);
+}

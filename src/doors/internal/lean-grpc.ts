@@ -1,0 +1,249 @@
+// The plain case of a unary gRPC call, straight on node:http2 streams: one message, no compression. Connect
+// serves everything else, and would serve this too, at several times the cost: async iterables, universal
+// requests and Node's compatibility layer on every call. What a client sees is the same either way.
+
+import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import {
+  type DescMethodUnary,
+  type DescService,
+  fromBinary,
+  type Message,
+  toBinary,
+} from '@bufbuild/protobuf';
+import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
+import { encodeEnvelope } from '@connectrpc/connect/protocol';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
+import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import type { Logger } from 'pino';
+import { maxBodyBytes } from '../../contract/limits.ts';
+import { isUnary } from '../../contract/unary.ts';
+import { ServiceError } from '../../requests/errors.ts';
+import type { RequestObserver, RequestOutcome } from '../../requests/request-context.ts';
+import { newRequestContext, type RequestContext, requestContextKey } from '../../requests/request-context.ts';
+import type { Operation } from '../../requests/trace.ts';
+import type { Tracing } from '../../requests/tracing.ts';
+import type { GateContext } from '../authentication.ts';
+import { behindInterceptors, operationOf, type UnaryMethod } from '../method-call.ts';
+import { headersFrom } from '../node-headers.ts';
+import { discardStream, limitStream } from '../request-body.ts';
+import type { UnidentifiedStreams } from '../unidentified-streams.ts';
+import {
+  answerFromCatalogue,
+  callIsUnreadable,
+  clientGone,
+  endedByClient,
+  notOneMessage,
+  refusalOf,
+} from './catalogue-errors.ts';
+import { createWireTypeCheck } from './wire-types.ts';
+
+export interface LeanGrpcOptions {
+  /** The service that merchants' keys open. */
+  service: DescService;
+  methods: Readonly<Record<string, UnaryMethod>>;
+  interceptors: readonly Interceptor[];
+  gate: (context: GateContext) => Promise<void>;
+  logger: Logger;
+  onEnd: RequestObserver;
+  tracing?: Tracing | undefined;
+  /** Told of the session of each call whose key is valid. */
+  keepConnection: (session: Http2Session) => void;
+  /** For a call to arrive and be worked on, whatever deadline its client sets. */
+  requestTimeoutMs: number;
+}
+
+interface Call {
+  method: DescMethodUnary;
+  invoke: ReturnType<typeof behindInterceptors>;
+  checkWireTypes: (bytes: Uint8Array) => void;
+  operation: Operation;
+}
+
+const plainContentType = /^application\/grpc(?:\+proto)?$/;
+/** Of a gRPC message: a flag and the length. */
+const headBytes = 5;
+
+/** Serves a stream that is the plain case. */
+type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => void;
+
+/** Returns what serves a stream with these headers if it is the plain case, and undefined if it is not. */
+export function createLeanGrpc(
+  options: LeanGrpcOptions,
+  unidentified: UnidentifiedStreams,
+): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
+  const calls = compileCalls(options);
+  return (headers) => {
+    const call = calls.get(headers[':path'] ?? '');
+    const encoding = headers['grpc-encoding'] ?? 'identity';
+    if (
+      call === undefined ||
+      headers[':method'] !== 'POST' ||
+      encoding !== 'identity' ||
+      !plainContentType.test(headers['content-type'] ?? '')
+    ) {
+      return undefined;
+    }
+    return (stream, rawHeaders) => {
+      limitStream(stream, options.requestTimeoutMs);
+      serve(call, stream, rawHeaders, options, unidentified).catch((reason) => {
+        options.logger.error({ err: reason }, 'an RPC could not be answered');
+        stream.close();
+      });
+    };
+  };
+}
+
+function compileCalls({ service, methods, interceptors }: LeanGrpcOptions): Map<string, Call> {
+  const all = [answerFromCatalogue, ...interceptors];
+  const calls = new Map<string, Call>();
+  for (const method of service.methods) {
+    const implementation = methods[method.localName];
+    if (!isUnary(method) || implementation === undefined) continue;
+    const invoke = behindInterceptors(method, implementation, all);
+    const checkWireTypes = createWireTypeCheck(method.input);
+    calls.set(`/${service.typeName}/${method.name}`, {
+      method,
+      invoke,
+      checkWireTypes,
+      operation: operationOf(method),
+    });
+  }
+  return calls;
+}
+
+async function serve(
+  { method, invoke, checkWireTypes, operation }: Call,
+  stream: ServerHttp2Stream,
+  rawHeaders: readonly string[],
+  options: LeanGrpcOptions,
+  unidentified: UnidentifiedStreams,
+): Promise<void> {
+  const context = newRequestContext('internal');
+  unidentified.add(stream);
+  context.onIdentified = () => unidentified.remove(stream);
+  const values = createContextValues().set(requestContextKey, context);
+  const header = headersFrom(rawHeaders);
+  options.tracing?.begin(context, operation, header);
+  const ended = new AbortController();
+  // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
+  stream.once('close', () => ended.abort(clientGone));
+  const { timeoutMs, error: timeoutError } = parseTimeout(
+    header.get('grpc-timeout'),
+    Number.MAX_SAFE_INTEGER,
+  );
+  const deadline = startDeadline(Math.min(timeoutMs ?? Infinity, options.requestTimeoutMs), ended);
+
+  let outcome: RequestOutcome = 'ok';
+  try {
+    await options.gate({ values, requestHeader: header });
+    if (stream.session !== undefined) options.keepConnection(stream.session);
+    if (timeoutError !== undefined) throw unreadable(timeoutError);
+    const bytes = await readMessage(stream, ended.signal);
+    let message: Message;
+    try {
+      checkWireTypes(bytes);
+      message = fromBinary(method.input, bytes);
+    } catch (cause) {
+      throw unreadable(cause);
+    }
+    const url = `http://localhost/${method.parent.typeName}/${method.name}`;
+    const answer = await invoke({ message, header, values, url, signal: ended.signal });
+    respond(stream, context, answer.header, toBinary(method.output, answer.message as never), undefined);
+  } catch (reason) {
+    const error = reason instanceof ConnectError ? reason : refusalOf(reason, context);
+    outcome = context.error?.code ?? codeToString(error.code);
+    respond(stream, context, undefined, undefined, error);
+  } finally {
+    clearTimeout(deadline);
+    // A refusal that its client does not take is counted until it does.
+    if (context.identity === undefined) {
+      unidentified.answered(stream);
+      unidentified.removeWhenClosed(stream);
+    }
+  }
+  options.onEnd(context, method.name, outcome);
+}
+
+function startDeadline(timeoutMs: number, ended: AbortController): NodeJS.Timeout {
+  return setTimeout(() => {
+    ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded));
+  }, timeoutMs);
+}
+
+function unreadable(cause: unknown): ServiceError {
+  return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+}
+
+/** Reads the one message of the call, counting while it streams, for as long as somebody waits for the answer. */
+function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    /** What the head says, once there is one. */
+    let declaredBytes: number | undefined;
+    const settle = () => {
+      stream.off('data', onData).off('end', onEnd);
+      signal.removeEventListener('abort', onAbort);
+    };
+    const fail = (error: Error) => {
+      settle();
+      reject(error);
+    };
+    const onData = (chunk: Buffer) => {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes <= headBytes) return;
+      declaredBytes ??= Buffer.concat(chunks, headBytes).readUInt32BE(1);
+      if (declaredBytes > maxBodyBytes || bytes > headBytes + maxBodyBytes) {
+        fail(new ServiceError('body_too_large'));
+      }
+    };
+    const onEnd = () => {
+      const all = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes);
+      if (all.length === 0) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
+      if (all.length < headBytes || all[0] !== 0)
+        return fail(unreadable(new Error('not a plain gRPC message')));
+      const end = headBytes + all.readUInt32BE(1);
+      if (all.length < end) return fail(unreadable(new Error('the message is shorter than it says')));
+      if (all.length > end) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
+      settle();
+      resolve(all.subarray(headBytes));
+    };
+    const onAbort = () => fail(endedByClient(signal.reason));
+    if (signal.aborted) return onAbort();
+    signal.addEventListener('abort', onAbort);
+    stream.on('data', onData).once('end', onEnd);
+  });
+}
+
+function respond(
+  stream: ServerHttp2Stream,
+  context: RequestContext,
+  header: Headers | undefined,
+  message: Uint8Array | undefined,
+  error: ConnectError | undefined,
+): void {
+  if (stream.destroyed || stream.closed) return;
+  stream.respond(
+    {
+      ':status': 200,
+      'content-type': 'application/grpc+proto',
+      'x-request-id': context.requestId,
+      ...(header && Object.fromEntries(header)),
+    },
+    { waitForTrailers: true },
+  );
+  stream.once('wantTrailers', () => {
+    const trailers =
+      error === undefined
+        ? { 'grpc-status': '0' }
+        : Object.fromEntries(setTrailerStatus(new Headers(), error));
+    stream.sendTrailers(trailers);
+    discardStream(stream);
+  });
+  if (message === undefined) {
+    stream.end();
+    return;
+  }
+  stream.end(encodeEnvelope(0, message));
+}

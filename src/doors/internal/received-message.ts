@@ -1,0 +1,80 @@
+// protobuf-es drops some of what it reads, and reads some fields that other implementations would not. What a call
+// through Connect brought is therefore kept until its wire format is checked, as it is on the plain way of gRPC.
+
+import { promisify } from 'node:util';
+import { brotliDecompress, gunzip } from 'node:zlib';
+import { type ContextValues, createContextKey, type Interceptor } from '@connectrpc/connect';
+import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
+import { maxBodyBytes } from '../../contract/limits.ts';
+import { ServiceError } from '../../requests/errors.ts';
+import { callIsUnreadable } from './catalogue-errors.ts';
+import type { WireTypeCheck } from './wire-types.ts';
+
+interface Received {
+  chunks: Uint8Array[];
+  /** gRPC and gRPC-Web have a flag and the length before the message; Connect has the message alone. */
+  isEnveloped: boolean;
+  /** The message's, or undefined. */
+  encoding: string | undefined;
+}
+
+const receivedKey = createContextKey<Received | undefined>(undefined, { description: 'bytes of the call' });
+
+/** A flag and the length. */
+const envelopeBytes = 5;
+const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
+
+/** The same request, whose bytes are kept in the context values while they are read, if they are protobuf's binary format. */
+export function keepReceivedMessage(
+  request: UniversalServerRequest,
+  values: ContextValues,
+): UniversalServerRequest {
+  const contentType = request.header.get('content-type') ?? '';
+  const { body } = request;
+  if (!binaryContentType.test(contentType) || !isBytes(body)) return request;
+  const isEnveloped = contentType.startsWith('application/grpc');
+  const encoding = request.header.get(isEnveloped ? 'grpc-encoding' : 'content-encoding') ?? undefined;
+  const received: Received = { chunks: [], isEnveloped, encoding };
+  values.set(receivedKey, received);
+  return { ...request, body: kept(body, received.chunks) };
+}
+
+function isBytes(body: UniversalServerRequest['body']): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+async function* kept(body: AsyncIterable<Uint8Array>, chunks: Uint8Array[]): AsyncIterable<Uint8Array> {
+  for await (const chunk of body) {
+    chunks.push(chunk);
+    yield chunk;
+  }
+}
+
+/** Checks what a call brought before its method sees it. Throws `invalid_body` if the bytes are not its message's. */
+export function checkReceivedMessage(checks: ReadonlyMap<string, WireTypeCheck>): Interceptor {
+  return (next) => async (request) => {
+    const received = request.contextValues.get(receivedKey);
+    const check = checks.get(request.method.name);
+    if (received !== undefined && check !== undefined) {
+      try {
+        check(await messageOf(received));
+      } catch (cause) {
+        throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+      }
+    }
+    return next(request);
+  };
+}
+
+/** The bytes of the message, which Connect has read by now: one envelope, within the limits, in a known encoding. */
+async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
+  const bytes = Buffer.concat(chunks);
+  const isCompressed = isEnveloped ? (bytes[0] ?? 0) % 2 === 1 : encoding !== undefined;
+  const message = isEnveloped ? bytes.subarray(envelopeBytes, envelopeBytes + bytes.readUInt32BE(1)) : bytes;
+  if (!isCompressed || encoding === undefined || encoding === 'identity' || message.length === 0)
+    return message;
+  const options = { maxOutputLength: maxBodyBytes };
+  return encoding === 'br'
+    ? promisify(brotliDecompress)(message, options)
+    : promisify(gunzip)(message, options);
+}

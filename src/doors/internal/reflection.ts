@@ -1,0 +1,131 @@
+// gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node, so that tools need no files of ours.
+
+import {
+  createRegistry,
+  type DescExtension,
+  type DescFile,
+  type DescService,
+  type MessageInitShape,
+  type Registry,
+  toBinary,
+} from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { Code, type ConnectRouter } from '@connectrpc/connect';
+import {
+  type ServerReflectionRequest,
+  type ServerReflectionResponseSchema,
+  ServerReflection as ServerReflectionV1,
+} from '../../contract/gen/grpc/reflection/v1/reflection_pb.ts';
+import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
+
+/** Registers reflection of the given services and of itself, and of files that no service names, such as error details. */
+export function registerReflection(
+  router: ConnectRouter,
+  services: readonly DescService[],
+  otherFiles: readonly DescFile[],
+): void {
+  const all = [...services, ServerReflectionV1, ServerReflectionV1Alpha];
+  const answer = createAnswers(all, otherFiles);
+  for (const service of [ServerReflectionV1, ServerReflectionV1Alpha]) {
+    router.service(service, {
+      async *serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
+        for await (const request of requests) yield answer(request);
+      },
+    } as never);
+  }
+}
+
+type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>;
+
+/** The two versions of the protocol differ in their package's name only: the same fields answer both. */
+function createAnswers(
+  services: readonly DescService[],
+  otherFiles: readonly DescFile[],
+): (request: ServerReflectionRequest) => Answer {
+  const files = new Map<string, DescFile>();
+  for (const file of [...services.map((service) => service.file), ...otherFiles]) collect(file, files);
+  const registry = createRegistry(...files.values());
+  const extensions = [...registry].filter((desc): desc is DescExtension => desc.kind === 'extension');
+
+  return ({ host, messageRequest }) => {
+    const respond = (messageResponse: Answer['messageResponse']): Answer => ({
+      validHost: host,
+      originalRequest: { host, messageRequest },
+      messageResponse: messageResponse as never,
+    });
+    const notFound = (what: string) =>
+      respond({
+        case: 'errorResponse',
+        value: { errorCode: Code.NotFound, errorMessage: `${what} not found` },
+      });
+    const withFile = (file: DescFile | undefined, what: string) =>
+      file === undefined
+        ? notFound(what)
+        : respond({ case: 'fileDescriptorResponse', value: { fileDescriptorProto: serialize(file) } });
+
+    switch (messageRequest.case) {
+      case 'listServices':
+        return respond({
+          case: 'listServicesResponse',
+          value: { service: services.map(({ typeName }) => ({ name: typeName })) },
+        });
+      case 'fileByFilename':
+        return withFile(files.get(messageRequest.value.replace(/\.proto$/, '')), 'file');
+      case 'fileContainingSymbol':
+        return withFile(fileOfSymbol(registry, messageRequest.value, files), 'symbol');
+      case 'fileContainingExtension': {
+        const { containingType, extensionNumber } = messageRequest.value;
+        const extension = extensions.find(
+          (desc) => desc.extendee.typeName === containingType && desc.number === extensionNumber,
+        );
+        return withFile(extension && files.get(extension.file.name), 'extension');
+      }
+      case 'allExtensionNumbersOfType': {
+        const typeName = messageRequest.value;
+        if (registry.getMessage(typeName) === undefined) return notFound('type');
+        const numbers = extensions
+          .filter((desc) => desc.extendee.typeName === typeName)
+          .map((desc) => desc.number);
+        return respond({
+          case: 'allExtensionNumbersResponse',
+          value: { baseTypeName: typeName, extensionNumber: numbers },
+        });
+      }
+      default:
+        return respond({
+          case: 'errorResponse',
+          value: { errorCode: Code.InvalidArgument, errorMessage: 'the request asks for nothing' },
+        });
+    }
+  };
+}
+
+function collect(file: DescFile, files: Map<string, DescFile>): void {
+  if (files.has(file.name)) return;
+  for (const dependency of file.dependencies) collect(dependency, files);
+  files.set(file.name, file);
+}
+
+/** The file that declares a message, enum, service or extension, or a method or field of one. */
+function fileOfSymbol(
+  registry: Registry,
+  symbol: string,
+  files: Map<string, DescFile>,
+): DescFile | undefined {
+  const type = registry.get(symbol);
+  if (type !== undefined) return files.get(type.file.name);
+  const dot = symbol.lastIndexOf('.');
+  const parent = dot === -1 ? undefined : registry.get(symbol.slice(0, dot));
+  const isMember =
+    (parent?.kind === 'message' &&
+      [...parent.fields, ...parent.oneofs].some(({ name }) => name === symbol.slice(dot + 1))) ||
+    (parent?.kind === 'service' && parent.methods.some(({ name }) => name === symbol.slice(dot + 1)));
+  return isMember && parent ? files.get(parent.file.name) : undefined;
+}
+
+/** The file and all it imports, imports first. */
+function serialize(file: DescFile): Uint8Array[] {
+  const files = new Map<string, DescFile>();
+  collect(file, files);
+  return [...files.values()].map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+}

@@ -1,0 +1,259 @@
+// `admin doctor`: what an operator would check by hand when the service does not start, or starts and misbehaves.
+
+import { X509Certificate } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { access, constants, statfs } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { dirname, resolve } from 'node:path';
+import { type Config, loadConfig, reachable, type SecretName } from '../config/config.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { readTls } from '../config/tls.ts';
+import { findEmbeddedPostgres } from '../database/embedded-postgres.ts';
+import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
+import { newUuid } from '../database/identifiers.ts';
+import { faultOf, remedyFor } from '../database/remedies.ts';
+import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
+import { type Database, openAsItIs, openDatabase } from './open-database.ts';
+
+export interface Finding {
+  check: string;
+  ok: boolean;
+  /** What was found; where it is not ok, what to do about it. */
+  message: string;
+}
+
+/** The oldest PostgreSQL that the service is tested with, as `server_version_num` counts. */
+const minPostgresVersion = 140_000;
+/** An intent's times are this machine's: beyond that, payers would see the difference. */
+const maxClockDifferenceMs = 2_000;
+const minCertificateDays = 14;
+
+/** Checks one thing after the other, and goes on after what failed wherever the rest can still be checked. */
+export async function* diagnose(env: Readonly<Record<string, string | undefined>>): AsyncGenerator<Finding> {
+  let config: Config;
+  try {
+    config = loadConfig(env);
+  } catch (error) {
+    yield { check: 'configuration', ok: false, message: (error as Error).message };
+    return;
+  }
+  yield { check: 'configuration', ok: true, message: 'every variable is usable' };
+  if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
+  if (config.databaseUrl === undefined) yield* checkEmbedded(config);
+  else yield* checkDatabase(() => openDatabase({ ...config, databasePool: 2 }));
+  for (const [variable, port] of [
+    ['HTTP_PORT', config.httpPort],
+    ['GRPC_PORT', config.grpcPort],
+    ['METRICS_PORT', config.metricsPort],
+  ] as const) {
+    yield await checkPort(config, variable, port);
+  }
+}
+
+/** Looks at the embedded database only if it runs: a check must not start what was stopped, or make what is not there. */
+async function* checkEmbedded(config: Config): AsyncGenerator<Finding> {
+  yield await attempt('data folder', () => checkDataFolder(config));
+  const postgres = await findEmbeddedPostgres(config.dataDir);
+  if (typeof postgres === 'object') {
+    yield* checkDatabase(() => openAsItIs({ ...config, databasePool: 2 }, postgres));
+    return;
+  }
+  const message =
+    postgres === 'not made'
+      ? `embedded, not made yet: the first "npm start" makes it in ${config.dataDir}`
+      : `embedded, in ${config.dataDir}, not running: "npm start" starts it; what it holds was not checked`;
+  yield { check: 'database', ok: true, message };
+}
+
+async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'check'>> {
+  // What is not there yet is made in the nearest folder that is.
+  let folder = resolve(dataDir);
+  while (!existsSync(folder)) folder = dirname(folder);
+  const { bavail, bsize } = await statfs(folder);
+  const freeMb = Math.floor((bavail * bsize) / 1e6);
+  const found = `${freeMb} MB free for ${dataDir}`;
+  if (freeMb < minFreeMb)
+    return { ok: false, message: `${found}: make room, or set DATA_DIR to another disk` };
+  await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
+  return { ok: true, message: found };
+}
+
+async function* checkDatabase(open: () => Promise<Database>): AsyncGenerator<Finding> {
+  let database: Database;
+  try {
+    database = await open();
+  } catch (error) {
+    yield { check: 'database', ok: false, message: messageOf(error) };
+    return;
+  }
+  try {
+    yield await attempt('database', () => checkServer(database));
+    yield checkSchema(database);
+    if (database.pending.length === 0) yield await attempt('rights', () => checkRights(database));
+    yield await attempt('disk', () => checkDisk(database));
+    if (database.pending.length === 0) {
+      yield await attempt('secrets', () => checkSecrets(database));
+      yield await attempt('keys', () => checkKeyFormats(database));
+    }
+    yield await attempt('clock', () => checkClock(database));
+  } finally {
+    await database.close();
+  }
+}
+
+async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
+  const missing = await findMissingRights(orm.em);
+  if (missing.length > 0) {
+    const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
+    return {
+      ok: false,
+      message: `the role lacks some: the owner of the tables has to run ${grants.join(' ')}`,
+    };
+  }
+  await assertWritable(orm.em);
+  return { ok: true, message: 'the role may read and write what the service needs' };
+}
+
+async function checkDisk({ orm }: Database): Promise<Omit<Finding, 'check'>> {
+  return {
+    ok: true,
+    message: (await probeDisk(orm.em))
+      ? `${minFreeMb} MB can be written`
+      : 'not checked: the role may not create temporary tables',
+  };
+}
+
+async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> {
+  const startedAtMs = performance.now();
+  const [server] = await database.orm.em.fork().execute<{ version: string; number: number; free: number }[]>(
+    `select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
+              current_setting('max_connections')::int - (select count(*)::int from pg_stat_activity
+                where backend_type = 'client backend') as free`,
+  );
+  const tookMs = Math.round(performance.now() - startedAtMs);
+  if (server === undefined) throw new Error('PostgreSQL said nothing of itself');
+  const found = `PostgreSQL ${server.version}${database.embedded ? ', embedded' : ''}, ${tookMs} ms away, ${server.free} connections free`;
+  return server.number < minPostgresVersion
+    ? { ok: false, message: `${found}: it has to be PostgreSQL 14 or newer` }
+    : { ok: true, message: found };
+}
+
+function checkSchema({ pending }: Database): Finding {
+  return pending.length === 0
+    ? { check: 'schema', ok: true, message: 'up to date' }
+    : {
+        check: 'schema',
+        ok: false,
+        message: `lacks ${pending.join(', ')}: run "npm run -s admin -- migrate"`,
+      };
+}
+
+/** Every version that some row was made with has to be in its ring: otherwise keys are refused, or retries fail. */
+async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>> {
+  const em = database.orm.em.fork();
+  const used: Record<SecretName, { version: number }[]> = {
+    API_KEY_PEPPERS: await em.execute(
+      'select distinct pepper_version as version from api_keys where revoked_at is null and (expires_at is null or expires_at > now())',
+    ),
+    CLIENT_SECRET_KEYS: await em.execute(
+      'select distinct client_secret_version as version from payment_intents where id > ?',
+      // An id carries its time: those that may still be paid are found by the primary key.
+      [newUuid(Date.now() - maxExpiryMinutes * 60_000)],
+    ),
+  };
+  const missing = Object.entries(used).flatMap(([name, rows]) => {
+    const { versions } = database.keyRing(name as SecretName);
+    return rows
+      .filter(({ version }) => !versions.includes(version))
+      .map(({ version }) => `version ${version} of ${name}`);
+  });
+  return missing.length === 0
+    ? { ok: true, message: 'hold every version that keys and open intents were made with' }
+    : { ok: false, message: `lack ${missing.join(' and ')}: put it back behind the newest` };
+}
+
+/** Keys of the first release are valid, but anybody can make up keys that look like them: each costs a query. */
+async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check'>> {
+  const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
+    `select count(*)::int as old from api_keys
+      where format = 'crc32' and revoked_at is null and (expires_at is null or expires_at > now())`,
+  );
+  const old = row?.old ?? 0;
+  return {
+    ok: true,
+    message:
+      old === 0
+        ? 'all have keyed check characters'
+        : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`,
+  };
+}
+
+async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {
+  const before = Date.now();
+  const [row] = await database.orm.em
+    .fork()
+    .execute<{ ms: string }[]>('select (extract(epoch from clock_timestamp()) * 1000)::bigint as ms');
+  // The database answered somewhere between the two.
+  const difference = Number(row?.ms) - (before + Date.now()) / 2;
+  const found = `${Math.abs(Math.round(difference))} ms from the database's`;
+  return Math.abs(difference) > maxClockDifferenceMs
+    ? { ok: false, message: `${found}: let both machines follow a time server` }
+    : { ok: true, message: found };
+}
+
+async function checkCertificate({ tls }: Config): Promise<Omit<Finding, 'check'>> {
+  if (tls === undefined) throw new Error('there is no TLS to check');
+  const { cert } = await readTls(tls);
+  const { subject, validTo } = new X509Certificate(cert);
+  const days = Math.floor((Date.parse(validTo) - Date.now()) / 86_400_000);
+  const found = `${subject.replaceAll('\n', ', ')} ends ${days < 0 ? `${-days} days ago` : `in ${days} days`}`;
+  return days < minCertificateDays
+    ? { ok: false, message: `${found}: renew ${tls.certFile} and send the service SIGHUP` }
+    : { ok: true, message: found };
+}
+
+async function checkPort({ host, metricsPort }: Config, variable: string, port: number): Promise<Finding> {
+  const check = variable;
+  if (port === 0) return { check, ok: true, message: '0: any free port' };
+  const error = await tryToListen(host, port);
+  if (error === undefined) return { check, ok: true, message: `port ${port} of ${host} is free` };
+  if (error.code !== 'EADDRINUSE') {
+    return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
+  }
+  // Taken by this service while it runs is as it should be.
+  const alive = await fetch(`http://${reachable(host)}:${metricsPort}/healthz`, {
+    signal: AbortSignal.timeout(2_000),
+  })
+    .then(async (answer) => ((await answer.json()) as { status?: unknown }).status === 'alive')
+    .catch(() => false);
+  return alive
+    ? { check, ok: true, message: `port ${port} of ${host} is in use, and the service is running` }
+    : {
+        check,
+        ok: false,
+        message: `port ${port} of ${host} is taken by something else: stop that, or set ${variable} to another port`,
+      };
+}
+
+function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', resolve);
+    server.listen(port, host, () => server.close(() => resolve(undefined)));
+  });
+}
+
+async function attempt(check: string, look: () => Promise<Omit<Finding, 'check'>>): Promise<Finding> {
+  try {
+    return { check, ...(await look()) };
+  } catch (error) {
+    return { check, ok: false, message: messageOf(error) };
+  }
+}
+
+function messageOf(error: unknown): string {
+  if (error instanceof StartupError) return error.message;
+  const message = error instanceof Error ? (error.message.split('\n', 1)[0] as string) : String(error);
+  const remedy = remedyFor(error);
+  return remedy === undefined ? message : `${faultOf(error)?.message ?? message}: ${remedy}`;
+}

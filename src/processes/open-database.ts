@@ -1,0 +1,109 @@
+import type { MikroORM } from '@mikro-orm/postgresql';
+import type { Config, SecretName } from '../config/config.ts';
+import type { DatabaseLocation } from '../config/database-location.ts';
+import { loadOrGenerateSecrets, loadSecrets } from '../config/generated-secrets.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../database/embedded-postgres.ts';
+import { createOrm, migrate, pendingMigrations } from '../database/orm.ts';
+import { remedyFor } from '../database/remedies.ts';
+import { isDatabaseUnavailable } from '../database/unavailable.ts';
+
+export interface Database {
+  orm: MikroORM;
+  location: DatabaseLocation;
+  /** The secret keys that belong to the data; throws StartupError where they are not configured. */
+  keyRing(name: SecretName): KeyRing;
+  embedded: boolean;
+  /** Migrations that the schema lacks. `openDatabase` brings the embedded one up to date: there it is always empty. */
+  pending: string[];
+  /** Closes the connections, and stops the embedded PostgreSQL where nobody else uses it. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the database that the configuration names, or the embedded one, together with the secrets that belong to
+ * it. `postgres` is the embedded one where the caller has started it already. Throws StartupError, with what to
+ * do, where it cannot be reached.
+ */
+export async function openDatabase(config: Config, postgres?: EmbeddedPostgres): Promise<Database> {
+  if (config.databaseUrl !== undefined) return openExternal(config, config.databaseUrl);
+  return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
+}
+
+/** Opens an embedded database that runs already as it is: nothing is migrated, and no secrets are made. */
+export function openAsItIs(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
+  return openEmbedded(config, postgres, false);
+}
+
+async function openEmbedded(
+  config: Config,
+  postgres: EmbeddedPostgres,
+  bringUpToDate = true,
+): Promise<Database> {
+  const orm = createOrm(postgres.location, config.databasePool, config.databaseTimeouts);
+  const close = async () => {
+    await orm.close();
+    await postgres.stop();
+  };
+  try {
+    let pending = await pendingMigrations(orm.em.fork());
+    if (pending.length > 0 && bringUpToDate) {
+      await migrate(postgres.location);
+      pending = [];
+    }
+    const generated = await (bringUpToDate ? loadOrGenerateSecrets : loadSecrets)(config.dataDir);
+    return {
+      orm,
+      location: postgres.location,
+      keyRing: (name) => config.secrets[name] ?? generated[name],
+      embedded: true,
+      pending,
+      close,
+    };
+  } catch (cause) {
+    await close();
+    if (!isDatabaseUnavailable(cause)) throw cause;
+    throw new StartupError(
+      `the embedded PostgreSQL in ${config.dataDir} does not answer (${reasonOf(cause)}): end what is left of it, or set DATA_DIR to another folder`,
+      { cause },
+    );
+  }
+}
+
+async function openExternal(config: Config, url: string): Promise<Database> {
+  const location = { url };
+  const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
+  try {
+    const pending = await pendingMigrations(orm.em.fork());
+    return {
+      orm,
+      location,
+      keyRing(name) {
+        const ring = config.secrets[name];
+        if (ring === undefined) throw new StartupError(`${name} is missing: set it to what the server uses`);
+        return ring;
+      },
+      embedded: false,
+      pending,
+      close: () => orm.close(),
+    };
+  } catch (cause) {
+    await orm.close();
+    const { hostname, port, pathname } = new URL(url);
+    throw new StartupError(
+      `the database "${pathname.slice(1)}" at ${hostname || 'localhost'}:${port || 5432} cannot be used (${reasonOf(cause)}): ${remedyFor(cause) ?? 'check DATABASE_URL and that PostgreSQL runs there'}`,
+      { cause },
+    );
+  }
+}
+
+/** The first line of what the driver said; it never holds the password. */
+function reasonOf(error: unknown): string {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const aggregated = cause instanceof AggregateError ? cause.errors[0] : undefined;
+    const message = aggregated instanceof Error ? aggregated.message : cause.message;
+    if (message !== '') return message.split('\n', 1)[0] as string;
+  }
+  return 'no reason given';
+}

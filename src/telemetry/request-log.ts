@@ -1,0 +1,105 @@
+import type { Logger } from 'pino';
+import type { RequestContext, RequestObserver, RequestOutcome } from '../requests/request-context.ts';
+
+/** Refusals of one kind that are logged one by one in a second; further ones of that second share a line. */
+const maxRefusalLines = 100;
+const summaryIntervalMs = 1_000;
+
+interface Refusals {
+  door: string;
+  rpc: string | undefined;
+  code: RequestOutcome;
+  count: number;
+}
+
+export interface RequestLog {
+  /** Writes the line of a request, or counts it for the summary of its second. */
+  observe: RequestObserver;
+  /** No request follows: writes the summary of the second that is under way. */
+  stop(): void;
+}
+
+/**
+ * One line for one request; a flood of refusals of one kind (door, method and code) is summarised each second, and so
+ * is whatever anybody may read without a key. Successful requests of a known client, and `internal` errors, always
+ * have a line of their own.
+ */
+export function createRequestLog(logger: Logger): RequestLog {
+  const refusals = new Map<string, Refusals>();
+  let timer: NodeJS.Timeout | undefined;
+
+  const summarize = () => {
+    timer = undefined;
+    for (const { count, ...kind } of refusals.values()) {
+      const more = count - maxRefusalLines;
+      if (more <= 0) continue;
+      logger.info(
+        { ...kind, count: more },
+        `${kind.rpc ?? 'request'} ${kind.code}, ${more} more in the last second`,
+      );
+    }
+    refusals.clear();
+  };
+
+  const isSummarized = (
+    { door, identity }: RequestContext,
+    rpc: string | undefined,
+    code: RequestOutcome,
+  ): boolean => {
+    if (code === 'internal' || (code === 'ok' && identity !== undefined)) return false;
+    const key = `${door} ${rpc} ${code}`;
+    const kind = refusals.get(key) ?? { door, rpc, code, count: 0 };
+    kind.count++;
+    refusals.set(key, kind);
+    timer ??= setTimeout(summarize, summaryIntervalMs).unref();
+    return kind.count > maxRefusalLines;
+  };
+
+  return {
+    observe(context, rpc, outcome) {
+      if (!isSummarized(context, rpc, outcome)) logRequest(logger, context, rpc, outcome);
+    },
+    stop() {
+      clearTimeout(timer);
+      summarize();
+    },
+  };
+}
+
+/**
+ * Only what is named here is written: headers, bodies, keys, client secrets and
+ * metadata never reach it. An `internal` error is written whole, and `unavailable` with its reason.
+ */
+function logRequest(
+  logger: Logger,
+  context: RequestContext,
+  rpc: string | undefined,
+  outcome: RequestOutcome,
+): void {
+  const { identity, error } = context;
+  const line = {
+    request_id: context.requestId,
+    door: context.door,
+    rpc,
+    merchant_id: identity?.merchantTypeId,
+    key_id: identity?.keyTypeId,
+    mode: identity?.mode,
+    code: outcome,
+    replayed: context.replayed,
+    trace_id: traceIdOf(context),
+    duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
+  };
+  const message = `${rpc ?? 'request'} ${outcome}`;
+  if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
+  else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
+  else logger.info(line, message);
+}
+
+/** The trace that holds the request's span; none where it was not sampled, and nobody would find it. */
+function traceIdOf({ trace }: RequestContext): string | undefined {
+  return trace?.span.isRecording() ? trace.span.spanContext().traceId : undefined;
+}
+
+function reasonOf(cause: unknown): string | undefined {
+  return cause instanceof Error ? cause.message : undefined;
+}
