@@ -35,6 +35,8 @@ interface Connection {
   hasTurn: boolean;
   /** The request that was parsed last. Its body may still come. */
   latest: NodeRequest | undefined;
+  /** The request whose body has to be read before more is parsed. */
+  awaited: NodeRequest | undefined;
   requests: number;
   /** The client has sent all it will; known to Node once everything before it is parsed. */
   isEnded: boolean;
@@ -102,6 +104,7 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       unbegun: 0,
       hasTurn: false,
       latest: undefined,
+      awaited: undefined,
       requests: 0,
       isEnded: false,
       waiting: [],
@@ -140,11 +143,7 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
   };
 
   const mustWait = (socket: Socket, { waiting, unbegun, latest }: Connection) =>
-    waiting.length > 0 ||
-    unbegun > 0 ||
-    isPausedByNode(socket) ||
-    // Nobody reads the body yet: what of it is parsed would gather in memory, piece by piece.
-    (latest !== undefined && !isComplete(latest) && latest.readableFlowing !== true);
+    waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
 
   const parsePiece = (connection: Connection, piece: Buffer) => {
     const startedAtMs = performance.now();
@@ -209,6 +208,11 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       connection.unparsed = Buffer.from(connection.unparsed);
     }
     held.set(socket, connection);
+    const { latest } = connection;
+    if (isUnread(latest) && connection.awaited !== latest) {
+      connection.awaited = latest;
+      latest.once('resume', () => goOn(socket, connection));
+    }
     while (unparsedBytes > maxUnparsedBytes) {
       const [first] = held;
       const longest = firstUnknown(held) ?? first;
@@ -292,7 +296,6 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     owed.set(socket, connection);
     connection.latest = request;
     connection.requests++;
-    if (!isComplete(request)) request.once('resume', () => goOn(socket, connection));
     if (connection.active < maxActive && connection.waiting.length === 0) {
       start(socket, connection, [request, response]);
     } else {
@@ -335,13 +338,11 @@ export function beginStream(
 
 const empty = Buffer.alloc(0);
 
-/** True once the whole request is parsed; of one without a body only after its handler was called. */
-function isComplete(request: NodeRequest): boolean {
-  return request.complete || !hasBody(request);
-}
-
-function hasBody({ headers }: NodeRequest): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+/** True while nobody reads the body of a request: what of it is parsed would gather in memory, piece by piece. */
+function isUnread(request: NodeRequest | undefined): request is NodeRequest {
+  if (request === undefined || request.complete || request.readableFlowing === true) return false;
+  // A request without a body is complete only after its handler was called.
+  return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length']) > 0;
 }
 
 /** Node's mark on a connection whose answers are not taken; it resumes such a connection itself, and nobody else may. */
