@@ -24,7 +24,9 @@ const maxUnanswered = 4_096;
  */
 const maxUnparsedBytes = 16 * 1024 * 1024;
 /** Parsing a piece, with what its requests do at once, takes less. What it takes beyond counts as work of the turn. */
-const commonPieceMs = 0.25;
+const commonPieceMs = 1;
+/** Bytes that may wait for their turn before the socket is read no further. */
+const maxWaitingBytes = 16 * 1024;
 
 interface Connection {
   /** Requests whose answers are not taken yet. */
@@ -187,7 +189,8 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 
   const waitForTurn = (socket: Socket, connection: Connection) => {
     connection.unbegun++;
-    hold(socket, connection);
+    // Stopping to read and beginning again costs more than a common turn.
+    if (connection.unparsed.length > maxWaitingBytes) hold(socket, connection);
     const isWaiting = turns.wait(
       socket,
       cost.plain,
