@@ -23,7 +23,7 @@ describe('the configuration', () => {
       databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
       queue: { maxWaiting: 4_096, maxWaitMs: 3_000 },
       limits: {
-        maxConnections: 2_048,
+        maxConnections: 1_024,
         maxConcurrentStreams: 256,
         maxHeaderBytes: 16_384,
         headersTimeoutMs: 10_000,

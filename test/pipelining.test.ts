@@ -164,3 +164,26 @@ test('a faulty request behind one that is worked on takes no answer with it', as
   const [first] = await answered;
   expect([first?.status, JSON.parse(first?.body ?? '{}').metadata?.n]).toEqual([201, 0]);
 });
+
+test.each([1, 40])('a client that closes its side behind %i creates gets every answer', async (count) => {
+  const socket = net.connect({
+    port: Number(new URL(service.publicUrl).port),
+    host: '127.0.0.1',
+    allowHalfOpen: true,
+  });
+  socket.end(
+    upTo(count)
+      .map((n) => createRequest(n, 'x'.repeat(2_000)))
+      .join(''),
+  );
+  expect(numbersOf(await readAnswers(socket, count + 1))).toEqual(upTo(count));
+});
+
+test('CONNECT behind creates is refused, and takes no answer with it', async () => {
+  const socket = await connect();
+  const creates = upTo(3).map((n) => createRequest(n));
+  socket.write(`${creates.join('')}CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n`);
+  const answers = await readAnswers(socket, 5);
+  expect(answers.map(({ status }) => status)).toEqual([201, 201, 201, 405]);
+  expect(JSON.parse(answers[3]?.body ?? '{}').error).toMatchObject({ code: 'method_not_allowed' });
+});

@@ -148,7 +148,7 @@ export function loadConfig(
       maxWaitMs: integer('QUEUE_TIMEOUT', 3, 1, 3600) * 1000,
     },
     limits: {
-      maxConnections: integer('MAX_CONNECTIONS', 2_048, 1, 1_000_000),
+      maxConnections: integer('MAX_CONNECTIONS', 1_024, 1, 1_000_000),
       maxConcurrentStreams: integer('MAX_CONCURRENT_STREAMS', 256, 1, 65_535),
       maxHeaderBytes: integer('MAX_HEADER_BYTES', 16_384, 1_024, 1_048_576),
       headersTimeoutMs: integer('HEADERS_TIMEOUT', 10, 1, 3600) * 1000,

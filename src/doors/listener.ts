@@ -27,8 +27,9 @@ export class Listener {
   readonly #server: Server;
   readonly #variable: string;
   readonly #requestedPort: number;
-  /** All that are open, by their peer: a session of HTTP/2 or TLS does not give its socket away. */
-  readonly #sockets = new Map<string, Socket>();
+  readonly #open = new Set<Socket>();
+  /** By address and port: a session of HTTP/2 or TLS does not give its socket away. */
+  readonly #peers = new Map<string, Socket>();
   /** Those that have shown no valid key, the longest open first. */
   readonly #unknown = new Set<Socket>();
   readonly #kept = new WeakSet<Connection>();
@@ -42,13 +43,16 @@ export class Listener {
     const reportEviction = evictionReport(variable, limits.maxConnections, logger);
     server.on('connection', (socket: Socket) => {
       const peer = peerOf(socket);
-      this.#sockets.set(peer, socket);
+      this.#open.add(socket);
+      this.#peers.set(peer, socket);
       this.#unknown.add(socket);
       socket.once('close', () => {
-        this.#sockets.delete(peer);
+        this.#open.delete(socket);
+        // A client may come back from the same port before this event.
+        if (this.#peers.get(peer) === socket) this.#peers.delete(peer);
         this.#unknown.delete(socket);
       });
-      if (this.#sockets.size > limits.maxConnections) {
+      if (this.#open.size > limits.maxConnections) {
         this.#evict();
         reportEviction();
       }
@@ -73,11 +77,16 @@ export class Listener {
     });
   }
 
+  /** True of a connection of HTTP/1.1 that a valid key came on. */
+  isKnown(socket: Socket): boolean {
+    return this.#kept.has(socket);
+  }
+
   /** A valid key came on the connection: it is not closed to make room for another. */
   keep(connection: Connection): void {
     if (this.#kept.has(connection)) return;
     this.#kept.add(connection);
-    const socket = this.#sockets.get(peerOf('goaway' in connection ? connection.socket : connection));
+    const socket = this.#peers.get(peerOf('goaway' in connection ? connection.socket : connection));
     if (socket !== undefined) this.#unknown.delete(socket);
   }
 
@@ -89,7 +98,7 @@ export class Listener {
 
   /** Connections that are open. */
   get connections(): number {
-    return this.#sockets.size;
+    return this.#open.size;
   }
 
   get port(): number {
@@ -115,7 +124,7 @@ export class Listener {
     if (!this.#server.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
-      for (const socket of this.#sockets.values()) socket.destroy();
+      for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
     // Node's own close() would end the connections that rest at this moment, a request on its way to us or not.
     const closed = new Promise((resolve) => net.Server.prototype.close.call(this.#server, resolve));
@@ -140,9 +149,9 @@ export class Listener {
       };
       const timer = setTimeout(done, timeoutMs);
       const check = () => {
-        if (this.#sockets.size === 0) done();
+        if (this.#open.size === 0) done();
       };
-      for (const socket of this.#sockets.values()) socket.once('close', check);
+      for (const socket of this.#open) socket.once('close', check);
       check();
     });
   }

@@ -14,29 +14,43 @@ const maxActive = 16;
 /** Bytes that are parsed at once: a common request, or some forty of the smallest. */
 const pieceBytes = 1_024;
 /**
- * Requests of all connections together that were parsed and are not answered, of some 5 KB each. Above it, a
- * connection that has more than one of them is closed.
+ * Requests of all connections together that were parsed and are not answered, of some 5 KB each. Above it, the
+ * connection without a valid key is closed that has had some for the longest time.
  */
 const maxUnanswered = 4_096;
 /**
  * Bytes of all connections together that were read and are not parsed. Above it, the connection that has held some for
- * the longest time is closed: one that behaves holds them for milliseconds.
+ * the longest time is closed, and first those without a valid key: one that behaves holds them for milliseconds.
  */
 const maxUnparsedBytes = 16 * 1024 * 1024;
+/** Parsing a piece, with what its requests do at once, takes less. What it takes beyond counts as work of the turn. */
+const commonPieceMs = 1;
+/** Bytes that may wait for their turn before the socket is read no further. */
+const maxWaitingBytes = 16 * 1024;
 
 interface Connection {
   /** Requests whose answers are not taken yet. */
   active: number;
-  /** Of the active ones, those that wait for their turn. */
+  /** Of the active ones, those that wait for their turn; and the next piece of bytes, if it does. */
   unbegun: number;
+  /** A piece is parsed whose turn has come: so has that of the first request in it. */
+  hasTurn: boolean;
+  /** The request that was parsed last. Its body may still come. */
+  latest: NodeRequest | undefined;
+  /** The request whose body has to be read before more is parsed. */
+  awaited: NodeRequest | undefined;
+  requests: number;
+  /** The client has sent all it will; known to Node once everything before it is parsed. */
+  isEnded: boolean;
   /** Parsed, in the order they came. */
   waiting: [NodeRequest, NodeResponse][];
   /** Read, and not parsed yet. */
   unparsed: Buffer;
   /** What came was not HTTP: nothing more is parsed. */
   isMalformed: boolean;
-  /** Node's own listener, which parses. */
+  /** Node's own listeners: the one that parses, and the one for the end of what the client sends. */
   parse(bytes: Buffer): void;
+  end(): void;
 }
 
 /** Connections of HTTP/1.1 that are open. */
@@ -65,12 +79,18 @@ export function stopParsing(socket: object): void {
 /**
  * Calls `handle` for the server's requests, those that ask for `100 Continue` included, but for at most `maxActive`
  * of one HTTP/1.1 connection at a time, and each in its turn. A stream of HTTP/2 that has no turn is refused.
+ * `isKnown` tells of a connection whether a valid key came on it: where there is too much, others are closed first.
  */
 export function handlePipelined<Request extends NodeRequest, Response extends NodeResponse>(
   server: http.Server | Http2SecureServer,
   handle: (request: Request, response: Response) => void,
   turns: FairTurns,
+  isKnown: (socket: Socket) => boolean = () => false,
 ): void {
+  // A client may close its side once it has sent everything, and gets its answers (RFC 9112, section 9.6).
+  Object.assign(server, { httpAllowHalfOpen: true });
+  /** Connections that are owed answers, the longest owed first. */
+  const owed = new Map<Socket, Connection>();
   /** Connections with unparsed bytes that may not be parsed yet, the longest held first. */
   const held = new Map<Socket, Connection>();
   let unanswered = 0;
@@ -78,22 +98,42 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 
   const open = (socket: Socket) => {
     const [parse] = socket.listeners('data') as [((bytes: Buffer) => void)?];
+    const end = socket.listeners('end').at(-1) as (() => void) | undefined;
     // A session of HTTP/2 on a port that speaks both.
-    if (parse === undefined) return;
+    if (parse === undefined || end === undefined) return;
     const connection: Connection = {
       active: 0,
       unbegun: 0,
+      hasTurn: false,
+      latest: undefined,
+      awaited: undefined,
+      requests: 0,
+      isEnded: false,
       waiting: [],
       unparsed: empty,
       isMalformed: false,
       parse,
+      end,
     };
     connections.set(socket, connection);
     socket
       .removeListener('data', parse)
+      .removeListener('end', end)
+      .on('end', () => {
+        connection.isEnded = true;
+        parseOn(socket, connection);
+      })
       .on('data', (bytes: Buffer) => {
         // Nearly always: one request, and none before it that waits.
-        if (bytes.length <= pieceBytes && mayParse(socket, connection)) return connection.parse(bytes);
+        if (
+          bytes.length <= pieceBytes &&
+          connection.unparsed.length === 0 &&
+          !connection.isMalformed &&
+          !turns.isOver &&
+          !mustWait(socket, connection)
+        ) {
+          return parsePiece(connection, bytes);
+        }
         unparsedBytes += bytes.length;
         connection.unparsed =
           connection.unparsed.length === 0 ? bytes : Buffer.concat([connection.unparsed, bytes]);
@@ -104,16 +144,20 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       .once('close', () => forget(socket, connection));
   };
 
-  const mayParse = (socket: Socket, connection: Connection) =>
-    connection.waiting.length === 0 &&
-    connection.unbegun === 0 &&
-    connection.unparsed.length === 0 &&
-    !connection.isMalformed &&
-    !isPausedByNode(socket);
+  const mustWait = (socket: Socket, { waiting, unbegun, latest }: Connection) =>
+    waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
+
+  const parsePiece = (connection: Connection, piece: Buffer) => {
+    const startedAtMs = performance.now();
+    connection.parse(piece);
+    const tookMs = performance.now() - startedAtMs;
+    if (tookMs > commonPieceMs) turns.charge(tookMs - commonPieceMs);
+  };
 
   const forget = (socket: Socket, connection: Connection) => {
     if (connections.get(socket) !== connection) return;
     connections.delete(socket);
+    owed.delete(socket);
     turns.forget(socket);
     unanswered -= connection.active + connection.waiting.length;
     connection.active = 0;
@@ -123,16 +167,41 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 
   const parseOn = (socket: Socket, connection: Connection) => {
     while (connection.unparsed.length > 0 && socket.writable && !connection.isMalformed) {
-      const isBehindOthers = connection.waiting.length > 0 || connection.unbegun > 0;
-      if (isBehindOthers || socket.isPaused() || isPausedByNode(socket)) return hold(socket, connection);
+      if (mustWait(socket, connection)) return hold(socket, connection);
+      if (!connection.hasTurn && turns.isOver) return waitForTurn(socket, connection);
       const piece = connection.unparsed.subarray(0, pieceBytes);
       unparsedBytes -= piece.length;
       connection.unparsed = connection.unparsed.subarray(piece.length);
-      connection.parse(piece);
+      parsePiece(connection, piece);
+      connection.hasTurn = false;
     }
     // Nobody will answer what comes behind an answer that ends the connection.
     drop(socket, connection);
-    if (connection.waiting.length > 0 && socket.writable) socket.pause();
+    if (connection.isEnded) {
+      connection.isEnded = false;
+      if (!connection.isMalformed) connection.end();
+    } else if (connection.waiting.length > 0) {
+      socket.pause();
+    } else if (socket.isPaused() && !isPausedByNode(socket)) {
+      socket.resume();
+    }
+  };
+
+  const waitForTurn = (socket: Socket, connection: Connection) => {
+    connection.unbegun++;
+    // Stopping to read and beginning again costs more than a common turn.
+    if (connection.unparsed.length > maxWaitingBytes) hold(socket, connection);
+    const isWaiting = turns.wait(
+      socket,
+      cost.plain,
+      () => {
+        connection.unbegun--;
+        connection.hasTurn = true;
+        goOn(socket, connection);
+      },
+      connection.requests === 0 || isKnown(socket),
+    );
+    if (!isWaiting) close(socket, connection);
   };
 
   const hold = (socket: Socket, connection: Connection) => {
@@ -142,11 +211,22 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       connection.unparsed = Buffer.from(connection.unparsed);
     }
     held.set(socket, connection);
+    const { latest } = connection;
+    if (isUnread(latest) && connection.awaited !== latest) {
+      connection.awaited = latest;
+      latest.once('resume', () => goOn(socket, connection));
+    }
     while (unparsedBytes > maxUnparsedBytes) {
-      const [longest] = held;
+      const [first] = held;
+      const longest = firstUnknown(held) ?? first;
       if (longest === undefined) return;
       close(...longest);
     }
+  };
+
+  const firstUnknown = (of: ReadonlyMap<Socket, Connection>): [Socket, Connection] | undefined => {
+    for (const entry of of) if (!isKnown(entry[0])) return entry;
+    return undefined;
   };
 
   const drop = (socket: Socket, connection: Connection) => {
@@ -171,18 +251,24 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       if (connections.get(socket) !== connection) return;
       connection.active--;
       unanswered--;
+      if (connection.active + connection.waiting.length === 0) owed.delete(socket);
       if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
     });
-    if (turns.take(cost.plain)) return handle(request as Request, response as Response);
+    if (connection.hasTurn || turns.take(cost.plain)) {
+      connection.hasTurn = false;
+      return handle(request as Request, response as Response);
+    }
     connection.unbegun++;
-    const isWaiting = turns.wait(socket, cost.plain, () => {
+    const begin = () => {
       connection.unbegun--;
       // Behind an answer that ended the connection nothing is begun, as its answer could not be given.
       if (!socket.writable) return;
       handle(request as Request, response as Response);
       goOn(socket, connection);
-    });
-    if (!isWaiting) close(socket, connection);
+    };
+    // The first request of a client may turn out to be a known one's.
+    const isUrgent = connection.requests <= 1 || isKnown(socket);
+    if (!turns.wait(socket, cost.plain, begin, isUrgent)) close(socket, connection);
   };
 
   /** In a turn of the event loop of its own, so that other connections have theirs. */
@@ -196,9 +282,9 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 
   /** Reads on once no request waits, also for the body of the last one, which is still to come. */
   const goOn = (socket: Socket, connection: Connection) => {
-    if (connection.waiting.length > 0 || connection.unbegun > 0 || isPausedByNode(socket)) return;
+    if (mustWait(socket, connection)) return;
     held.delete(socket);
-    socket.resume();
+    parseOn(socket, connection);
   };
 
   const onRequest = (request: Request, response: Response) => {
@@ -210,13 +296,17 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       return;
     }
     unanswered++;
+    owed.set(socket, connection);
+    connection.latest = request;
+    connection.requests++;
     if (connection.active < maxActive && connection.waiting.length === 0) {
       start(socket, connection, [request, response]);
     } else {
       connection.waiting.push([request, response]);
     }
-    if (unanswered > maxUnanswered && connection.active + connection.waiting.length > 1) {
-      close(socket, connection);
+    if (unanswered > maxUnanswered) {
+      const longest = firstUnknown(owed);
+      if (longest !== undefined) close(...longest);
     }
   };
 
@@ -250,6 +340,13 @@ export function beginStream(
 }
 
 const empty = Buffer.alloc(0);
+
+/** True while nobody reads the body of a request: what of it is parsed would gather in memory, piece by piece. */
+function isUnread(request: NodeRequest | undefined): request is NodeRequest {
+  if (request === undefined || request.complete || request.readableFlowing === true) return false;
+  // A request without a body is complete only after its handler was called.
+  return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length']) > 0;
+}
 
 /** Node's mark on a connection whose answers are not taken; it resumes such a connection itself, and nobody else may. */
 function isPausedByNode(socket: Socket & { _paused?: boolean }): boolean {

@@ -140,7 +140,7 @@ export async function startServer(
     ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
     : http.createServer(http1Options);
   const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(publicServer, publicDoor, turns);
+  handlePipelined(publicServer, publicDoor, turns, (socket) => publicListener.isKnown(socket));
   answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme, (spoken) =>
     logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
   );

@@ -65,6 +65,9 @@ async function whileServing(attack: () => Promise<void>): Promise<number[]> {
       await sleep(10);
     }
   };
+  // Their connections are known by the time the attack begins.
+  for (const door of doors)
+    await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
   const behaving = Promise.all(doors.map(create));
   const before = await service.residentMb();
   try {
@@ -387,6 +390,44 @@ describe('without a valid key', () => {
         socket.write(request.repeat(20_000));
       }
       await sleep(4_000);
+      for (const { socket } of sockets) socket.destroy();
+    });
+  });
+
+  test('500 connections that send their bodies in chunks of one byte', async () => {
+    const tookMs = await whileServing(async () => {
+      const body = '1\r\nx\r\n'.repeat(60_000);
+      const sockets = await Promise.all(Array.from({ length: 500 }, () => connect(httpPort)));
+      for (const { socket } of sockets) {
+        socket.write(
+          `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${body}`,
+        );
+      }
+      await sleep(4_000);
+      for (const { socket } of sockets) socket.destroy();
+    });
+    // The connection of one who behaves is served before those without a key.
+    expect(tookMs[Math.floor((tookMs.length - 1) / 2)]).toBeLessThan(200);
+  });
+
+  test('300 connections that ask 45 times and read nothing, and a client who pipelines is answered', async () => {
+    await whileServing(async () => {
+      const sockets = await Promise.all(Array.from({ length: 300 }, () => connect(httpPort)));
+      for (const { socket } of sockets) {
+        socket.pause();
+        socket.write('GET /docs HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(45));
+      }
+      await sleep(1_000);
+      const body = '{"amount_units":1}';
+      const create = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      for (const count of [2, 17, 40]) {
+        const { socket, closed } = await connect(httpPort);
+        // Known by the first; then many at once.
+        socket.write(create);
+        await once(socket, 'data');
+        socket.end(create.repeat(count));
+        expect((await closed).match(/HTTP\/1\.1 201 /g)).toHaveLength(count + 1);
+      }
       for (const { socket } of sockets) socket.destroy();
     });
   });

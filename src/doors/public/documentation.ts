@@ -71,7 +71,7 @@ const sources: readonly Source[] = [
  */
 export async function loadDocumentation({
   allowsTryIt,
-  folder = new URL('../../contract/gen', import.meta.url),
+  folder = new URL('../../contract/gen/', import.meta.url),
 }: DocumentationOptions): Promise<Documentation> {
   const used = sources.filter(({ isForTryIt }) => allowsTryIt || isForTryIt !== true);
   const loaded = used.map(async (source) => [source.path, await load(source, folder, allowsTryIt)] as const);

@@ -3,7 +3,7 @@
 import type http from 'node:http';
 import type { Http2SecureServer } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import { toErrorJson } from '../../contract/error-catalogue.ts';
+import { type ErrorCode, toErrorJson } from '../../contract/error-catalogue.ts';
 import { requestIsLate } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { RequestObserver } from '../../requests/request-context.ts';
@@ -29,18 +29,33 @@ export function answerMalformedHttp(
     .on('request', note)
     .on('checkContinue', note)
     .on('checkExpectation', note)
+    // Node itself would close the connection without a word, and take the answers before with it.
+    .on('connect', (request: http.IncomingMessage, socket: Duplex) => {
+      stopParsing(socket);
+      // The parser, which Node has taken from the connection, minded its errors.
+      socket.on('error', () => socket.destroy());
+      const before = latest.get(socket)?.response;
+      const refuse = () =>
+        refuseWith('405 Method Not Allowed', 'method_not_allowed', noTunnel, socket, request);
+      if (isOwed(before)) before.once('close', refuse);
+      else refuse();
+    })
     .on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
-      // The client has gone, or closed its side in the middle of a request, which then ends as canceled.
-      if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE' || !socket.writable) {
+      if (error.code === 'ECONNRESET' || !socket.writable) {
         socket.destroy();
         return;
       }
       stopParsing(socket);
       const before = latest.get(socket);
       // Whole requests came first and are being worked on: their answers must not be lost to what follows them.
-      const worked = before?.request.complete ? before.response : before?.before;
-      if (worked !== undefined && !worked.writableFinished) {
-        worked.once('close', () => socket.end());
+      const whole = before?.request.complete ? before.response : before?.before;
+      if (isOwed(whole)) {
+        whole.once('close', () => socket.end());
+        return;
+      }
+      // The client has closed its side in the middle of a request, which then ends as canceled.
+      if (error.code === 'HPE_INVALID_EOF_STATE') {
+        socket.destroy();
         return;
       }
       const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
@@ -49,20 +64,32 @@ export function answerMalformedHttp(
         before === undefined && spoken === 'HTTP/2'
           ? { status: '400 Bad Request', message: http2IsElsewhere }
           : explain(error.code, maxHeaderBytes);
-      const context = newRequestContext('public');
-      const { requestId } = context;
       // Of a request whose headers were read, but whose body did not come, the host is known.
       const unfinished = before?.request.complete === false ? before.request : undefined;
-      const docUrl = docUrlOf('invalid_body', unfinished, scheme);
-      const body = JSON.stringify(
-        toErrorJson(new ServiceError('invalid_body', { message }), requestId, docUrl),
-      );
-      socket.end(
-        `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
-          `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-      );
-      onEnd(context, undefined, 'invalid_body');
+      refuseWith(status, 'invalid_body', message, socket, unfinished);
     });
+
+  const refuseWith = (
+    status: string,
+    code: ErrorCode,
+    message: string,
+    socket: Duplex,
+    request: http.IncomingMessage | undefined,
+  ) => {
+    const context = newRequestContext('public');
+    const { requestId } = context;
+    const error = new ServiceError(code, { message });
+    const body = JSON.stringify(toErrorJson(error, requestId, docUrlOf(code, request, scheme)));
+    socket.end(
+      `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
+        `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    );
+    onEnd(context, undefined, code);
+  };
+}
+
+function isOwed(response: http.ServerResponse | undefined): response is http.ServerResponse {
+  return response !== undefined && !response.writableFinished && !response.destroyed;
 }
 
 /** The request of a connection that was parsed last, and the response to the one before it, which is whole. */
@@ -71,6 +98,8 @@ interface Latest {
   response: http.ServerResponse;
   before: http.ServerResponse | undefined;
 }
+
+const noTunnel = 'This service opens no tunnels: CONNECT is for proxies.';
 
 const http2IsElsewhere =
   'This port speaks HTTP/1.1, and HTTP/2 only where it has TLS. gRPC over plain HTTP/2 is on GRPC_PORT.';
