@@ -44,7 +44,7 @@ const paths = [
   ['Connect', { 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip }],
 ] as const;
 
-describe.each(paths)('through %s', (_path, channelOptions) => {
+describe.each(paths)('through %s', (way, channelOptions) => {
   let client: grpc.Client;
 
   beforeAll(() => {
@@ -57,10 +57,21 @@ describe.each(paths)('through %s', (_path, channelOptions) => {
 
   afterAll(() => client.close());
 
-  test('a valid message is answered alike', async () => {
-    const answer = readGrpcAnswer(await grpcCall(client, valid, metadata({ 'idempotency-key': 'alike' })));
-    expect(answer).toMatchObject({ code: 'ok', requestId: expect.stringMatching(/^req_/) });
-    expect(answer.replayed).toBe(_path !== 'our own handler');
+  test('a valid message has the answer that the other way has', async () => {
+    const plain = new grpc.Client(
+      `127.0.0.1:${service.server.ports.grpc}`,
+      grpc.credentials.createInsecure(),
+    );
+    const headers = metadata({ 'idempotency-key': `alike-${way.replaceAll(' ', '-')}` });
+    const [first, second] = [
+      readGrpcAnswer(await grpcCall(plain, valid, headers)),
+      readGrpcAnswer(await grpcCall(client, valid, headers)),
+    ];
+    plain.close();
+    expect(first).toMatchObject({ code: 'ok', replayed: false });
+    expect(first.requestId).toMatch(/^req_/);
+    expect(second).toEqual({ ...first, replayed: true, requestId: expect.stringMatching(/^req_/) });
+    expect(second.requestId).not.toBe(first.requestId);
   });
 
   describe('a message that is not a CreatePaymentIntentRequest', () => {
