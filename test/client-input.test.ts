@@ -31,7 +31,7 @@ const clientOver = (protocol: 'json' | 'grpc') =>
 
 /** The error of a create over each protocol. Fails if one succeeds, or if anything was sent. */
 async function refused(create: unknown, options: unknown = {}) {
-  const linesBefore = service.log.length;
+  const before = service.requestLines().length;
   const errors = await Promise.all(
     protocols.map((protocol) =>
       clientOver(protocol)
@@ -42,7 +42,7 @@ async function refused(create: unknown, options: unknown = {}) {
         ),
     ),
   );
-  expect(service.log.slice(linesBefore)).toEqual([]);
+  expect(service.requestLines().slice(before)).toEqual([]);
   expect(errors[0]?.message).toBe(errors[1]?.message);
   return errors[0] as PaymentIntentsError;
 }

@@ -77,11 +77,11 @@ test.each([
   ['order-1', '1.5'],
   ['order-1', '1', 'second attempt'],
 ])('create-payment-intent.sh refuses %j %j %j, and says why', async (...args) => {
-  const linesBefore = service.log.length;
+  const before = service.requestLines().length;
   const refused = await script(args).catch((error) => error);
   expect(refused.code).toBe(1);
   expect(refused.stderr).toMatch(/^create-payment-intent\.sh: the (order|amount) /);
-  expect(service.log.slice(linesBefore)).toEqual([]);
+  expect(service.requestLines().slice(before)).toEqual([]);
 });
 
 test('create-payment-intent.sh: a second attempt at an order has a key and an intent of its own', async () => {

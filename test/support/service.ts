@@ -45,6 +45,8 @@ export interface TestService {
   server: RunningServer;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
+  /** Those lines that are about a request. */
+  requestLines(): Record<string, unknown>[];
   /** The next line of a request that the log gets from now on. */
   nextLogLine(): Promise<Record<string, unknown>>;
   /** Settles when the service has heard of every change of a key or wallet made up to now. */
@@ -56,6 +58,8 @@ export interface TestService {
   query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
   close(): Promise<void>;
 }
+
+const isOfRequest = (line: Record<string, unknown>) => line.request_id !== undefined;
 
 /** `embedded` is what the service takes its database for: its own on a developer's machine, or an external one. */
 export async function startService(
@@ -105,7 +109,8 @@ export async function startService(
     location,
     server,
     log,
-    nextLogLine: () => nextLine(({ request_id }) => request_id !== undefined),
+    requestLines: () => log.filter(isOfRequest),
+    nextLogLine: () => nextLine(isOfRequest),
     async keyChangesHeard() {
       // Notifications come in order: when this one is heard, those before it have been.
       const payload = randomUUID();
