@@ -54,7 +54,7 @@ export interface QueueLimits {
 
 /** What a client may take of a listener. A client that needs more is broken or hostile. */
 export interface TransportLimits {
-  /** Connections to one listener; more are closed as they come. */
+  /** Connections to one listener. Above it, those open longest without a valid key make room. */
   maxConnections: number;
   /** Calls at the same time on one HTTP/2 connection. */
   maxConcurrentStreams: number;

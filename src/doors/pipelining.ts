@@ -39,6 +39,7 @@ interface Connection {
   latest: NodeRequest | undefined;
   /** The request whose body has to be read before more is parsed. */
   awaited: NodeRequest | undefined;
+  /** How many were parsed so far. */
   requests: number;
   /** The client has sent all it will; known to Node once everything before it is parsed. */
   isEnded: boolean;
@@ -291,7 +292,8 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     const socket = request.socket as Socket;
     const connection = 'stream' in request ? undefined : connections.get(socket);
     if (connection === undefined) {
-      if ('stream' in request) handleStream(request.stream, () => handle(request, response));
+      if ('stream' in request)
+        beginStream(turns, request.stream, cost.plain, () => handle(request, response));
       // Of a connection that was closed above, nothing is answered any more.
       return;
     }
@@ -308,10 +310,6 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       const longest = firstUnknown(owed);
       if (longest !== undefined) close(...longest);
     }
-  };
-
-  const handleStream = (stream: ServerHttp2Stream, begin: () => void) => {
-    beginStream(turns, stream, cost.plain, begin);
   };
 
   // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.

@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import { docPathOf, toErrorJson } from '../contract/error-catalogue.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { newRequestContext, type RequestContext } from '../requests/request-context.ts';
+import { rawRefusal } from './raw-refusal.ts';
 
 /** What the first bytes of a connection are. */
 type Protocol = 'TLS' | 'HTTP/2' | 'HTTP/1.1' | 'unknown';
@@ -73,11 +74,8 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
 function wrongProtocolAnswer({ hint, door }: ExpectedProtocol): string {
   const { requestId } = newRequestContext(door);
   const error = new ServiceError('invalid_body', { message: hint });
-  const body = JSON.stringify(toErrorJson(error, requestId, docPathOf(error.code)));
-  return (
-    'HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n' +
-    `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}\n`
-  );
+  const answer = toErrorJson(error, requestId, docPathOf(error.code));
+  return `${rawRefusal('400 Bad Request', requestId, answer)}\n`;
 }
 
 /**

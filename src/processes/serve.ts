@@ -213,7 +213,12 @@ function operationsLimits(limits: TransportLimits): TransportLimits {
 }
 
 /** `MAX_CONNECTIONS`, or what the limit of open files leaves to each door: without it the database would go short too. */
-function fitConnections({ limits, databasePool }: Config, openFiles = Infinity, logger: Logger): number {
+function fitConnections(
+  { limits, databasePool }: Config,
+  openFiles: number | undefined,
+  logger: Logger,
+): number {
+  if (openFiles === undefined) return limits.maxConnections;
   const others = maxOperationsConnections + databasePool + otherFiles;
   const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
   if (limits.maxConnections <= fitting) return limits.maxConnections;

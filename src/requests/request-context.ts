@@ -28,8 +28,6 @@ export interface RequestContext {
   identity?: Identity;
   /** Called once the key is known to be one of ours, which is before `identity` is set if that has to be looked up. */
   onIdentified?: () => void;
-  /** Called once the answer is there, to be taken. */
-  onAnswered?: () => void;
   /** For an answer that goes on for as long as its client wants, from a method that limits how many there are. */
   stayOpen?: () => void;
   /** What is left of the key's allowance, as headers; there once this request has been counted. */

@@ -29,10 +29,10 @@ import {
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
-import type { RequestOutcome } from '../../requests/request-context.ts';
 import {
   newRequestContext,
   type RequestContext,
+  type RequestOutcome,
   requestContextKey,
   requestContextOf,
 } from '../../requests/request-context.ts';
@@ -96,20 +96,17 @@ function createConnectDoor(
     unidentified.add(stream);
     unidentified.removeWhenClosed(stream);
     context.onIdentified = () => unidentified.remove(stream);
-    context.onAnswered = () => {
-      if (context.identity === undefined) unidentified.answered(stream);
-    };
     context.stayOpen = () => {
       removeLimit();
       unidentified.remove(stream);
     };
     if (handler === undefined) {
       answerNotFound(request, response, context);
-      context.onAnswered();
+      unidentified.answered(stream);
       options.onEnd(context, undefined, 'not_found');
       return;
     }
-    serve(handler, request, response, context, options).catch((reason) => {
+    serve(handler, request, response, context, options, unidentified).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
       response.stream.close();
     });
@@ -184,6 +181,7 @@ async function serve(
   response: Http2ServerResponse,
   context: RequestContext,
   options: InternalDoorOptions,
+  unidentified: UnidentifiedStreams,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
   const universalRequest = keepReceivedMessage(
@@ -203,10 +201,8 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = await handler(universalRequest);
-  context.onAnswered?.();
-  if (context.identity !== undefined && request.stream.session !== undefined) {
-    options.keepConnection(request.stream.session);
-  }
+  if (context.identity === undefined) unidentified.answered(request.stream);
+  else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // Of a call that was reset half sent Connect only knows that something went wrong.
   const gone = request.stream.closed || request.stream.destroyed;

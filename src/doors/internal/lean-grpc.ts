@@ -18,8 +18,13 @@ import type { Logger } from 'pino';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
 import { ServiceError } from '../../requests/errors.ts';
-import type { RequestObserver, RequestOutcome } from '../../requests/request-context.ts';
-import { newRequestContext, type RequestContext, requestContextKey } from '../../requests/request-context.ts';
+import {
+  newRequestContext,
+  type RequestContext,
+  type RequestObserver,
+  type RequestOutcome,
+  requestContextKey,
+} from '../../requests/request-context.ts';
 import type { Operation } from '../../requests/trace.ts';
 import type { Tracing } from '../../requests/tracing.ts';
 import type { GateContext } from '../authentication.ts';

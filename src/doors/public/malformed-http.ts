@@ -6,10 +6,10 @@ import type { Duplex } from 'node:stream';
 import { type ErrorCode, toErrorJson } from '../../contract/error-catalogue.ts';
 import { requestIsLate } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
-import type { RequestObserver } from '../../requests/request-context.ts';
-import { newRequestContext } from '../../requests/request-context.ts';
+import { newRequestContext, type RequestObserver } from '../../requests/request-context.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { stopParsing } from '../pipelining.ts';
+import { rawRefusal } from '../raw-refusal.ts';
 import { protocolOf } from '../wrong-protocol.ts';
 
 /** Answers what is not HTTP, or too slow, or too much of it, where the client can still read an answer. */
@@ -79,11 +79,8 @@ export function answerMalformedHttp(
     const context = newRequestContext('public');
     const { requestId } = context;
     const error = new ServiceError(code, { message });
-    const body = JSON.stringify(toErrorJson(error, requestId, docUrlOf(code, request, scheme)));
-    socket.end(
-      `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
-        `X-Request-Id: ${requestId}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-    );
+    const answer = toErrorJson(error, requestId, docUrlOf(code, request, scheme));
+    socket.end(rawRefusal(status, requestId, answer));
     onEnd(context, undefined, code);
   };
 }

@@ -17,8 +17,13 @@ import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
 import { createJsonCodec, type JsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
-import type { RequestObserver, RequestOutcome } from '../../requests/request-context.ts';
-import { newRequestContext, type RequestContext, requestContextKey } from '../../requests/request-context.ts';
+import {
+  newRequestContext,
+  type RequestContext,
+  type RequestObserver,
+  type RequestOutcome,
+  requestContextKey,
+} from '../../requests/request-context.ts';
 import type { Operation } from '../../requests/trace.ts';
 import type { Tracing } from '../../requests/tracing.ts';
 import type { GateContext } from '../authentication.ts';
