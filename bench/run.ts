@@ -4,6 +4,7 @@
 
 import { parseArgs } from 'node:util';
 import { compareContenders } from './compare.ts';
+import { compareCosts } from './cost.ts';
 import { compareInserts } from './inserts.ts';
 import { growTable } from './rows.ts';
 import { soak } from './soak.ts';
@@ -13,6 +14,7 @@ const { values } = parseArgs({
     rows: { type: 'boolean' },
     soak: { type: 'boolean' },
     inserts: { type: 'boolean' },
+    cost: { type: 'boolean' },
     /** How often each thing is measured. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -30,4 +32,5 @@ const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
 if (values.rows) await growTable({ rounds, seconds, rows: Number(values.million) * 1_000_000 });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
+else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });

@@ -1,0 +1,137 @@
+// Processor time of the server's own process for each answer, beside a bare node:http server that echoes JSON. A refusal
+// has to cost little: it is what protects the service from the load that it refuses.
+
+import { loadByH2load, requireTools } from './load.ts';
+import {
+  median,
+  type PreparedDatabase,
+  prepareDatabase,
+  type Running,
+  type Setting,
+  startContender,
+  startOurs,
+  table,
+  withSetting,
+} from './setting.ts';
+
+interface Kind {
+  answer: string;
+  /** What the status of every answer begins with. */
+  status: '2' | '4' | '5';
+  path?: string;
+  body?: string;
+  /** Of our service; without it, the bare server. */
+  environment?: Record<string, string>;
+  changeKey?: (apiKey: string) => string;
+  /** Keeps creates from being written meanwhile. */
+  isBlocked?: boolean;
+  target?: string;
+}
+
+export const costKinds = [
+  { answer: 'bare node:http, JSON parsed and echoed', status: '2' },
+  { answer: '201, a create', status: '2', environment: {}, target: 'at most 2.2' },
+  { answer: '429, rate limited', status: '4', environment: { RATE_LIMIT: '1' }, target: 'at most 1.5' },
+  {
+    answer: '401, unknown key',
+    status: '4',
+    environment: {},
+    changeKey: withOtherCheck,
+    target: 'at most 1.5',
+  },
+  {
+    answer: '400, invalid body',
+    status: '4',
+    environment: {},
+    body: '{"amount_units":0}',
+    target: 'at most 2.0',
+  },
+  {
+    answer: '503, queue full',
+    status: '5',
+    environment: { QUEUE_SIZE: '1' },
+    isBlocked: true,
+    target: 'at most 1.5',
+  },
+] as const satisfies Kind[];
+
+/** Microseconds by answer, a figure for each round. */
+export type Costs = Map<string, number[]>;
+
+/** Measures every kind of answer once, at 64 in flight, and adds the figures. */
+export async function measureCosts(
+  { folder }: Setting,
+  database: PreparedDatabase,
+  seconds: number,
+  costs: Costs,
+): Promise<void> {
+  for (const kind of costKinds as readonly Kind[]) {
+    const { answer, status, environment, body, changeKey, isBlocked } = kind;
+    const server = environment
+      ? await startOurs({ ...database.environment, ...environment }, 'HTTP_PORT')
+      : await startContender('bench/contenders/bare.ts', {});
+    const apiKey = changeKey ? changeKey(database.apiKey) : database.apiKey;
+    const load = { port: server.port, apiKey, inFlight: 64, ...(body && { body }), status };
+    const measure = async () => {
+      // A server's first requests are the dearest.
+      await loadByH2load(folder, 'http', { ...load, seconds: 1 });
+      costs.set(answer, [
+        ...(costs.get(answer) ?? []),
+        await cpuMicrosEach(server, folder, { ...load, seconds }),
+      ]);
+    };
+    if (isBlocked) {
+      await database.orm.em.fork().transactional(async (em) => {
+        await em.execute('lock table payment_intents in exclusive mode');
+        await measure();
+      });
+    } else {
+      await measure();
+    }
+    await server.stop();
+    console.error(`${answer}: ${Math.round(costs.get(answer)?.at(-1) ?? 0)} µs`);
+  }
+}
+
+async function cpuMicrosEach(
+  server: Running,
+  folder: string,
+  load: Parameters<typeof loadByH2load>[2],
+): Promise<number> {
+  const before = await server.cpuSeconds();
+  const { perSecond } = await loadByH2load(folder, 'http', load);
+  return (((await server.cpuSeconds()) - before) * 1e6) / (perSecond * load.seconds);
+}
+
+/** The medians, and each as a ratio to the bare server's of the same round. */
+export function costTable(costs: Costs): string {
+  const bare = costs.get(costKinds[0].answer) ?? [];
+  const rows = (costKinds as readonly Kind[]).map(({ answer, target }) => {
+    const micros = costs.get(answer) ?? [];
+    const ratios = micros.map((value, round) => value / (bare[round] ?? Number.NaN));
+    return [
+      answer,
+      Math.round(median(micros)),
+      target ? `**${median(ratios).toFixed(2)}**` : '',
+      target ?? '',
+    ];
+  });
+  return table(['answer, 64 in flight', 'CPU µs', 'of the bare server', 'target'], rows);
+}
+
+/** The same key with a wrong check character, as one made up. */
+function withOtherCheck(apiKey: string): string {
+  return apiKey.slice(0, -1) + (apiKey.endsWith('a') ? 'b' : 'a');
+}
+
+/** `--cost`: this table alone. */
+export async function compareCosts({ rounds, seconds }: { rounds: number; seconds: number }): Promise<void> {
+  await requireTools(['h2load']);
+  await withSetting(async (setting) => {
+    const database = await prepareDatabase(setting.postgres);
+    const costs: Costs = new Map();
+    for (let round = 0; round < rounds; round++) await measureCosts(setting, database, seconds, costs);
+    await database.orm.close();
+    console.log(costTable(costs));
+  });
+}
