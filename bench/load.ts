@@ -113,19 +113,16 @@ end
   };
 }
 
-/** One prepared insert of one row, by as many clients; undefined where pgbench is not installed. */
+/** The prepared statement, by as many clients; undefined where pgbench is not installed. */
 export async function loadByPgbench(
   folder: string,
   { socketFolder, user, database }: SocketLocation,
-  merchantId: string,
+  insert: string,
   clients: number,
   seconds: number,
 ): Promise<Measurement | undefined> {
   const script = join(folder, 'insert.sql');
-  await writeFile(
-    script,
-    `insert into payment_intents values (gen_random_uuid(), '${merchantId}', 'testnet', 'requires_payment', 'base', 84532, 10, 12500000, 6, 'USDC', '0x036CbD53842c5426634e7929541eC2318f3dCF7e', '0x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}', 30, '2026-01-01T00:00:00Z', '2026-01-01T00:30:00Z', 1, null, null);\n`,
-  );
+  await writeFile(script, `${insert};\n`);
   const log = join(folder, 'pgbench');
   const ran = await run('pgbench', [
     ...['-n', '-M', 'prepared', '-c', String(clients), '-j1', '-T', String(seconds), '-f', script],

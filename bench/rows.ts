@@ -70,9 +70,10 @@ async function fill({ orm, merchantId }: PreparedDatabase, rows: number): Promis
   for (let done = 0; done < rows; done += chunk) {
     await orm.em.execute(
       `insert into payment_intents
-       select uuidv7(created_at - now()), ?, 'testnet', 'requires_payment', 'base', 84532, 10, 12500000, 6, 'USDC',
-              '0x036CbD53842c5426634e7929541eC2318f3dCF7e', '0x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}',
-              30, created_at, created_at + interval '30 minutes', 1,
+       (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata, created_at, expires_at,
+        client_secret_version, idempotency_key, request_fingerprint)
+       select uuidv7(created_at - now()), ?, 'testnet', 'requires_payment', 3, 12500000, '\\x${'1'.repeat(40)}', 'sdk',
+              '{"order_id":"order-1001"}', created_at, created_at + interval '30 minutes', 1,
               case when i % 2 = 0 then gen_random_uuid()::text end, case when i % 2 = 0 then sha256(i::text::bytea) end
          from (select i, date_trunc('milliseconds', now() - make_interval(secs => (${rows} - i) * 0.01)) as created_at
                  from generate_series(${done + 1}, ${Math.min(done + chunk, rows)}) as i) as series`,

@@ -1,12 +1,13 @@
 // `npm run bench`: our two doors beside what one would write by hand. Further questions have a word each:
 // `npm run bench -- --rows` (does it stay fast as the table grows), `--soak` (does memory stay flat), `--inserts` (which
-// statement). Each prints its report and writes it beside this file.
+// statement), `--schema` (what rules cost), `--cost` (processor time of each answer). Each prints its report and writes it beside this file.
 
 import { parseArgs } from 'node:util';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareInserts } from './inserts.ts';
 import { growTable } from './rows.ts';
+import { compareSchemas } from './schema.ts';
 import { soak } from './soak.ts';
 
 const { values } = parseArgs({
@@ -15,6 +16,7 @@ const { values } = parseArgs({
     soak: { type: 'boolean' },
     inserts: { type: 'boolean' },
     cost: { type: 'boolean' },
+    schema: { type: 'boolean' },
     /** How often each thing is measured. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -32,5 +34,6 @@ const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
 if (values.rows) await growTable({ rounds, seconds, rows: Number(values.million) * 1_000_000 });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
+else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });

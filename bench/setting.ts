@@ -9,7 +9,8 @@ import os from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { MikroORM } from '@mikro-orm/postgresql';
-import type { SocketLocation } from '../src/config/database-location.ts';
+import pg from 'pg';
+import { pgConfigOf, type SocketLocation } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -69,6 +70,18 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
       RATE_LIMIT: '0',
     },
   };
+}
+
+/** The database of the contenders, with a schema of their own and the same merchant in it. */
+export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocation> {
+  const location = { ...ours.location, database: 'by_hand' };
+  await ours.orm.em.execute('create database by_hand');
+  const client = new pg.Client(pgConfigOf(location));
+  await client.connect();
+  await client.query(await readFile(new URL('contenders/schema.sql', import.meta.url), 'utf8'));
+  await client.query('insert into merchants values ($1, $2)', [ours.merchantId, 'Bench']);
+  await client.end();
+  return location;
 }
 
 export interface Running {

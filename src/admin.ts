@@ -92,10 +92,13 @@ withExample(program.command('migrate'), 'migrate')
   );
 
 withExample(program.command('doctor'), 'doctor')
-  .description('check configuration, database, schema, rights, disk, secrets, clock and ports, one line each')
-  .action(async () => {
+  .description(
+    'check configuration, database, schema, rights, disk, secrets, intents, clock and ports, one line each',
+  )
+  .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
+  .action(async (options: { allIntents?: boolean }) => {
     const findings: Finding[] = [];
-    for await (const finding of diagnose(process.env)) {
+    for await (const finding of diagnose(process.env, options)) {
       findings.push(finding);
       if (!program.opts().json) {
         console.log(`${finding.ok ? 'ok    ' : 'FAILED'}  ${finding.check.padEnd(13)}  ${finding.message}`);

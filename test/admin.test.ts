@@ -491,6 +491,7 @@ describe('doctor', () => {
         'disk',
         'secrets',
         'keys',
+        'intents',
         'clock',
         'HTTP_PORT',
         'GRPC_PORT',
@@ -498,6 +499,27 @@ describe('doctor', () => {
       ].map((check) => ['ok', check]),
     );
     expect(code).toBe(0);
+  });
+
+  test('verifies the newest intents, or all', async () => {
+    expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 keep every rule$/m);
+    const client = new pg.Client(pgConfigOf(database));
+    await client.connect();
+    await client.query(
+      `insert into payment_intents (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata,
+         created_at, expires_at, client_secret_version)
+       values (gen_random_uuid(), gen_random_uuid(), 'testnet', 'requires_payment', 3, 1, sha256('')::bytea, 'sdk', '{}',
+         now(), now(), 1)`,
+    );
+    const { code, stdout } = await doctor({}, '--all-intents');
+    expect(code).toBe(1);
+    for (const rule of ['its merchant is there', 'its wallet has 20 bytes']) {
+      expect(stdout).toMatch(
+        new RegExp(`^FAILED +intents +all 1 were read: .*"${rule}" does not hold for 1, such as pi_`, 'm'),
+      );
+    }
+    await client.query('delete from payment_intents');
+    await client.end();
   });
 
   test('counts the keys of the first release', async () => {

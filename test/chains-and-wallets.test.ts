@@ -5,9 +5,10 @@ import { getAddress, isAddress } from 'viem/utils';
 import { describe, expect, test } from 'vitest';
 import {
   bridgedUsdcAddresses,
-  chainFactsFor,
   chainNames,
   modeNames,
+  networkFor,
+  networks,
   tokenContractAddresses,
   usdcDecimals,
   usdcSymbol,
@@ -21,7 +22,7 @@ describe('the table of chains agrees with viem', () => {
   test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))(
     '%s %s',
     (mode, chain) => {
-      const { chainId, usdcAddress, confirmationsRequired } = chainFactsFor(mode, chain);
+      const { chainId, usdcAddress, confirmationsRequired } = networkFor(mode, chain);
       expect(chainId).toBe(viemChains[mode][chain].id);
       expect(viemChains[mode][chain].testnet ?? false).toBe(mode === 'testnet');
       expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(usdcAddress);
@@ -35,9 +36,7 @@ describe('the table of chains agrees with viem', () => {
   });
 
   test('no bridged token is among the tokens to be paid in, all are among the refused wallets', () => {
-    const native = modeNames.flatMap((mode) =>
-      chainNames.map((chain) => chainFactsFor(mode, chain).usdcAddress),
-    );
+    const native = networks.map(({ usdcAddress }) => usdcAddress);
     for (const address of Object.values(bridgedUsdcAddresses)) {
       expect(getAddress(address)).toBe(address);
       expect(native).not.toContain(address);

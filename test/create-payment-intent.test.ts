@@ -121,9 +121,11 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
       metadata: { order_id: 'stored' },
     });
     const [row] = await service.query(
-      `select merchant_id, mode, status, chain, chain_id, confirmations_required, amount_units, decimals, token_symbol,
-              token_address, expected_wallet, lane, metadata::text, expires_in_minutes, expires_at, idempotency_key
-         from payment_intents where id = $1`,
+      `select merchant_id, i.mode, status, chain, chain_id, confirmations_required, amount_units, decimals, token_symbol,
+              '0x' || encode(token_address, 'hex') as token_address, '0x' || encode(expected_wallet, 'hex') as expected_wallet,
+              lane, metadata::text, expires_at - created_at = interval '30 minutes' as is_half_an_hour, expires_at,
+              idempotency_key
+         from payment_intents i join networks n on n.id = i.network where i.id = $1`,
       [toUUID(fromString(intent.id))],
     );
     expect(row).toEqual({
@@ -136,11 +138,11 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
       amount_units: '42',
       decimals: 6,
       token_symbol: 'USDC',
-      token_address: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
-      expected_wallet: service.merchant.wallets.testnet.polygon,
+      token_address: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582'.toLowerCase(),
+      expected_wallet: service.merchant.wallets.testnet.polygon?.toLowerCase(),
       lane: 'sdk',
       metadata: '{"order_id":"stored"}',
-      expires_in_minutes: 30,
+      is_half_an_hour: true,
       expires_at: new Date(intent.expires_at),
       idempotency_key: null,
     });

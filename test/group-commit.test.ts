@@ -24,17 +24,11 @@ function row(change: Partial<PaymentIntentRow> = {}): PaymentIntentRow {
     merchantId: service.merchant.id,
     mode: 'testnet',
     status: 'requires_payment',
-    chain: 'base',
-    chainId: 84532,
-    confirmationsRequired: 10,
+    network: 3,
     amountUnits: 1n,
-    decimals: 6,
-    tokenSymbol: 'USDC',
-    tokenAddress: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
     expectedWallet: `0x${'1'.repeat(40)}`,
     lane: 'sdk',
     metadata: {},
-    expiresInMinutes: 30,
     createdAt,
     expiresAt: new Date(createdAt.getTime() + 1_800_000),
     clientSecretVersion: 1,
@@ -105,9 +99,9 @@ describe('one batch', () => {
   test('holds a row that the database refuses: its neighbours are stored, and it alone fails', async () => {
     const neighbours = Array.from({ length: 10 }, () => row());
     const faulty = row({ amountUnits: 0n });
-    const unknownMerchant = row({ merchantId: randomUUID() });
+    const tooMuch = row({ amountUnits: 2n ** 53n });
     const outcomes = await Promise.allSettled(
-      [...neighbours.slice(0, 5), faulty, unknownMerchant, ...neighbours.slice(5)].map((intent) =>
+      [...neighbours.slice(0, 5), faulty, tooMuch, ...neighbours.slice(5)].map((intent) =>
         store.create(intent),
       ),
     );
@@ -118,7 +112,7 @@ describe('one batch', () => {
       ...Array(5).fill('fulfilled'),
     ]);
     expect(outcomes[5]).toMatchObject({ reason: { code: '23514' } });
-    expect(outcomes[6]).toMatchObject({ reason: { code: '23503' } });
+    expect(outcomes[6]).toMatchObject({ reason: { code: '23514' } });
     expect(await idsIn(neighbours.map(({ id }) => id))).toHaveLength(10);
   });
 

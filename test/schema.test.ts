@@ -1,7 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SocketLocation } from '../src/config/database-location.ts';
+import { networks, usdcDecimals, usdcSymbol } from '../src/contract/chains.ts';
+import { NetworkEntity } from '../src/database/entities/network.ts';
+import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
+import { verifyPaymentIntents } from '../src/payment-intents/verification.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 
 /** Everything that a schema is made of, as PostgreSQL writes it down. */
@@ -84,17 +88,11 @@ describe('the database itself refuses', () => {
     merchant_id: service.merchant.id,
     mode: 'testnet',
     status: 'requires_payment',
-    chain: 'base',
-    chain_id: 84532,
-    confirmations_required: 10,
+    network: 3,
     amount_units: '1',
-    decimals: 6,
-    token_symbol: 'USDC',
-    token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-    expected_wallet: `0x${'1'.repeat(40)}`,
+    expected_wallet: Buffer.alloc(20, 1),
     lane: 'sdk',
     metadata: '{}',
-    expires_in_minutes: 30,
     created_at: '2026-01-01T00:00:00.000Z',
     expires_at: '2026-01-01T00:30:00.000Z',
     client_secret_version: 1,
@@ -120,48 +118,32 @@ describe('the database itself refuses', () => {
   test.each<[string, Record<string, unknown>, string]>([
     ['an amount of zero', { amount_units: '0' }, 'amount_units'],
     ['an amount of 2^53', { amount_units: '9007199254740992' }, 'amount_units'],
-    ['an unknown mode', { mode: 'sandbox' }, 'chain_facts'],
-    ['an unknown status', { status: 'paid' }, 'status'],
-    ['an unknown chain', { chain: 'ethereum' }, 'chain'],
-    ['an unknown lane', { lane: 'api' }, 'lane'],
-    ['the chain id of another chain', { chain_id: 8453 }, 'chain_facts'],
-    [
-      'the token of another chain',
-      { token_address: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
-      'chain_facts',
-    ],
-    ['main money on a test chain', { mode: 'mainnet' }, 'chain_facts'],
-    ['no confirmations', { confirmations_required: 0 }, 'confirmations_required'],
-    ['another token', { token_symbol: 'DAI' }, 'token'],
-    ['other decimals', { decimals: 18 }, 'token'],
-    ['no wallet', { expected_wallet: '0x' }, 'expected_wallet'],
-    ['four minutes', { expires_in_minutes: 4, expires_at: '2026-01-01T00:04:00.000Z' }, 'expires_in_minutes'],
-    ['61 minutes', { expires_in_minutes: 61, expires_at: '2026-01-01T01:01:00.000Z' }, 'expires_in_minutes'],
-    ['an expiry of another moment', { expires_at: '2026-01-01T00:30:00.001Z' }, 'expires_at'],
-    ['metadata that is no object', { metadata: '[]' }, 'metadata'],
-    ['a client secret of no key', { client_secret_version: 0 }, 'client_secret_version'],
-    ['an idempotency key without a fingerprint', { idempotency_key: 'x' }, 'idempotency'],
-    ['a fingerprint without a key', { request_fingerprint: fingerprint }, 'idempotency'],
-    [
-      'an empty idempotency key',
-      { idempotency_key: '', request_fingerprint: fingerprint },
-      'idempotency_key',
-    ],
-    [
-      'a long idempotency key',
-      { idempotency_key: 'k'.repeat(256), request_fingerprint: fingerprint },
-      'idempotency_key',
-    ],
-    [
-      'a short fingerprint',
-      { idempotency_key: 'x', request_fingerprint: Buffer.alloc(31) },
-      'request_fingerprint',
-    ],
   ])('%s', async (_, fault, constraint) => {
     await expect(insert('payment_intents', { ...valid(), ...fault })).rejects.toMatchObject({
       code: '23514',
       constraint: `payment_intents_${constraint}_check`,
     });
+  });
+
+  test.each([
+    ['an unknown mode', { mode: 'sandbox' }],
+    ['an unknown status', { status: 'paid' }],
+    ['an unknown lane', { lane: 'api' }],
+    ['metadata that is no JSON', { metadata: '{' }],
+  ])('%s', async (_, fault) => {
+    await expect(insert('payment_intents', { ...valid(), ...fault })).rejects.toMatchObject({
+      code: '22P02',
+    });
+  });
+
+  test.each([
+    ['update networks set confirmations_required = 1 where id = 1', 'networks is append-only'],
+    ['delete from networks where id = 1', 'networks is append-only'],
+    ['truncate networks', 'networks is append-only'],
+    ['delete from merchants where false', 'merchants are not deleted'],
+    ['truncate merchants cascade', 'merchants are not deleted'],
+  ])('%s', async (statement, message) => {
+    await expect(service.query(statement)).rejects.toThrow(message);
   });
 
   test('an idempotency key twice, for one merchant and mode', async () => {
@@ -175,17 +157,22 @@ describe('the database itself refuses', () => {
     ).rejects.toMatchObject({ code: '23505', constraint: 'payment_intents_idempotency_key_unique' });
   });
 
-  test('an id twice, and a merchant that is not there', async () => {
+  test('an id twice', async () => {
     const row = valid();
     await insert('payment_intents', row);
     await expect(insert('payment_intents', row)).rejects.toMatchObject({ code: '23505' });
-    await expect(insert('payment_intents', { ...valid(), merchant_id: randomUUID() })).rejects.toMatchObject({
-      code: '23503',
-    });
   });
 
   test.each(
-    Object.keys({ merchant_id: 0, mode: 0, amount_units: 0, expected_wallet: 0, metadata: 0, created_at: 0 }),
+    Object.keys({
+      merchant_id: 0,
+      mode: 0,
+      network: 0,
+      amount_units: 0,
+      expected_wallet: 0,
+      metadata: 0,
+      created_at: 0,
+    }),
   )('no %s', async (column) => {
     await expect(insert('payment_intents', { ...valid(), [column]: null })).rejects.toMatchObject({
       code: '23502',
@@ -226,4 +213,87 @@ describe('the database itself refuses', () => {
       constraint: 'merchants_name_check',
     });
   });
+});
+
+test('what the database does not refuse, the verification finds', async () => {
+  const service = await startService();
+  const verify = (newest: number | 'all') => verifyPaymentIntents(service.database.orm.em, newest);
+  const insert = (change: Record<string, unknown>) => {
+    const row = {
+      id: newUuid(),
+      merchant_id: service.merchant.id,
+      mode: 'testnet',
+      status: 'requires_payment',
+      network: 3,
+      amount_units: '1',
+      expected_wallet: Buffer.alloc(20, 1),
+      lane: 'sdk',
+      metadata: '{}',
+      created_at: '2026-01-01T00:00:00.000Z',
+      expires_at: '2026-01-01T00:30:00.000Z',
+      client_secret_version: 1,
+      idempotency_key: 'a',
+      request_fingerprint: Buffer.alloc(32),
+      ...change,
+    };
+    return service.query(
+      `insert into payment_intents (${Object.keys(row).join()}) values (${Object.keys(row)
+        .map((_, i) => `$${i + 1}`)
+        .join()})`,
+      Object.values(row),
+    );
+  };
+  try {
+    expect(await verify('all')).toEqual({ read: 0, broken: [] });
+    await insert({});
+    expect(await verify('all')).toEqual({ read: 1, broken: [] });
+    const fingerprintRule = 'it has a request fingerprint of 32 bytes if it has an idempotency key';
+    const faults: [string, Record<string, unknown>][] = [
+      ['its merchant is there', { merchant_id: randomUUID() }],
+      ['its network is one of its mode', { mode: 'mainnet' }],
+      ['its network is one of its mode', { network: 99 }],
+      ['it expires 5 to 60 whole minutes after its creation', { expires_at: '2026-01-01T00:04:00Z' }],
+      ['it expires 5 to 60 whole minutes after its creation', { expires_at: '2026-01-01T01:01:00Z' }],
+      ['it expires 5 to 60 whole minutes after its creation', { expires_at: '2026-01-01T00:30:00.001Z' }],
+      ['its metadata is an object', { metadata: '[]' }],
+      ['its idempotency key has 1 to 255 characters', { idempotency_key: '' }],
+      ['its idempotency key has 1 to 255 characters', { idempotency_key: 'k'.repeat(256) }],
+      ['its wallet has 20 bytes', { expected_wallet: Buffer.alloc(19) }],
+      [fingerprintRule, { request_fingerprint: Buffer.alloc(31) }],
+      [fingerprintRule, { request_fingerprint: null }],
+      [fingerprintRule, { idempotency_key: null }],
+      ['its client secret is of a key version', { client_secret_version: 0 }],
+    ];
+    for (const [rule, fault] of faults) {
+      const id = newUuid();
+      await insert({ id, idempotency_key: 'b', ...fault });
+      expect(await verify(1)).toEqual({
+        read: 1,
+        broken: [{ rule, count: 1, example: formatIdentifier('pi', id) }],
+      });
+      expect((await verify('all')).broken).toEqual([{ rule, count: 1, example: formatIdentifier('pi', id) }]);
+      await service.query('delete from payment_intents where id = $1', [id]);
+    }
+  } finally {
+    await service.close();
+  }
+});
+
+test('the table of networks holds what the code does', async () => {
+  const database = await createTestDatabase();
+  try {
+    const rows = await withOrm(database, (orm) =>
+      orm.em.fork().find(NetworkEntity, {}, { orderBy: { id: 1 } }),
+    );
+    expect(rows.map((row) => ({ ...row }))).toEqual(
+      networks.map(({ usdcAddress, ...network }) => ({
+        ...network,
+        tokenAddress: usdcAddress,
+        tokenSymbol: usdcSymbol,
+        decimals: usdcDecimals,
+      })),
+    );
+  } finally {
+    await database.drop();
+  }
 });

@@ -6,8 +6,8 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { MikroORM } from '@mikro-orm/postgresql';
-import { chainFactsFor } from '../../src/contract/chains.ts';
+import { defineEntity, MikroORM, p } from '@mikro-orm/postgresql';
+import { networkFor } from '../../src/contract/chains.ts';
 import {
   Chain,
   Lane,
@@ -16,13 +16,36 @@ import {
   PaymentIntentStatus,
 } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { MerchantEntity } from '../../src/database/entities/merchant.ts';
-import { PaymentIntentEntity } from '../../src/database/entities/payment-intent.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { authenticate, port } from './shared.ts';
 
+const PaymentIntentEntity = defineEntity({
+  name: 'PaymentIntent',
+  tableName: 'payment_intents',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.text(),
+    status: p.text(),
+    chain: p.text(),
+    chainId: p.integer(),
+    confirmationsRequired: p.smallint(),
+    amountUnits: p.bigint(),
+    decimals: p.smallint(),
+    tokenSymbol: p.text(),
+    tokenAddress: p.text(),
+    expectedWallet: p.text(),
+    lane: p.text(),
+    metadata: p.json<object>(),
+    expiresInMinutes: p.smallint(),
+    createdAt: p.datetime(),
+    expiresAt: p.datetime(),
+    clientSecretVersion: p.smallint(),
+  },
+});
+
 const orm = new MikroORM({
-  entities: [MerchantEntity, PaymentIntentEntity],
+  entities: [PaymentIntentEntity],
   host: process.env.PGHOST ?? '',
   user: process.env.PGUSER ?? '',
   dbName: process.env.PGDATABASE ?? '',
@@ -42,7 +65,7 @@ const handler = connectNodeAdapter({
         const em = orm.em.fork();
         const createdAt = new Date();
         const chain = request.chain === Chain.POLYGON ? 'polygon' : 'base';
-        const { chainId, confirmationsRequired, usdcAddress } = chainFactsFor('testnet', chain);
+        const { chainId, confirmationsRequired, usdcAddress } = networkFor('testnet', chain);
         const intent = em.create(PaymentIntentEntity, {
           id: newUuid(),
           merchantId: merchant.merchantId,
@@ -81,7 +104,7 @@ const handler = connectNodeAdapter({
           expiresAt: timestampFromDate(intent.expiresAt),
           expiresInMinutes: intent.expiresInMinutes,
           lane: request.lane,
-          metadata: intent.metadata,
+          metadata: request.metadata ?? {},
         });
       },
     }),

@@ -18,7 +18,11 @@ export const chainOf = { base: Chain.BASE, polygon: Chain.POLYGON } as const sat
 >;
 
 /** What an intent takes from its chain when it is created and keeps from then on. */
-export interface ChainFacts {
+export interface Network {
+  /** What an intent's row refers to it by. */
+  id: number;
+  mode: ModeName;
+  chain: ChainName;
   /** EIP-155. */
   chainId: number;
   /** Circle's native USDC, EIP-55. Source: Circle's list of USDC contract addresses. */
@@ -30,36 +34,59 @@ export interface ChainFacts {
 export const usdcDecimals = 6;
 export const usdcSymbol = 'USDC';
 
-const chainFacts: Record<ModeName, Record<ChainName, ChainFacts>> = {
-  mainnet: {
-    base: {
-      chainId: 8453,
-      usdcAddress: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-      confirmationsRequired: 10,
-    },
-    polygon: {
-      chainId: 137,
-      usdcAddress: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359',
-      confirmationsRequired: 12,
-    },
+/**
+ * Every network that an intent was ever created for. Append only, together with a migration that adds the row to the
+ * table `networks`: a change of confirmations is a new row, and the last one of its mode and chain is what new intents
+ * take.
+ */
+export const networks: readonly Network[] = [
+  {
+    id: 1,
+    mode: 'mainnet',
+    chain: 'base',
+    chainId: 8453,
+    usdcAddress: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    confirmationsRequired: 10,
   },
-  testnet: {
-    base: {
-      chainId: 84532,
-      usdcAddress: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-      confirmationsRequired: 10,
-    },
-    polygon: {
-      chainId: 80002,
-      usdcAddress: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
-      confirmationsRequired: 12,
-    },
+  {
+    id: 2,
+    mode: 'mainnet',
+    chain: 'polygon',
+    chainId: 137,
+    usdcAddress: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359',
+    confirmationsRequired: 12,
   },
-};
+  {
+    id: 3,
+    mode: 'testnet',
+    chain: 'base',
+    chainId: 84532,
+    usdcAddress: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    confirmationsRequired: 10,
+  },
+  {
+    id: 4,
+    mode: 'testnet',
+    chain: 'polygon',
+    chainId: 80002,
+    usdcAddress: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+    confirmationsRequired: 12,
+  },
+];
 
-/** The facts of a chain's main or test network. */
-export function chainFactsFor(mode: ModeName, chain: ChainName): ChainFacts {
-  return chainFacts[mode][chain];
+const newestNetwork = new Map(networks.map((network) => [`${network.mode} ${network.chain}`, network]));
+const networkById = new Map(networks.map((network) => [network.id, network]));
+
+/** The network that new intents of a mode and chain are created for. */
+export function networkFor(mode: ModeName, chain: ChainName): Network {
+  const network = newestNetwork.get(`${mode} ${chain}`);
+  if (network === undefined) throw new Error(`there is no network for ${mode} ${chain}`);
+  return network;
+}
+
+/** The network with that id, or undefined if only a newer version knows it. */
+export function networkOf(id: number): Network | undefined {
+  return networkById.get(id);
 }
 
 /** Bridged USDC, which is not Circle's: USDC.e on Polygon and USDbC on Base. */
@@ -70,8 +97,7 @@ export const bridgedUsdcAddresses = {
 
 /** Every USDC contract we know of on either chain, native or bridged, in lower case: no wallet. */
 export const tokenContractAddresses: ReadonlySet<string> = new Set(
-  [
-    ...modeNames.flatMap((mode) => chainNames.map((chain) => chainFacts[mode][chain].usdcAddress)),
-    ...Object.values(bridgedUsdcAddresses),
-  ].map((address) => address.toLowerCase()),
+  [...networks.map(({ usdcAddress }) => usdcAddress), ...Object.values(bridgedUsdcAddresses)].map((address) =>
+    address.toLowerCase(),
+  ),
 );

@@ -5,10 +5,12 @@ import { type DatabaseLocation, pgConfigOf } from '../config/database-location.t
 import { StartupError } from '../config/startup-error.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
+import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { impatientClient } from './impatient-client.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
+import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
@@ -16,6 +18,7 @@ const migrationsTable = 'schema_migrations';
 export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents },
   { name: '2026-11-22-mark-api-key-format', class: MarkApiKeyFormat },
+  { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
 ];
 
 /** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
@@ -38,7 +41,7 @@ export function createOrm(
       ...(timeouts && { Client: impatientClient(timeouts.statementTimeoutMs) }),
     },
     dbName: databaseName(location),
-    entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, PaymentIntentEntity],
+    entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, NetworkEntity, PaymentIntentEntity],
     extensions: [Migrator],
     migrations: {
       tableName: migrationsTable,

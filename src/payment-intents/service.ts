@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { ContextValues } from '@connectrpc/connect';
 import type { KeyRing } from '../config/key-ring.ts';
-import { chainFactsFor, chainOf, modeOf, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
+import { chainOf, modeOf, networkFor, networkOf, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   Lane,
@@ -40,7 +40,7 @@ export interface PaymentIntentServiceImpl {
 
 const statusOf = {
   requires_payment: PaymentIntentStatus.REQUIRES_PAYMENT,
-} as const satisfies Record<StatusName, PaymentIntentStatus>;
+} as const satisfies Partial<Record<StatusName, PaymentIntentStatus>>;
 
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
@@ -89,23 +89,16 @@ function buildPaymentIntent(
   clientSecretVersion: number,
 ): PaymentIntentRow {
   const createdAtMs = Date.now();
-  const facts = chainFactsFor(identity.mode, intent.chain);
   return {
     id: newUuid(createdAtMs),
     merchantId: identity.merchantId,
     mode: identity.mode,
     status: 'requires_payment',
-    chain: intent.chain,
-    chainId: facts.chainId,
-    confirmationsRequired: facts.confirmationsRequired,
+    network: networkFor(identity.mode, intent.chain).id,
     amountUnits: intent.amountUnits,
-    decimals: usdcDecimals,
-    tokenSymbol: usdcSymbol,
-    tokenAddress: facts.usdcAddress,
     expectedWallet: intent.expectedWallet,
     lane: intent.lane,
     metadata: intent.metadata,
-    expiresInMinutes: intent.expiresInMinutes,
     createdAt: new Date(createdAtMs),
     expiresAt: new Date(createdAtMs + intent.expiresInMinutes * 60_000),
     clientSecretVersion,
@@ -116,21 +109,22 @@ function buildPaymentIntent(
 
 function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   const id = formatIdentifier('pi', row.id);
+  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
   return create(PaymentIntentSchema, {
     id,
     status: numberOf(statusOf, row.status),
     clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id),
     mode: numberOf(modeOf, row.mode),
-    chain: numberOf(chainOf, row.chain),
-    chainId: BigInt(row.chainId),
-    confirmationsRequired: row.confirmationsRequired,
+    chain: numberOf(chainOf, network.chain),
+    chainId: BigInt(network.chainId),
+    confirmationsRequired: network.confirmationsRequired,
     amountUnits: BigInt(row.amountUnits),
-    decimals: row.decimals,
-    tokenSymbol: row.tokenSymbol,
-    tokenAddress: row.tokenAddress,
+    decimals: usdcDecimals,
+    tokenSymbol: usdcSymbol,
+    tokenAddress: network.usdcAddress,
     expectedWallet: row.expectedWallet,
     expiresAt: timestampFromDate(row.expiresAt),
-    expiresInMinutes: row.expiresInMinutes,
+    expiresInMinutes: (row.expiresAt.getTime() - row.createdAt.getTime()) / 60_000,
     lane: numberOf(laneOf, row.lane),
     metadata: row.metadata,
   });
@@ -140,8 +134,13 @@ function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): Paym
  * The contract's number for a word of the database. Throws for one that a newer process has written: this process has
  * no word for it, and must not answer it as another.
  */
-function numberOf<Word extends string, Value>(values: Readonly<Record<Word, Value>>, word: Word): Value {
-  if (!Object.hasOwn(values, word))
-    throw new Error(`the database holds ${word}, which is newer than this process`);
-  return values[word];
+function numberOf<Word extends string, Value>(
+  values: Readonly<Partial<Record<Word, Value>>>,
+  word: Word,
+): Value {
+  return values[word] ?? isNewer(word);
+}
+
+function isNewer(what: string): never {
+  throw new Error(`the database holds ${what}, which is newer than this process`);
 }

@@ -128,22 +128,26 @@ function isFaultOfARow(reason: unknown): boolean {
 }
 
 /**
- * Inserts rows by one statement, except those whose idempotency key is taken, and answers how many it inserted:
+ * Inserts rows by one statement, except those whose idempotency key is taken, and returns how many it inserted:
  * nearly always all of them, and a list of ids would only be read to find that out.
  *
  * The statement is prepared and runs on MikroORM's own connections: `em.insertMany` has no ON CONFLICT, and the
  * query builder, which has one, takes several times the processor time for a row. `npm run bench -- --inserts`
- * holds them side by side. Columns and types are the entity's, so that the two cannot drift apart.
+ * holds them side by side. Columns and types are the entity's, so that the two cannot drift apart. Values are written as
+ * PostgreSQL reads them: `pg` would look at each one for what it may be.
  */
 export function createInsert(em: EntityManager): (rows: readonly PaymentIntentRow[]) => Promise<number> {
   const platform = em.getPlatform();
   const { tableName, props } = em.getMetadata(PaymentIntentEntity);
-  const columns = props.map(({ name, fieldNames, columnTypes, customType }) => ({
+  const columns = props.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
     column: `"${fieldNames[0]}"`,
-    type: columnTypes[0],
-    read: (row: PaymentIntentRow) => {
+    type,
+    isQuoted: quotedTypes.has(type),
+    textOf(row: PaymentIntentRow): string | null {
       const value: unknown = row[name as keyof PaymentIntentRow];
-      return customType ? customType.convertToDatabaseValue(value, platform) : value;
+      const converted = customType ? customType.convertToDatabaseValue(value, platform) : value;
+      if (converted == null) return null;
+      return converted instanceof Date ? converted.toISOString() : String(converted);
     },
   }));
   const statement = (label: string, source: string) =>
@@ -160,10 +164,24 @@ export function createInsert(em: EntityManager): (rows: readonly PaymentIntentRo
 
   return async (rows) => {
     const [only] = rows.length === 1 ? rows : [];
-    const values = columns.map(({ read }) => (only ? read(only) : rows.map(read)));
+    const values = columns.map(({ textOf, isQuoted }) =>
+      only ? textOf(only) : arrayLiteral(rows.map(textOf), isQuoted),
+    );
     const result = await runPrepared(only ? insertOne : insertMany, values);
     return result.rowCount ?? 0;
   };
+}
+
+/** Types whose text may hold what has a meaning in an array literal. */
+const quotedTypes = new Set(['text', 'json', 'bytea']);
+
+/** An array as PostgreSQL reads it. */
+function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {
+  const texts = elements.map((text) => {
+    if (text === null) return 'NULL';
+    return isQuoted ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
+  });
+  return `{${texts.join(',')}}`;
 }
 
 /**

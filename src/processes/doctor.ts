@@ -13,6 +13,7 @@ import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
+import { verifyPaymentIntents } from '../payment-intents/verification.ts';
 import { type Database, openAsItIs, openDatabase } from './open-database.ts';
 
 export interface Finding {
@@ -27,9 +28,14 @@ const minPostgresVersion = 140_000;
 /** An intent's times are this machine's: beyond that, payers would see the difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
+/** Intents that are verified unless all are asked for: some tenths of a second. */
+const newestIntents = 100_000;
 
 /** Checks one thing after the other, and goes on after what failed wherever the rest can still be checked. */
-export async function* diagnose(env: Readonly<Record<string, string | undefined>>): AsyncGenerator<Finding> {
+export async function* diagnose(
+  env: Readonly<Record<string, string | undefined>>,
+  { allIntents = false }: { allIntents?: boolean } = {},
+): AsyncGenerator<Finding> {
   let config: Config;
   try {
     config = loadConfig(env);
@@ -39,8 +45,13 @@ export async function* diagnose(env: Readonly<Record<string, string | undefined>
   }
   yield { check: 'configuration', ok: true, message: 'every variable is usable' };
   if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
-  if (config.databaseUrl === undefined) yield* checkEmbedded(config);
-  else yield* checkDatabase(() => openDatabase({ ...config, databasePool: 2 }));
+  const databaseConfig: Config = { ...config, databasePool: 2 };
+  // To read every intent takes as long as it takes.
+  if (allIntents)
+    databaseConfig.databaseTimeouts = { ...config.databaseTimeouts, statementTimeoutMs: 3_600_000 };
+  const intents = allIntents ? 'all' : newestIntents;
+  if (config.databaseUrl === undefined) yield* checkEmbedded(databaseConfig, intents);
+  else yield* checkDatabase(() => openDatabase(databaseConfig), intents);
   for (const [variable, port] of [
     ['HTTP_PORT', config.httpPort],
     ['GRPC_PORT', config.grpcPort],
@@ -51,11 +62,11 @@ export async function* diagnose(env: Readonly<Record<string, string | undefined>
 }
 
 /** Looks at the embedded database only if it runs: a check must not start what was stopped, or make what is not there. */
-async function* checkEmbedded(config: Config): AsyncGenerator<Finding> {
+async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGenerator<Finding> {
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(() => openAsItIs({ ...config, databasePool: 2 }, postgres));
+    yield* checkDatabase(() => openAsItIs(config, postgres), intents);
     return;
   }
   const message =
@@ -78,7 +89,10 @@ async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'chec
   return { ok: true, message: found };
 }
 
-async function* checkDatabase(open: () => Promise<Database>): AsyncGenerator<Finding> {
+async function* checkDatabase(
+  open: () => Promise<Database>,
+  intents: number | 'all',
+): AsyncGenerator<Finding> {
   let database: Database;
   try {
     database = await open();
@@ -94,6 +108,7 @@ async function* checkDatabase(open: () => Promise<Database>): AsyncGenerator<Fin
     if (database.pending.length === 0) {
       yield await attempt('secrets', () => checkSecrets(database));
       yield await attempt('keys', () => checkKeyFormats(database));
+      yield await attempt('intents', () => checkIntents(database, intents));
     }
     yield await attempt('clock', () => checkClock(database));
   } finally {
@@ -170,6 +185,19 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
   return missing.length === 0
     ? { ok: true, message: 'hold every version that keys and open intents were made with' }
     : { ok: false, message: `lack ${missing.join(' and ')}: put it back behind the newest` };
+}
+
+async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<Omit<Finding, 'check'>> {
+  const { read, broken } = await verifyPaymentIntents(orm.em, newest);
+  const which = newest === 'all' || read < newest ? `all ${read}` : `the newest ${read}`;
+  if (broken.length === 0) return { ok: true, message: `${which} keep every rule` };
+  const found = broken.map(
+    ({ rule, count, example }) => `"${rule}" does not hold for ${count}, such as ${example}`,
+  );
+  return {
+    ok: false,
+    message: `${which} were read: ${found.join('; ')}. This service writes no such rows: find out what else writes to the table`,
+  };
 }
 
 /** Keys of the first release are valid, but anybody can make up keys that look like them: each costs a query. */

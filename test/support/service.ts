@@ -3,6 +3,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { EventEmitter, on } from 'node:events';
 import pg from 'pg';
+import { getAddress } from 'viem/utils';
 import { expect, inject } from 'vitest';
 import { loadConfig, type SecretName } from '../../src/config/config.ts';
 import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
@@ -140,7 +141,7 @@ export async function startService(
 export async function createTestMerchant(database: Database): Promise<TestMerchant> {
   const { em } = database.orm;
   // Nobody else's, so that a mix-up shows. Lower case needs no checksum.
-  const wallet = (): WalletAddress => `0x${randomBytes(20).toString('hex')}`;
+  const wallet = (): WalletAddress => getAddress(`0x${randomBytes(20).toString('hex')}`);
   const wallets = {
     testnet: { base: wallet(), polygon: wallet() },
     mainnet: { base: wallet(), polygon: wallet() },

@@ -1,0 +1,47 @@
+// Column types that MikroORM does not have.
+
+import type { JsonObject } from '@bufbuild/protobuf';
+import { Type } from '@mikro-orm/core';
+import { getAddress } from 'viem/utils';
+
+/**
+ * JSON in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and rewrite the
+ * numbers, and a replayed creation would no longer return what the first one did.
+ */
+export class JsonTextType extends Type<JsonObject, string> {
+  override convertToDatabaseValue(value: JsonObject): string {
+    return JSON.stringify(value);
+  }
+  override convertToJSValue(value: string | JsonObject): JsonObject {
+    return typeof value === 'string' ? JSON.parse(value) : value;
+  }
+  override getColumnType(): string {
+    return 'json';
+  }
+}
+
+/** Bytes that are hexadecimal text here: a Buffer each would cost more than the hash that fills it. */
+export class HexType extends Type<string | null, string | null> {
+  override convertToDatabaseValue(value: string | null): string | null {
+    return value == null ? null : `\\x${value}`;
+  }
+  override convertToJSValue(value: string | Buffer | null): string | null {
+    return Buffer.isBuffer(value) ? value.toString('hex') : value;
+  }
+  override getColumnType(): string {
+    return 'bytea';
+  }
+}
+
+/** The 20 bytes of an address, which is text with its EIP-55 checksum here. */
+export class AddressType extends Type<string, string> {
+  override convertToDatabaseValue(value: string): string {
+    return `\\x${value.slice(2)}`;
+  }
+  override convertToJSValue(value: string | Buffer): string {
+    return Buffer.isBuffer(value) ? getAddress(`0x${value.toString('hex')}`) : value;
+  }
+  override getColumnType(): string {
+    return 'bytea';
+  }
+}

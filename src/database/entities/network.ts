@@ -1,0 +1,35 @@
+import { defineEntity, p } from '@mikro-orm/core';
+import { modeNames } from '../../contract/chains.ts';
+import { AddressType } from './column-types.ts';
+
+/** Named after its table's prefix: `mode` alone is an aggregate function of PostgreSQL. */
+export const modeType = 'payment_mode';
+
+/**
+ * The networks that intents refer to: what `networks` in `contract/chains.ts` holds, for whoever reads the database with
+ * SQL. Rows are added by migrations and never changed, because intents that are being paid refer to them.
+ */
+export const NetworkEntity = defineEntity({
+  name: 'Network',
+  tableName: 'networks',
+  properties: {
+    id: p.smallint().primary().autoincrement(false),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    chain: p.text(),
+    chainId: p.integer(),
+    tokenSymbol: p.text(),
+    tokenAddress: p.type(AddressType).$type<string>(),
+    decimals: p.smallint(),
+    confirmationsRequired: p.smallint(),
+  },
+  triggers: [
+    {
+      name: 'networks_immutable',
+      timing: 'before',
+      // The migration adds one for TRUNCATE, which MikroORM does not see in a schema.
+      events: ['update', 'delete'],
+      forEach: 'statement',
+      body: "raise exception 'networks is append-only: a change is a new row'",
+    },
+  ],
+});

@@ -1,0 +1,168 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/**
+ * Intents refer to a row of `networks` in place of repeating chain, token and confirmations, and lose the rules that
+ * halved the pace of inserts. One ALTER TABLE rewrites the table once and keeps what was granted on it; a row with other
+ * facts than a network's makes the migration fail, and nothing is changed.
+ *
+ * Processes of the version before cannot write to this table: stop them first.
+ */
+export class NarrowPaymentIntents extends Migration {
+  override up(): void {
+    this.addSql("create type payment_mode as enum ('testnet', 'mainnet')");
+    this.addSql(
+      "create type payment_intent_status as enum ('requires_payment', 'processing', 'succeeded', 'expired', 'canceled')",
+    );
+    this.addSql("create type payment_lane as enum ('sdk', 'manual')");
+
+    this.addSql(`
+      create table networks (
+        id                     smallint     not null primary key,
+        mode                   payment_mode not null,
+        chain                  text         not null,
+        chain_id               int          not null,
+        token_symbol           text         not null,
+        token_address          bytea        not null,
+        decimals               smallint     not null,
+        confirmations_required smallint     not null
+      )`);
+    this.addSql(`
+      insert into networks values
+        (1, 'mainnet', 'base',    8453,  'USDC', '\\x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913', 6, 10),
+        (2, 'mainnet', 'polygon', 137,   'USDC', '\\x3c499c542cEF5E3811e1192ce70d8cC03d5c3359', 6, 12),
+        (3, 'testnet', 'base',    84532, 'USDC', '\\x036CbD53842c5426634e7929541eC2318f3dCF7e', 6, 10),
+        (4, 'testnet', 'polygon', 80002, 'USDC', '\\x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582', 6, 12)`);
+
+    this.addSql(`
+      alter table payment_intents
+        drop constraint payment_intents_merchant_id_foreign,
+        drop constraint payment_intents_mode_check,
+        drop constraint payment_intents_status_check,
+        drop constraint payment_intents_chain_check,
+        drop constraint payment_intents_chain_facts_check,
+        drop constraint payment_intents_confirmations_required_check,
+        drop constraint payment_intents_lane_check,
+        drop constraint payment_intents_token_check,
+        drop constraint payment_intents_expected_wallet_check,
+        drop constraint payment_intents_metadata_check,
+        drop constraint payment_intents_expires_in_minutes_check,
+        drop constraint payment_intents_expires_at_check,
+        drop constraint payment_intents_client_secret_version_check,
+        drop constraint payment_intents_idempotency_check,
+        drop constraint payment_intents_idempotency_key_check,
+        drop constraint payment_intents_request_fingerprint_check`);
+    // The old values decide: chain id and token follow from mode and chain by the constraint that was dropped above.
+    this.addSql(`
+      alter table payment_intents
+        alter column mode type payment_mode using mode::payment_mode,
+        alter column status type payment_intent_status using status::payment_intent_status,
+        alter column lane type payment_lane using lane::payment_lane,
+        alter column expected_wallet type bytea using decode(substr(expected_wallet, 3), 'hex'),
+        alter column chain type smallint using case
+          when mode = 'mainnet' and chain = 'base' and confirmations_required = 10 then 1
+          when mode = 'mainnet' and chain = 'polygon' and confirmations_required = 12 then 2
+          when mode = 'testnet' and chain = 'base' and confirmations_required = 10 then 3
+          when mode = 'testnet' and chain = 'polygon' and confirmations_required = 12 then 4
+        end,
+        drop column chain_id,
+        drop column decimals,
+        drop column token_symbol,
+        drop column token_address,
+        drop column expires_in_minutes`);
+    this.addSql('alter table payment_intents rename column chain to network');
+    this.addSql('alter table payment_intents drop column confirmations_required');
+    this.addSql('create index payment_intents_merchant_index on payment_intents (merchant_id, mode, id)');
+
+    for (const [table, { name, events, message }] of Object.entries(kept)) {
+      this.addSql(`
+        create function ${table}_${name}_fn() returns trigger as $$
+        begin raise exception '${message}'; end;
+        $$ language plpgsql`);
+      this.addSql(`
+        create trigger ${name} before ${events} on ${table}
+        for each statement execute function ${table}_${name}_fn()`);
+      this.addSql(`
+        create trigger ${name}_truncate before truncate on ${table}
+        for each statement execute function ${table}_${name}_fn()`);
+    }
+  }
+
+  override down(): void {
+    for (const [table, { name }] of Object.entries(kept)) {
+      this.addSql(`drop trigger ${name} on ${table}`);
+      this.addSql(`drop trigger ${name}_truncate on ${table}`);
+      this.addSql(`drop function ${table}_${name}_fn()`);
+    }
+    this.addSql('drop index payment_intents_merchant_index');
+    this.addSql(`
+      alter table payment_intents
+        alter column mode type text using mode::text,
+        alter column status type text using status::text,
+        alter column lane type text using lane::text,
+        alter column expected_wallet type text using '0x' || encode(expected_wallet, 'hex'),
+        add column chain text,
+        add column chain_id int,
+        add column confirmations_required smallint,
+        add column decimals smallint,
+        add column token_symbol text,
+        add column token_address text,
+        add column expires_in_minutes smallint`);
+    this.addSql(`
+      update payment_intents i
+         set chain = n.chain, chain_id = n.chain_id, confirmations_required = n.confirmations_required,
+             decimals = n.decimals, token_symbol = n.token_symbol,
+             token_address = case n.id
+               when 1 then '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913'
+               when 2 then '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359'
+               when 3 then '0x036CbD53842c5426634e7929541eC2318f3dCF7e'
+               when 4 then '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582'
+             end,
+             expires_in_minutes = extract(epoch from expires_at - created_at) / 60
+        from networks n where n.id = i.network`);
+    this.addSql(`
+      alter table payment_intents
+        drop column network,
+        ${['chain', 'chain_id', 'confirmations_required', 'decimals', 'token_symbol', 'token_address', 'expires_in_minutes'].map((column) => `alter column ${column} set not null`).join(', ')},
+        add constraint payment_intents_merchant_id_foreign foreign key (merchant_id) references merchants (id),
+        add constraint payment_intents_mode_check check (mode in ('testnet', 'mainnet')),
+        add constraint payment_intents_status_check check (status in ('requires_payment')),
+        add constraint payment_intents_chain_check check (chain in ('base', 'polygon')),
+        add constraint payment_intents_chain_facts_check check (
+          (mode, chain, chain_id, token_address) in (
+            ('mainnet', 'base',    8453,  '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913'),
+            ('mainnet', 'polygon', 137,   '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359'),
+            ('testnet', 'base',    84532, '0x036CbD53842c5426634e7929541eC2318f3dCF7e'),
+            ('testnet', 'polygon', 80002, '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582')
+          )
+        ),
+        add constraint payment_intents_confirmations_required_check check (confirmations_required >= 1),
+        add constraint payment_intents_lane_check check (lane in ('sdk', 'manual')),
+        add constraint payment_intents_token_check check (token_symbol = 'USDC' and decimals = 6),
+        add constraint payment_intents_expected_wallet_check check (expected_wallet ~ '^0x[0-9a-fA-F]{40}$'),
+        add constraint payment_intents_metadata_check check (json_typeof(metadata) = 'object'),
+        add constraint payment_intents_expires_in_minutes_check check (expires_in_minutes >= 5 and expires_in_minutes <= 60),
+        add constraint payment_intents_expires_at_check check (expires_at = created_at + make_interval(mins => expires_in_minutes)),
+        add constraint payment_intents_client_secret_version_check check (client_secret_version >= 1),
+        add constraint payment_intents_idempotency_check check ((idempotency_key is null) = (request_fingerprint is null)),
+        add constraint payment_intents_idempotency_key_check check (char_length(idempotency_key) >= 1 and char_length(idempotency_key) <= 255),
+        add constraint payment_intents_request_fingerprint_check check (octet_length(request_fingerprint) = 32)`);
+    this.addSql('drop table networks');
+    for (const type of ['payment_mode', 'payment_intent_status', 'payment_lane']) {
+      this.addSql(`drop type ${type}`);
+    }
+  }
+}
+
+/** Rows that intents refer to without a foreign key. */
+const kept = {
+  networks: {
+    name: 'networks_immutable',
+    events: 'update or delete',
+    message: 'networks is append-only: a change is a new row',
+  },
+  merchants: {
+    name: 'merchants_kept',
+    events: 'delete',
+    message: 'merchants are not deleted: payment intents refer to them',
+  },
+};

@@ -1,0 +1,61 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { networks } from '../contract/chains.ts';
+import { maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment-intent.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+
+/**
+ * What holds for every intent beyond what PostgreSQL checks at each insert: a rule there costs throughput, and the code
+ * that creates intents is tested for it. The condition is true of a row that breaks the rule.
+ */
+const rules: readonly { rule: string; isBroken: string }[] = [
+  { rule: 'its merchant is there', isBroken: 'm.id is null' },
+  {
+    rule: 'its network is one of its mode',
+    isBroken: `(i.network, i.mode::text) not in (${networks.map(({ id, mode }) => `(${id}, '${mode}')`).join(', ')})`,
+  },
+  {
+    rule: `it expires ${minExpiryMinutes} to ${maxExpiryMinutes} whole minutes after its creation`,
+    isBroken: `i.expires_at - i.created_at not between interval '${minExpiryMinutes} minutes' and interval '${maxExpiryMinutes} minutes'
+               or extract(epoch from i.expires_at - i.created_at)::numeric % 60 <> 0`,
+  },
+  { rule: 'its wallet has 20 bytes', isBroken: 'octet_length(i.expected_wallet) <> 20' },
+  { rule: 'its metadata is an object', isBroken: `json_typeof(i.metadata) <> 'object'` },
+  {
+    rule: 'its idempotency key has 1 to 255 characters',
+    isBroken: 'char_length(i.idempotency_key) not between 1 and 255',
+  },
+  {
+    rule: 'it has a request fingerprint of 32 bytes if it has an idempotency key',
+    isBroken:
+      '(i.idempotency_key is null) <> (i.request_fingerprint is null) or octet_length(i.request_fingerprint) <> 32',
+  },
+  { rule: 'its client secret is of a key version', isBroken: 'i.client_secret_version < 1' },
+];
+
+export interface BrokenRule {
+  rule: string;
+  /** How many of the intents that were read break it. */
+  count: number;
+  /** One of them, `pi_…`. */
+  example: string;
+}
+
+/** Reads the newest intents, or all, and returns the rules that some of them break. */
+export async function verifyPaymentIntents(
+  em: EntityManager,
+  newest: number | 'all',
+): Promise<{ read: number; broken: BrokenRule[] }> {
+  const limit = newest === 'all' ? '' : `order by id desc limit ${newest}`;
+  const [row] = await em.fork().execute<Record<string, string | null>[]>(
+    `select count(*) as read,
+            ${rules.map(({ isBroken }, i) => `count(*) filter (where ${isBroken}) as count_${i}, min(i.id::text) filter (where ${isBroken}) as example_${i}`).join(', ')}
+       from (select * from payment_intents ${limit}) i left join merchants m on m.id = i.merchant_id`,
+  );
+  const broken = rules.flatMap(({ rule }, i) => {
+    const example = row?.[`example_${i}`];
+    return example == null
+      ? []
+      : [{ rule, count: Number(row?.[`count_${i}`]), example: formatIdentifier('pi', example) }];
+  });
+  return { read: Number(row?.read), broken };
+}
