@@ -1,5 +1,6 @@
 import { Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
+import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
 import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
@@ -56,6 +57,25 @@ export function createOrm(
     logger: () => {},
   };
   return new MikroORM(options);
+}
+
+/**
+ * Closes the connections, and resolves once PostgreSQL has ended their sessions. MikroORM's own `close` resolves as soon as
+ * they are asked to end: whoever looks for sessions then may still find them.
+ */
+export async function endSessions(orm: MikroORM): Promise<void> {
+  const pool: Pool = await orm.em.getConnection().getNativeClient();
+  const open = pool.totalCount;
+  const ended = new Promise<void>((resolve) => {
+    let removed = 0;
+    if (open === 0) resolve();
+    pool.on('remove', () => {
+      removed++;
+      if (removed === open) resolve();
+    });
+  });
+  await orm.close();
+  await ended;
 }
 
 function databaseName(location: DatabaseLocation): string {

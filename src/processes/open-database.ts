@@ -5,7 +5,7 @@ import { loadOrGenerateSecrets, loadSecrets } from '../config/generated-secrets.
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../database/embedded-postgres.ts';
-import { createOrm, migrate, pendingMigrations } from '../database/orm.ts';
+import { createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
 import { isDatabaseUnavailable } from '../database/unavailable.ts';
 
@@ -43,7 +43,7 @@ async function openEmbedded(
 ): Promise<Database> {
   const orm = createOrm(postgres.location, config.databasePool, config.databaseTimeouts);
   const close = async () => {
-    await orm.close();
+    await endSessions(orm);
     await postgres.stop();
   };
   try {
