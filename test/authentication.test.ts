@@ -335,7 +335,7 @@ async function storeCrc32Key(): Promise<string> {
     [
       service.merchant.id,
       ring.newestVersion,
-      ring.hmac(ring.newestVersion, apiKey).digest(),
+      Buffer.from(ring.hmac(ring.newestVersion, apiKey, 'hex'), 'hex'),
       apiKeyHint(apiKey),
     ],
   );

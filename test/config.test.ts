@@ -1,3 +1,5 @@
+import { createHmac } from 'node:crypto';
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
@@ -131,15 +133,32 @@ describe('a key ring', () => {
     const [two, one] = [Buffer.alloc(32, 2), Buffer.alloc(40, 1)].map((key) => key.toString('base64'));
     const keys = parseKeyRing(`2:${two}, 1:${one}`);
     expect([keys.newestVersion, keys.versions]).toEqual([2, [2, 1]]);
-    expect(keys.hmac(2, 'abc').digest('hex')).not.toBe(keys.hmac(1, 'abc').digest('hex'));
-    expect(() => keys.hmac(3, 'abc')).toThrow('no version 3');
+    expect(keys.hmac(2, 'abc', 'hex')).not.toBe(keys.hmac(1, 'abc', 'hex'));
+    expect(() => keys.hmac(3, 'abc', 'hex')).toThrow('no version 3');
   });
 
   test('is HMAC-SHA256 (RFC 4231, test case 1, with its key filled up with zeros)', () => {
     // HMAC pads a short key with zeros, so the vector of the 20-byte key holds for 32 bytes too.
     const key = Buffer.concat([Buffer.alloc(20, 0x0b), Buffer.alloc(12)]).toString('base64');
-    expect(parseKeyRing(`1:${key}`).hmac(1, 'Hi There').digest('hex')).toBe(
+    expect(parseKeyRing(`1:${key}`).hmac(1, 'Hi There', 'hex')).toBe(
       'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7',
+    );
+  });
+
+  test("is Node's own HMAC-SHA256, for keys and texts of any length, in any order", () => {
+    const key = fc.uint8Array({ minLength: 32, maxLength: 200 });
+    const texts = fc.array(fc.string({ unit: 'grapheme', maxLength: 400 }), { minLength: 1, maxLength: 5 });
+    fc.assert(
+      fc.property(key, texts, (bytes, list) => {
+        const keys = parseKeyRing(`1:${Buffer.from(bytes).toString('base64')}`);
+        for (const text of list) {
+          for (const encoding of ['hex', 'base64url'] as const) {
+            expect(keys.hmac(1, text, encoding)).toBe(
+              createHmac('sha256', bytes).update(text).digest(encoding),
+            );
+          }
+        }
+      }),
     );
   });
 

@@ -1,5 +1,10 @@
 import { create, createFileRegistry, type DescService, setExtension } from '@bufbuild/protobuf';
-import { FileDescriptorSetSchema, MethodOptionsSchema } from '@bufbuild/protobuf/wkt';
+import {
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FileDescriptorSetSchema,
+  MethodOptionsSchema,
+} from '@bufbuild/protobuf/wkt';
 import { describe, expect, test } from 'vitest';
 import { http } from '../src/contract/gen/google/api/annotations_pb.ts';
 import { type HttpRule, HttpRuleSchema } from '../src/contract/gen/google/api/http_pb.ts';
@@ -7,11 +12,13 @@ import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_in
 import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 
+const { OPTIONAL: optional, REPEATED: repeated } = FieldDescriptorProto_Label;
+
 /** A service with one method that has the rule. */
 function serviceWith(
   rule: Partial<HttpRule> | undefined,
   name = 'DoIt',
-  serverStreaming = false,
+  { serverStreaming = false, hasFields = true } = {},
 ): DescService {
   const options = create(MethodOptionsSchema);
   if (rule !== undefined) setExtension(options, http, create(HttpRuleSchema, rule as never));
@@ -22,7 +29,18 @@ function serviceWith(
           name: 't.proto',
           package: 't',
           syntax: 'proto3',
-          messageType: [{ name: 'M' }],
+          messageType: [
+            {
+              name: 'M',
+              field: !hasFields
+                ? []
+                : [
+                    { name: 'name', number: 1, type: FieldDescriptorProto_Type.STRING, label: optional },
+                    { name: 'size', number: 2, type: FieldDescriptorProto_Type.INT32, label: optional },
+                    { name: 'names', number: 3, type: FieldDescriptorProto_Type.STRING, label: repeated },
+                  ],
+            },
+          ],
           service: [
             {
               name: 'S',
@@ -43,7 +61,10 @@ test('the contract has the one route of the specification', () => {
     {
       httpMethod: 'POST',
       path: '/v1/payment_intents',
+      segments: ['v1', 'payment_intents'],
       method: PaymentIntentService.method.createPaymentIntent,
+      hasBody: true,
+      queryFields: [],
       successStatus: 201,
     },
   ]);
@@ -62,22 +83,16 @@ test('any annotated method gets its route; only a Create answers 201', () => {
 describe('an unsupported rule refuses to start', () => {
   test.each<[string, Partial<HttpRule>, string]>([
     ['no pattern', { body: '*' }, 'it names no HTTP method'],
-    ['get', { pattern: { case: 'get', value: '/v1/a' } }, '"get" takes its fields from the path and query'],
-    [
-      'delete',
-      { pattern: { case: 'delete', value: '/v1/a' } },
-      '"delete" takes its fields from the path and query',
-    ],
+    ['get with a body', { pattern: { case: 'get', value: '/v1/a' }, body: '*' }, 'GET with a body'],
     [
       'a custom method',
       { pattern: { case: 'custom', value: { kind: 'HEAD', path: '/v1/a' } as never }, body: '*' },
       'custom HTTP methods',
     ],
-    ['no body', { pattern: { case: 'post', value: '/v1/a' } }, 'body is "", not "*"'],
     [
       'one field as the body',
       { pattern: { case: 'post', value: '/v1/a' }, body: 'thing' },
-      'body is "thing", not "*"',
+      'body is "thing", not "*" or absent',
     ],
     ['a response body', { ...post('/v1/a'), responseBody: 'thing' }, 'response_body'],
     [
@@ -85,12 +100,25 @@ describe('an unsupported rule refuses to start', () => {
       { ...post('/v1/a'), additionalBindings: [create(HttpRuleSchema, post('/v1/b') as never)] },
       'additional_bindings',
     ],
-    ['a variable', post('/v1/things/{id}'), 'the path "/v1/things/{id}" is not literal'],
-    ['a wildcard', post('/v1/*'), 'the path "/v1/*" is not literal'],
-    ['a verb', post('/v1/things:cancel'), 'the path "/v1/things:cancel" is not literal'],
-    ['an empty path', post(''), 'the path "" is not literal'],
-    ['a path without a slash', post('v1'), 'the path "v1" is not literal'],
-    ['a trailing slash', post('/v1/'), 'the path "/v1/" is not literal'],
+    ['a variable that is no field', post('/v1/{id}'), 'the path takes "id", which is no string field of t.M'],
+    [
+      'a variable that is no text',
+      post('/v1/{size}'),
+      'the path takes "size", which is no string field of t.M',
+    ],
+    ['a variable twice', post('/v1/{name}/{name}'), 'the path "/v1/{name}/{name}" takes a field twice'],
+    [
+      'a list in the query',
+      { pattern: { case: 'get', value: '/v1/a' } },
+      '"names" would come in the query, which has no form for it',
+    ],
+    ...['/v1/{name=shelves/*}', '/v1/*', '/v1/things:cancel', '', 'v1', '/v1/'].map(
+      (path): [string, Partial<HttpRule>, string] => [
+        `the path ${JSON.stringify(path)}`,
+        post(path),
+        `the path "${path}" has more than literal segments and variables of one segment`,
+      ],
+    ),
   ])('%s', (_, rule, why) => {
     expect(() => httpRoutesOf(serviceWith(rule))).toThrow(
       `t.S.DoIt has an unsupported google.api.http rule: ${why}`,
@@ -98,13 +126,15 @@ describe('an unsupported rule refuses to start', () => {
   });
 
   test('a stream', () => {
-    expect(() => httpRoutesOf(serviceWith(post('/v1/a'), 'DoIt', true))).toThrow('the method streams');
+    expect(() => httpRoutesOf(serviceWith(post('/v1/a'), 'DoIt', { serverStreaming: true }))).toThrow(
+      'the method streams',
+    );
   });
 });
 
 test('a message in a request and in an answer is refused: the one is closed, the other may grow', () => {
   const document = { title: 'T', version: '1', description: '', commentOf: () => '' };
-  expect(() => createOpenApi({ ...document, services: [serviceWith(post('/v1/things'))] })).toThrow(
-    /t\.M is in requests and in answers/,
-  );
+  expect(() =>
+    createOpenApi({ ...document, services: [serviceWith(post('/v1/things'), 'DoIt', { hasFields: false })] }),
+  ).toThrow(/t\.M is in requests and in answers/);
 });

@@ -1,14 +1,23 @@
 // HTTP routes read from the google.api.http annotations of a service. No library for Node serves them.
 
-import type { DescMethodUnary, DescService } from '@bufbuild/protobuf';
-import { getOption, hasOption } from '@bufbuild/protobuf';
+import type { DescField, DescMethodUnary, DescService } from '@bufbuild/protobuf';
+import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import { http } from './gen/google/api/annotations_pb.ts';
 import { isUnary } from './unary.ts';
 
+/** A part of a path between slashes: its text, or the field that takes it. */
+export type PathSegment = string | DescField;
+
 export interface HttpRoute {
-  httpMethod: 'POST' | 'PUT' | 'PATCH';
+  httpMethod: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** As it is annotated: `/v1/payment_intents/{id}/cancel`. */
   path: string;
+  segments: readonly PathSegment[];
   method: DescMethodUnary;
+  /** True if the fields that the path does not take come in the body, false if they come in the query. */
+  hasBody: boolean;
+  /** The fields that the query may have: none if there is a body. */
+  queryFields: readonly DescField[];
   /** 201 for a method that creates a resource (AIP-133: its name begins with Create), else 200. */
   successStatus: 200 | 201;
 }
@@ -16,33 +25,75 @@ export interface HttpRoute {
 /**
  * The routes of a service's annotated methods. Methods without the annotation have none.
  *
- * Supported is what the contract uses: a literal path and the whole message as the body (`body: "*"`). Any
- * other form throws and names the method, so that a contract that is only half served never starts.
+ * A path has literal segments and variables of one segment, `{id}`, each a string field of the request. The other fields
+ * come in the body (`body: "*"`) or, without one, in the query. Any other form throws and names the method, so that a
+ * contract that is only half served never starts.
  */
 export function httpRoutesOf(service: DescService): HttpRoute[] {
-  const routes: HttpRoute[] = [];
-  for (const method of service.methods) {
-    if (!hasOption(method, http)) continue;
-    const refuse = (why: string): never => {
-      throw new Error(`${service.typeName}.${method.name} has an unsupported google.api.http rule: ${why}`);
-    };
-    const rule = getOption(method, http);
-    if (!isUnary(method)) return refuse('the method streams');
-    const { case: verb, value: path } = rule.pattern;
-    if (verb === undefined) return refuse('it names no HTTP method');
-    if (verb === 'get' || verb === 'delete')
-      return refuse(`"${verb}" takes its fields from the path and query`);
-    if (verb === 'custom') return refuse('custom HTTP methods');
-    if (rule.body !== '*') return refuse(`body is "${rule.body}", not "*"`);
-    if (rule.responseBody !== '') return refuse('response_body');
-    if (rule.additionalBindings.length > 0) return refuse('additional_bindings');
-    if (!/^(?:\/[A-Za-z0-9_.~-]+)+$/.test(path)) return refuse(`the path "${path}" is not literal`);
-    routes.push({
-      httpMethod: verb.toUpperCase() as HttpRoute['httpMethod'],
-      path,
-      method,
-      successStatus: method.name.startsWith('Create') ? 201 : 200,
+  return service.methods
+    .filter((method) => hasOption(method, http))
+    .map((method) => {
+      try {
+        if (!isUnary(method)) throw new Error('the method streams');
+        return routeOf(method);
+      } catch (error) {
+        const why = error instanceof Error ? error.message : error;
+        throw new Error(`${service.typeName}.${method.name} has an unsupported google.api.http rule: ${why}`);
+      }
     });
+}
+
+function routeOf(method: DescMethodUnary): HttpRoute {
+  const rule = getOption(method, http);
+  const { case: verb, value: path } = rule.pattern;
+  if (verb === undefined) throw new Error('it names no HTTP method');
+  if (verb === 'custom') throw new Error('custom HTTP methods');
+  if (rule.body !== '*' && rule.body !== '') throw new Error(`body is "${rule.body}", not "*" or absent`);
+  if (rule.responseBody !== '') throw new Error('response_body');
+  if (rule.additionalBindings.length > 0) throw new Error('additional_bindings');
+  const hasBody = rule.body === '*';
+  if (hasBody && verb === 'get') throw new Error('GET with a body');
+  const segments = segmentsOf(path, method);
+  const inPath = new Set(segments);
+  const queryFields = hasBody ? [] : method.input.fields.filter((field) => !inPath.has(field));
+  for (const field of queryFields) assertFitsQuery(field);
+  return {
+    httpMethod: verb.toUpperCase() as HttpRoute['httpMethod'],
+    path,
+    segments,
+    method,
+    hasBody,
+    queryFields,
+    successStatus: method.name.startsWith('Create') ? 201 : 200,
+  };
+}
+
+function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
+  if (!/^(?:\/(?:[A-Za-z0-9_.~-]+|\{[a-z0-9_]+\}))+$/.test(path)) {
+    throw new Error(`the path "${path}" has more than literal segments and variables of one segment`);
   }
-  return routes;
+  const segments = path
+    .slice(1)
+    .split('/')
+    .map((segment) => {
+      if (!segment.startsWith('{')) return segment;
+      const name = segment.slice(1, -1);
+      const field = method.input.fields.find((candidate) => candidate.name === name);
+      if (field?.fieldKind !== 'scalar' || field.scalar !== ScalarType.STRING) {
+        throw new Error(`the path takes "${name}", which is no string field of ${method.input.typeName}`);
+      }
+      return field;
+    });
+  const fields = segments.filter((segment) => typeof segment !== 'string');
+  if (new Set(fields).size < fields.length) throw new Error(`the path "${path}" takes a field twice`);
+  return segments;
+}
+
+/** A query has words, numbers and times, each at most once. */
+function assertFitsQuery(field: DescField): void {
+  const fits =
+    field.fieldKind === 'scalar' ||
+    field.fieldKind === 'enum' ||
+    (field.fieldKind === 'message' && field.message.typeName === 'google.protobuf.Timestamp');
+  if (!fits) throw new Error(`"${field.name}" would come in the query, which has no form for it`);
 }

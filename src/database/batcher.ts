@@ -51,6 +51,9 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
   let busySlots = 0;
   let isScheduled = false;
   let expiry: NodeJS.Timeout | undefined;
+  // Made once: under overload they are what most items get.
+  const queueIsFull = overloaded(`${maxWaiting} wait already`);
+  const waitedTooLong = overloaded(`no slot became free within ${maxWaitMs} ms`);
 
   const fillSlots = () => {
     isScheduled = false;
@@ -92,7 +95,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     const now = performance.now();
     const stillWaiting = waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);
     const expired = waiting.splice(0, stillWaiting === -1 ? waiting.length : stillWaiting);
-    for (const { reject } of expired) reject(overloaded(`no slot became free within ${maxWaitMs} ms`));
+    for (const { reject } of expired) reject(waitedTooLong);
     const [next] = waiting;
     expiry = next && setTimeout(expire, Math.max(1, next.refusedAtMs - now)).unref();
   };
@@ -101,7 +104,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     waiting: () => waiting.length,
     add(item, signal) {
       if (waiting.length >= maxWaiting) {
-        return Promise.reject(overloaded(`${maxWaiting} wait already`));
+        return Promise.reject(queueIsFull);
       }
       return new Promise((resolve, reject) => {
         waiting.push({ item, signal, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });

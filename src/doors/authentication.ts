@@ -1,17 +1,26 @@
+import type { DescMethod } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import type { ApiKeys } from '../merchants/api-keys.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { plainRefusal } from '../requests/errors.ts';
 import { type Identity, type RequestContext, requestContextOf } from '../requests/request-context.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
 
-/** The part of a Connect HandlerContext that authentication needs, so that every door can offer it. */
+/** The part of a Connect HandlerContext that a gate needs, so that every door can offer it. */
 export interface GateContext {
+  readonly method: DescMethod;
   readonly values: ContextValues;
-  readonly requestHeader: Headers;
+  readonly requestHeader: RequestHeader;
 }
+
+/**
+ * Lets a request in by its headers alone, before the body is read, or throws why not. At once if what is known of the key
+ * decides: nearly every request would otherwise wait for several promises that have nothing to wait for.
+ */
+export type Gate = (context: GateContext) => void | Promise<void>;
 
 export interface Authentication {
   /** Connect's request gate: authenticates from the headers alone, before the body is read. */
-  gate(context: GateContext): Promise<void>;
+  gate: Gate;
   /** Authenticates what came past no gate, so that no door can forget to. */
   interceptor: Interceptor;
 }
@@ -22,30 +31,32 @@ export interface Authentication {
  * unknown, revoked or expired.
  */
 export function createAuthentication(apiKeys: ApiKeys): Authentication {
-  const authenticate = async (values: ContextValues, header: Headers) => {
-    const context = requestContextOf(values);
-    if (context.identity !== undefined) return;
-    context.identity = await identify(apiKeys, header.get('authorization'), context);
-    context.onIdentified?.();
+  const authenticate = (context: RequestContext, header: RequestHeader): void | Promise<void> => {
+    const accept = (identity: Identity | undefined) => {
+      if (identity === undefined) throw plainRefusal('api_key_invalid');
+      context.identity = identity;
+      context.onIdentified?.();
+    };
+    const apiKey = apiKeyIn(header.get('authorization'));
+    const identity = apiKeys.identify(apiKey, context);
+    if (identity instanceof Promise) return identity.then(accept);
+    accept(identity);
   };
   return {
-    gate: (context) => authenticate(context.values, context.requestHeader),
+    gate: ({ values, requestHeader }) => authenticate(requestContextOf(values), requestHeader),
     interceptor: (next) => async (request) => {
-      await authenticate(request.contextValues, request.header);
+      const context = requestContextOf(request.contextValues);
+      if (context.identity === undefined) await authenticate(context, request.header);
       return next(request);
     },
   };
 }
 
-async function identify(
-  apiKeys: ApiKeys,
-  authorization: string | null,
-  context: RequestContext,
-): Promise<Identity> {
-  const [, scheme, credentials] = /^(\S*)[ \t]*(.*)$/.exec(authorization ?? '') ?? [];
-  if (scheme?.toLowerCase() !== 'bearer') throw new ServiceError('api_key_missing');
-  if (credentials === undefined || credentials === '') throw new ServiceError('api_key_missing');
-  const identity = await apiKeys.identify(credentials, context);
-  if (identity === undefined) throw new ServiceError('api_key_invalid');
-  return identity;
+const bearer = /^bearer[ \t]+([^ \t].*)$/i;
+
+/** The key of an Authorization header. Throws `api_key_missing` if there is none. */
+function apiKeyIn(authorization: string | null): string {
+  const apiKey = authorization === null ? undefined : bearer.exec(authorization)?.[1];
+  if (apiKey === undefined) throw plainRefusal('api_key_missing');
+  return apiKey;
 }

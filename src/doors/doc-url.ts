@@ -1,5 +1,5 @@
 import { docPathOf, type ErrorCode } from '../contract/error-catalogue.ts';
-import type { NodeRequest } from './node-headers.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
 
 /** A name or address with or without a port, and nothing that could be more than that in a link. */
 const plainHost = /^(?:[\w.-]{1,253}|\[[\da-f:.]{2,45}\])(?::\d{1,5})?$/i;
@@ -10,11 +10,11 @@ const plainHost = /^(?:[\w.-]{1,253}|\[[\da-f:.]{2,45}\])(?::\d{1,5})?$/i;
  */
 export function docUrlOf(
   code: ErrorCode,
-  request: NodeRequest | undefined,
+  header: RequestHeader | undefined,
   scheme: 'http' | 'https',
 ): string {
-  const host = request?.headers[':authority'] ?? request?.headers.host;
-  if (typeof host !== 'string' || !plainHost.test(host)) return docPathOf(code);
-  const isTls = scheme === 'https' || request?.headers['x-forwarded-proto'] === 'https';
+  const host = header?.get(':authority') ?? header?.get('host') ?? '';
+  if (!plainHost.test(host)) return docPathOf(code);
+  const isTls = scheme === 'https' || header?.get('x-forwarded-proto') === 'https';
   return `${isTls ? 'https' : 'http'}://${host}${docPathOf(code)}`;
 }

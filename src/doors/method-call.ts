@@ -1,10 +1,8 @@
 import type { DescMethod, DescMethodUnary, Message } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor, UnaryRequest, UnaryResponse } from '@connectrpc/connect';
-import type { CallContext } from '../payment-intents/service.ts';
+import type { Method } from '../requests/method.ts';
+import type { RawHeaders } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
-
-/** A unary method as a door that is not Connect's own calls it. */
-export type UnaryMethod = (request: never, context: CallContext) => Promise<Message>;
 
 /** What a call of the method is in a trace; gRPC-Web is gRPC there. */
 export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 'grpc'): Operation {
@@ -18,9 +16,8 @@ export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 
 
 export interface MethodCall {
   message: Message;
-  header: Headers;
+  header: RawHeaders;
   values: ContextValues;
-  url: string;
   /** Aborts when nobody waits for the answer any more. Without it the call runs to its end in any case. */
   signal?: AbortSignal;
 }
@@ -31,23 +28,23 @@ const neverAborted = new AbortController().signal;
  * The method behind the interceptors, as Connect would call it, for a door that has its request as a message
  * already. Interceptors and method cannot tell the difference.
  */
-export function behindInterceptors(
-  method: DescMethodUnary,
-  implementation: UnaryMethod,
+export function intercept(
+  desc: DescMethodUnary,
+  method: Method,
   interceptors: readonly Interceptor[],
 ): (call: MethodCall) => Promise<{ message: Message; header: Headers }> {
-  const innermost = async (request: UnaryRequest): Promise<UnaryResponse> => {
+  const innermost = async (request: UnaryCall): Promise<UnaryResponse> => {
     const responseHeader = new Headers();
-    const message = await implementation(request.message as never, {
+    const message = await method.run(request.message, {
       values: request.contextValues,
-      requestHeader: request.header,
+      requestHeader: request.rawHeader,
       responseHeader,
       signal: request.signal,
     });
     return {
       stream: false,
-      service: method.parent,
-      method,
+      service: desc.parent,
+      method: desc,
       message: message as UnaryResponse['message'],
       header: responseHeader,
       trailer: new Headers(),
@@ -55,19 +52,38 @@ export function behindInterceptors(
   };
   type AnyFn = ReturnType<Interceptor>;
   const call = interceptors.reduceRight<AnyFn>((next, interceptor) => interceptor(next), innermost as AnyFn);
-  return async ({ message, header, values, url, signal = neverAborted }) => {
-    const response = await call({
-      stream: false,
-      service: method.parent,
-      method,
-      requestMethod: 'POST',
-      url,
-      signal,
-      header,
-      contextValues: values,
-      message,
-    } as UnaryRequest);
-    if (response.stream) throw new Error(`an interceptor answered ${method.name} with a stream`);
+  return async (of) => {
+    const response = await call(new UnaryCall(desc, of));
+    if (response.stream) throw new Error(`an interceptor answered ${desc.name} with a stream`);
     return { message: response.message as Message, header: response.header };
   };
+}
+
+/** A request as interceptors see it. Its headers become an object when one of them asks. */
+class UnaryCall implements UnaryRequest {
+  readonly stream = false;
+  readonly requestMethod = 'POST';
+  readonly service: UnaryRequest['service'];
+  readonly method: UnaryRequest['method'];
+  readonly url: string;
+  readonly signal: AbortSignal;
+  readonly contextValues: ContextValues;
+  readonly message: UnaryRequest['message'];
+  readonly rawHeader: RawHeaders;
+  #header: Headers | undefined;
+
+  constructor(desc: DescMethodUnary, { message, header, values, signal = neverAborted }: MethodCall) {
+    this.service = desc.parent;
+    this.method = desc;
+    this.url = `http://localhost/${desc.parent.typeName}/${desc.name}`;
+    this.signal = signal;
+    this.contextValues = values;
+    this.message = message as UnaryRequest['message'];
+    this.rawHeader = header;
+  }
+
+  get header(): Headers {
+    this.#header ??= this.rawHeader.toHeaders();
+    return this.#header;
+  }
 }

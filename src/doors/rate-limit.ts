@@ -1,30 +1,75 @@
+import type { DescMethod } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
-import { ServiceError } from '../requests/errors.ts';
+import { plainRefusal } from '../requests/errors.ts';
+import type { ServedService } from '../requests/method.ts';
 import { requestContextOf } from '../requests/request-context.ts';
 
-/** Keys whose use is counted at most; the least recently used are forgotten, which gives them a full bucket. */
+/** Keys whose use of a policy is counted at most; the least recently used are forgotten, which gives them a full bucket. */
 const maxKeys = 10_000;
 /** How many seconds' worth of requests may come at once. */
 const burstSeconds = 2;
 
 export interface RateLimit {
-  /** Takes one request of its API key's allowance. Throws `rate_limited` where there is none left. */
-  take(values: ContextValues): void;
+  /** Takes one request of its API key's allowance for the method. Throws `rate_limited` if there is none left. */
+  take(values: ContextValues, method: DescMethod): void;
   /** Takes for what came past no gate, and tells what is left with every answer. */
   interceptor: Interceptor;
 }
 
 /**
- * Limits the requests of each API key, on this process, to `perSecond` with a burst of twice that; 0 limits nothing.
- * Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy, what remains, and the seconds until
- * all of it is there again.
+ * Limits the requests of each API key, on this process, by policy: each has so many requests a second, with a burst of
+ * twice that; 0 limits nothing. Throws if a method names a policy that is not there. Answers carry the headers of
+ * draft-ietf-httpapi-ratelimit-headers: the policy, what remains, and the seconds until all of it is there again.
  */
-export function createRateLimit(perSecond: number): RateLimit {
-  if (perSecond === 0) return { take: () => {}, interceptor: (next) => next };
+export function createRateLimit(
+  perSecondByPolicy: Readonly<Record<string, number>>,
+  services: readonly ServedService[],
+): RateLimit {
+  const policies = new Map(
+    Object.entries(perSecondByPolicy).map(([name, perSecond]) => [name, createPolicy(name, perSecond)]),
+  );
+  const policyOf = new Map<DescMethod, Policy>();
+  for (const { desc, methods } of services) {
+    for (const [method, { ratePolicy }] of methods) {
+      const policy = policies.get(ratePolicy);
+      if (policy === undefined) {
+        throw new Error(
+          `${desc.typeName}.${method.name} names the rate policy "${ratePolicy}", which is not configured`,
+        );
+      }
+      policyOf.set(method, policy);
+    }
+  }
+
+  const take = (values: ContextValues, method: DescMethod) => {
+    const policy = policyOf.get(method);
+    if (policy === undefined) throw new Error(`${method.name} has no rate policy`);
+    policy(values);
+  };
+
+  return {
+    take,
+    interceptor: (next) => async (request) => {
+      const context = requestContextOf(request.contextValues);
+      if (context.rateLimit === undefined) take(request.contextValues, request.method);
+      const response = await next(request);
+      if (context.rateLimit !== undefined) {
+        for (const [name, value] of Object.entries(context.rateLimit)) response.header.set(name, value);
+      }
+      return response;
+    },
+  };
+}
+
+/** Takes one request of its key's allowance. */
+type Policy = (values: ContextValues) => void;
+
+function createPolicy(name: string, perSecond: number): Policy {
+  if (perSecond === 0) return () => {};
   const bucketSize = perSecond * burstSeconds;
-  const policy = `"creates";q=${bucketSize};w=${burstSeconds}`;
+  const policy = `"${name}";q=${bucketSize};w=${burstSeconds}`;
   const buckets = new LRUCache<string, TokenBucket>({ max: maxKeys });
 
   const bucketOf = (keyId: string): TokenBucket => {
@@ -36,7 +81,7 @@ export function createRateLimit(perSecond: number): RateLimit {
     return bucket;
   };
 
-  const take = (values: ContextValues) => {
+  return (values) => {
     const context = requestContextOf(values);
     if (context.identity === undefined) throw new Error('an unauthenticated request has no rate limit');
     const bucket = bucketOf(context.identity.keyTypeId);
@@ -44,20 +89,8 @@ export function createRateLimit(perSecond: number): RateLimit {
     const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
     context.rateLimit = {
       'RateLimit-Policy': policy,
-      RateLimit: `"creates";r=${Math.floor(bucket.content)};t=${secondsUntilFull}`,
+      RateLimit: `"${name}";r=${Math.floor(bucket.content)};t=${secondsUntilFull}`,
     };
-    if (!isAllowed)
-      throw new ServiceError('rate_limited', { retryAfterSeconds: 1, httpHeaders: context.rateLimit });
-  };
-
-  return {
-    take,
-    interceptor: (next) => async (request) => {
-      const context = requestContextOf(request.contextValues);
-      if (context.rateLimit === undefined) take(request.contextValues);
-      const response = await next(request);
-      for (const [name, value] of Object.entries(context.rateLimit ?? {})) response.header.set(name, value);
-      return response;
-    },
+    if (!isAllowed) throw plainRefusal('rate_limited');
   };
 }

@@ -2,6 +2,7 @@ import { constants, type Http2Stream } from 'node:http2';
 import type { Readable } from 'node:stream';
 import { maxBodyBytes, requestIsLate } from '../contract/limits.ts';
 import { ServiceError } from '../requests/errors.ts';
+import type { RawHeaders } from '../requests/request-header.ts';
 import type { NodeRequest } from './node-headers.ts';
 
 /** Of a body that nobody will read, this much is let in, so that the client can still read its answer. */
@@ -11,9 +12,16 @@ const maxDiscardMs = 5_000;
 /** The client went away before its request was whole. There is nobody to answer. */
 export class ClientGone extends Error {}
 
+/** True if the request says that it has a body. */
+export function hasBody(request: NodeRequest, header: RawHeaders): boolean {
+  const length = header.get('content-length');
+  if ('stream' in request) return !request.stream.endAfterHeaders && length !== '0';
+  return header.get('transfer-encoding') !== null || (length !== null && length !== '0');
+}
+
 /** Throws `body_too_large` if the request says so of its body. */
-export function assertDeclaredSize(request: NodeRequest): void {
-  if (Number(request.headers['content-length']) > maxBodyBytes) throw new ServiceError('body_too_large');
+export function assertDeclaredSize(header: RawHeaders): void {
+  if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
 }
 
 /**
@@ -22,6 +30,8 @@ export function assertDeclaredSize(request: NodeRequest): void {
  */
 export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffer> {
   if (request.destroyed) return Promise.reject(new ClientGone());
+  const whole = wholeBody(request);
+  if (whole !== undefined) return Promise.resolve(whole);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
@@ -56,11 +66,20 @@ export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffe
   });
 }
 
+/** The body of a request of HTTP/1 that has arrived whole, as nearly all have: reading it needs no listeners. */
+function wholeBody(request: NodeRequest): Buffer | undefined {
+  if ('stream' in request || !request.complete || request.readableFlowing !== null) return undefined;
+  if (request.readableLength > maxBodyBytes) return undefined;
+  return (request.read() as Buffer | null) ?? undefined;
+}
+
 /**
  * Lets the rest of a refused body run out unread, so that closing the connection does not take the answer with
  * it; a client that sends more than the limits allow is cut off.
  */
 export function discardBody(request: NodeRequest): void {
+  // Of HTTP/1, Node itself drops what has arrived whole.
+  if (!('stream' in request) && request.complete) return;
   // Node's HTTP/2 request stops reading for good when it is destroyed half read; the stream under it does not.
   discardStream('stream' in request ? request.stream : request);
 }

@@ -192,7 +192,7 @@ async function insertKey(
     merchantId,
     mode,
     pepperVersion: peppers.newestVersion,
-    keyHash: peppers.hmac(peppers.newestVersion, apiKey).digest(),
+    keyHash: Buffer.from(peppers.hmac(peppers.newestVersion, apiKey, 'hex'), 'hex'),
     format: 'keyed',
     hint: apiKeyHint(apiKey),
     createdAt: new Date(),

@@ -29,7 +29,8 @@ const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyForma
 
 export interface ApiKeys {
   /**
-   * Whom a key stands for, or undefined if it is malformed, unknown, revoked or expired. A key with wrong check
+   * Whom a key stands for, or undefined if it is malformed, unknown, revoked or expired; a promise of that if the
+   * database has to be asked. A key with wrong check
    * characters costs no query; of one that only we can have issued, `onIdentified` hears before the query. Throws
    * `unavailable` if the database cannot be asked or too many lookups wait: those of keys in the old format, which
    * anybody can make up, wait for each other.
@@ -37,7 +38,7 @@ export interface ApiKeys {
   identify(
     apiKey: string,
     request?: Pick<RequestContext, 'trace' | 'onIdentified'>,
-  ): Promise<Identity | undefined>;
+  ): Identity | undefined | Promise<Identity | undefined>;
   /** Drops what is remembered, and what is being looked up right now: a key, a wallet or a merchant has changed. */
   forget(): void;
 }
@@ -116,22 +117,19 @@ export function createApiKeys(
   };
 
   return {
-    async identify(apiKey, request) {
+    identify(apiKey, request) {
       // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
       const cacheKey = hash('sha256', apiKey, 'base64');
-      let key = known.get(cacheKey);
-      const isRemembered = key !== undefined || unknown.has(cacheKey);
-      if (!isRemembered) {
-        const format = apiKeyFormatOf(apiKey, peppers);
-        if (format === undefined) return undefined;
-        onLookup?.(false);
-        if (format === 'keyed') request?.onIdentified?.();
-        key = await lookUp(cacheKey, format, { apiKey, trace: request?.trace });
-      } else {
+      const key = known.get(cacheKey);
+      if (key !== undefined || unknown.has(cacheKey)) {
         onLookup?.(true);
+        return identityOf(key);
       }
-      if (key === undefined || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
-      return key.identity;
+      const format = apiKeyFormatOf(apiKey, peppers);
+      if (format === undefined) return undefined;
+      onLookup?.(false);
+      if (format === 'keyed') request?.onIdentified?.();
+      return lookUp(cacheKey, format, { apiKey, trace: request?.trace }).then(identityOf);
     },
     forget() {
       generation++;
@@ -142,6 +140,11 @@ export function createApiKeys(
   };
 }
 
+function identityOf(key: KnownKey | undefined): Identity | undefined {
+  if (key === undefined || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
+  return key.identity;
+}
+
 /** One query for all keys and their merchants' wallets, which every request needs too; undefined for unknown keys. */
 async function findKeys(
   em: EntityManager,
@@ -149,7 +152,7 @@ async function findKeys(
   apiKeys: readonly string[],
 ): Promise<(KnownKey | undefined)[]> {
   const hashes = apiKeys.map((apiKey) =>
-    peppers.versions.map((version) => peppers.hmac(version, apiKey).digest('hex')),
+    peppers.versions.map((version) => peppers.hmac(version, apiKey, 'hex')),
   );
   const pool: Pool = await em.getConnection().getNativeClient();
   const { rows } = await pool.query<KeyRow>(

@@ -5,5 +5,5 @@ import type { KeyRing } from '../config/key-ring.ts';
  * time and stored nowhere, so a stolen database opens no checkout and a retried creation answers the same.
  */
 export function clientSecret(keys: KeyRing, version: number, id: string): string {
-  return `${id}_secret_${keys.hmac(version, id).digest('base64url')}`;
+  return `${id}_secret_${keys.hmac(version, id, 'base64url')}`;
 }

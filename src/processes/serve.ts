@@ -1,6 +1,7 @@
 import http from 'node:http';
 import http2 from 'node:http2';
 import type net from 'node:net';
+import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
 import type { Config, TransportLimits } from '../config/config.ts';
@@ -9,7 +10,7 @@ import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
-import { createAuthentication, type GateContext } from '../doors/authentication.ts';
+import { createAuthentication, type Gate } from '../doors/authentication.ts';
 import { FairTurns } from '../doors/fair-turns.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
@@ -25,12 +26,13 @@ import { createRateLimit } from '../doors/rate-limit.ts';
 import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
 import { listenForKeyChanges } from '../merchants/key-changes.ts';
-import { createPaymentIntentService, createPaymentIntentViolations } from '../payment-intents/service.ts';
+import { createPaymentIntentService } from '../payment-intents/service.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
+import type { Tracing } from '../requests/tracing.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
-import { createMetrics } from '../telemetry/metrics.ts';
-import { createRequestLog } from '../telemetry/request-log.ts';
+import { createMetrics, type Metrics } from '../telemetry/metrics.ts';
+import { createRequestLog, type RequestLog } from '../telemetry/request-log.ts';
 import { startTracing } from '../telemetry/tracing.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
@@ -50,7 +52,7 @@ export interface RunningServer {
   reloadTls(): Promise<void>;
 }
 
-/** Opens the three listeners. Throws StartupError where a port or a TLS file cannot be used. */
+/** Opens the three listeners. Throws StartupError if a port or a TLS file cannot be used. */
 export async function startServer(
   config: Config,
   database: Database,
@@ -61,111 +63,32 @@ export async function startServer(
     ...config.limits,
     maxConnections: fitConnections(config, await openFilesLimit(), logger),
   };
-  const metrics = createMetrics(PaymentIntentService.methods.map(({ name }) => name));
-  const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
-  const requestLog = createRequestLog(logger);
-  const onEnd: RequestObserver = (context, rpc, outcome) => {
-    requestLog.observe(context, rpc, outcome);
-    metrics.request(context, rpc, outcome);
-    tracing?.end(context, outcome);
-  };
-  const apiKeys = createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS'), {
-    onLookup: metrics.keyLookup,
-    tracing,
-  });
-  const authentication = createAuthentication(apiKeys);
-  const rateLimit = createRateLimit(config.rateLimit);
-  const gate = async (context: GateContext) => {
-    await authentication.gate(context);
-    rateLimit.take(context.values);
-  };
-  const interceptors = [authentication.interceptor, rateLimit.interceptor];
-  const databaseProbe = createDatabaseProbe(database.orm.em);
-  const store = createPaymentIntentStore(database.orm.em, config.queue, {
-    onBatch: metrics.batch,
-    onFailedWrite: databaseProbe.onFailedWrite,
-    tracing,
-  });
-  const implementation = createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'));
-  const readiness = createReadiness(databaseProbe.probe);
+  const telemetry = await startTelemetry(config, logger);
+  const core = createCore(config, database, telemetry);
   const stopping = new AbortController();
   const turns = new FairTurns();
-
-  const scheme = config.tls ? 'https' : 'http';
-  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
-  const allowsTryIt = database.embedded && scheme === 'http';
-  const publicDoor = createPublicDoor({
-    services: [
-      {
-        service: PaymentIntentService,
-        methods: { ...implementation },
-        violationsOf: { createPaymentIntent: createPaymentIntentViolations },
-      },
-    ],
-    interceptors,
-    gate,
+  const doors = await createDoors(core, telemetry, turns, stopping.signal, {
+    config,
+    limits,
     logger,
-    onEnd,
-    tracing,
-    isDraining: readiness.isDraining,
-    requestTimeoutMs: limits.requestTimeoutMs,
-    keepConnection: (connection: Connection) => publicListener.keep(connection),
-    scheme,
-    documentation: await loadDocumentation({ allowsTryIt }),
-    allowsTryIt,
+    isEmbedded: database.embedded,
+    keepPublic: (connection) => publicListener.keep(connection),
+    keepInternal: (connection) => internalListener.keep(connection),
   });
-  const internalDoor = createInternalDoor({
-    service: PaymentIntentService,
-    methods: { ...implementation },
-    interceptors,
-    gate,
-    turns,
-    openRoutes: (router) => {
-      registerHealth(router, readiness, [PaymentIntentService.typeName]);
-      registerReflection(router, [PaymentIntentService, Health], [file_google_rpc_error_details]);
-    },
-    keepConnection: (connection: Connection) => internalListener.keep(connection),
-    shutdownSignal: stopping.signal,
-    requestTimeoutMs: limits.requestTimeoutMs,
-    logger,
-    onEnd,
-    tracing,
-  });
-
-  const http1Options = http1OptionsOf(limits);
-  const http2Options = http2OptionsOf(limits);
-  const tls = config.tls && (await readTls(config.tls));
-  const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
-  const publicServer = tlsOptions
-    ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
-    : http.createServer(http1Options);
-  const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(publicServer, publicDoor, turns, (socket) => publicListener.isKnown(socket));
-  answerMalformedHttp(publicServer, limits.maxHeaderBytes, onEnd, scheme, (spoken) =>
-    logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
+  const servers = await createServers(config, limits);
+  connectServers(servers, doors, telemetry, turns, limits, logger, (socket) =>
+    publicListener.isKnown(socket),
   );
-  const internalServer = tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options);
-  internalServer.on('stream', internalDoor);
-  for (const server of [publicServer, internalServer] as net.Server[]) {
-    server.on('session', (session: http2.ServerHttp2Session) => {
-      session.once('close', () => turns.forget(session));
-    });
-  }
-  for (const [server, port] of wrongProtocolHints(publicServer, internalServer, tls !== undefined)) {
-    admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
-  }
-  const operationsServer = http.createServer(http1Options);
-  handlePipelined(operationsServer, createOperationsDoor(readiness, metrics), new FairTurns());
 
   const listeners = [
-    new Listener(publicServer, 'HTTP_PORT', config.httpPort, limits, logger),
-    new Listener(internalServer, 'GRPC_PORT', config.grpcPort, limits, logger),
-    new Listener(operationsServer, 'METRICS_PORT', config.metricsPort, operationsLimits(limits), logger),
+    new Listener(servers.public, 'HTTP_PORT', config.httpPort, limits, logger),
+    new Listener(servers.internal, 'GRPC_PORT', config.grpcPort, limits, logger),
+    new Listener(servers.operations, 'METRICS_PORT', config.metricsPort, operationsLimits(limits), logger),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
-  metrics.watch({
+  telemetry.metrics.watch({
     version: manifest.version,
-    waitingCreates: store.waiting,
+    waitingCreates: core.store.waiting,
     droppedLogLines: droppedLines,
     pool: await database.orm.em.getConnection().getNativeClient(),
     connections: () => ({
@@ -173,9 +96,9 @@ export async function startServer(
       internal: internalListener.connections,
       operations: operationsListener.connections,
     }),
-    isReady: async () => (await readiness.check()) === 'ready',
+    isReady: async () => (await core.readiness.check()) === 'ready',
   });
-  const keyChanges = await listenForKeyChanges(database.location, apiKeys.forget, logger);
+  const keyChanges = await listenForKeyChanges(database.location, core.apiKeys.forget, logger);
   try {
     for (const listener of listeners) await listener.listen(config.host);
   } catch (error) {
@@ -186,22 +109,174 @@ export async function startServer(
   return {
     ports: { http: publicListener.port, grpc: internalListener.port, metrics: operationsListener.port },
     async close() {
-      readiness.drain();
+      core.readiness.drain();
       stopping.abort();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
       await Promise.all([publicListener.close(requestsMs), internalListener.close(requestsMs)]);
-      requestLog.stop();
-      await Promise.all([operationsListener.close(0), keyChanges.stop(), tracing?.stop()]);
+      telemetry.requestLog.stop();
+      await Promise.all([operationsListener.close(0), keyChanges.stop(), telemetry.tracing?.stop()]);
     },
     async reloadTls() {
       if (config.tls === undefined) return;
       const pair = await readTls(config.tls);
-      for (const server of [publicServer, internalServer]) {
+      for (const server of [servers.public, servers.internal]) {
         if ('setSecureContext' in server) server.setSecureContext(pair);
       }
     },
   };
 }
+
+interface Telemetry {
+  metrics: Metrics;
+  requestLog: RequestLog;
+  tracing: Tracing | undefined;
+  onEnd: RequestObserver;
+}
+
+/** What sees every request end. */
+async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry> {
+  const metrics = createMetrics(contractServices.flatMap(({ methods }) => methods.map(({ name }) => name)));
+  const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
+  const requestLog = createRequestLog(logger);
+  return {
+    metrics,
+    requestLog,
+    tracing,
+    onEnd(context, rpc, outcome) {
+      requestLog.observe(context, rpc, outcome);
+      metrics.request(context, rpc, outcome);
+      tracing?.end(context, outcome);
+    },
+  };
+}
+
+/** What the doors have in common: the services behind the same gate and interceptors. */
+function createCore(config: Config, database: Database, { metrics, tracing }: Telemetry) {
+  const { em } = database.orm;
+  const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
+    onLookup: metrics.keyLookup,
+    tracing,
+  });
+  const databaseProbe = createDatabaseProbe(em);
+  const store = createPaymentIntentStore(em, config.queue, {
+    onBatch: metrics.batch,
+    onFailedWrite: databaseProbe.onFailedWrite,
+    tracing,
+  });
+  const services = [createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'))];
+  const authentication = createAuthentication(apiKeys);
+  const rateLimit = createRateLimit({ creates: config.rateLimit }, services);
+  const gate: Gate = (context) => {
+    const take = () => rateLimit.take(context.values, context.method);
+    const authenticated = authentication.gate(context);
+    return authenticated instanceof Promise ? authenticated.then(take) : take();
+  };
+  return {
+    apiKeys,
+    store,
+    services,
+    gate,
+    interceptors: [authentication.interceptor, rateLimit.interceptor],
+    readiness: createReadiness(databaseProbe.probe),
+  };
+}
+
+type Core = ReturnType<typeof createCore>;
+
+interface DoorSettings {
+  config: Config;
+  limits: TransportLimits;
+  logger: Logger;
+  isEmbedded: boolean;
+  /** Called with the connection of each request whose key is valid. */
+  keepPublic: (connection: Connection) => void;
+  keepInternal: (connection: Connection) => void;
+}
+
+async function createDoors(
+  { services, interceptors, gate, readiness }: Core,
+  { onEnd, tracing, metrics }: Telemetry,
+  turns: FairTurns,
+  shutdownSignal: AbortSignal,
+  { config, limits, logger, isEmbedded, keepPublic, keepInternal }: DoorSettings,
+) {
+  const scheme = config.tls ? 'https' : 'http';
+  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
+  const allowsTryIt = isEmbedded && scheme === 'http';
+  const { requestTimeoutMs } = limits;
+  const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };
+  return {
+    scheme,
+    public: createPublicDoor({
+      ...common,
+      isDraining: readiness.isDraining,
+      keepConnection: keepPublic,
+      scheme,
+      sites: [await loadDocumentation({ allowsTryIt })],
+      allowsTryIt,
+    }),
+    internal: createInternalDoor({
+      ...common,
+      turns,
+      openRoutes: (router) => {
+        registerHealth(
+          router,
+          readiness,
+          contractServices.map(({ typeName }) => typeName),
+        );
+        registerReflection(router, [...contractServices, Health], [file_google_rpc_error_details]);
+      },
+      keepConnection: keepInternal,
+      shutdownSignal,
+    }),
+    operations: createOperationsDoor(readiness, metrics),
+  } as const;
+}
+
+async function createServers(config: Config, limits: TransportLimits) {
+  const http1Options = http1OptionsOf(limits);
+  const http2Options = http2OptionsOf(limits);
+  const tls = config.tls && (await readTls(config.tls));
+  const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
+  return {
+    isTls: tls !== undefined,
+    public: tlsOptions
+      ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
+      : http.createServer(http1Options),
+    internal: tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options),
+    operations: http.createServer(http1Options),
+  };
+}
+
+/** Lets the servers hand their requests to the doors, and what is no request to whoever answers that. */
+function connectServers(
+  servers: Awaited<ReturnType<typeof createServers>>,
+  doors: Awaited<ReturnType<typeof createDoors>>,
+  { onEnd }: Telemetry,
+  turns: FairTurns,
+  limits: TransportLimits,
+  logger: Logger,
+  isKnown: (socket: Socket) => boolean,
+): void {
+  const logWrongProtocol = createProtocolLog(logger);
+  handlePipelined(servers.public, doors.public, turns, isKnown);
+  answerMalformedHttp(servers.public, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
+    logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
+  );
+  servers.internal.on('stream', doors.internal);
+  for (const server of [servers.public, servers.internal] as net.Server[]) {
+    server.on('session', (session: http2.ServerHttp2Session) => {
+      session.once('close', () => turns.forget(session));
+    });
+  }
+  for (const [server, port] of wrongProtocolHints(servers.public, servers.internal, servers.isTls)) {
+    admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
+  }
+  handlePipelined(servers.operations, doors.operations, new FairTurns());
+}
+
+/** The services of the contract that merchants' keys open. */
+const contractServices = [PaymentIntentService] as const;
 
 /** Connections of probes and scrapers. */
 const maxOperationsConnections = 64;

@@ -30,6 +30,11 @@ export interface ServiceErrorOptions {
   cause?: unknown;
 }
 
+const noHeaders = {};
+
+/** Seconds to wait before the next try, of what passes by itself. */
+const defaultRetryAfterSeconds: Partial<Record<ErrorCode, number>> = { rate_limited: 1, unavailable: 1 };
+
 /** A refusal from the catalogue. The only error whose words reach a client. */
 export class ServiceError extends Error {
   readonly code: ErrorCode;
@@ -39,19 +44,41 @@ export class ServiceError extends Error {
   readonly httpHeaders: Readonly<Record<string, string>>;
 
   constructor(code: ErrorCode, options: ServiceErrorOptions = {}) {
+    const { stackTraceLimit } = Error;
+    // A refusal is no fault of the code: nobody reads its stack, and to capture it takes longer than all else.
+    Error.stackTraceLimit = 0;
     super(options.message ?? catalogue[code].message, { cause: options.cause });
+    Error.stackTraceLimit = stackTraceLimit;
     this.name = 'ServiceError';
     this.code = code;
     this.violations = options.violations ?? [];
     this.httpStatus = options.httpStatus;
-    this.retryAfterSeconds = options.retryAfterSeconds ?? (code === 'unavailable' ? 1 : undefined);
+    this.retryAfterSeconds = options.retryAfterSeconds ?? defaultRetryAfterSeconds[code];
     const row: CatalogueRow = catalogue[code];
-    this.httpHeaders = {
-      ...row.httpHeaders,
-      ...(this.retryAfterSeconds === undefined ? {} : { 'Retry-After': String(this.retryAfterSeconds) }),
-      ...options.httpHeaders,
-    };
+    this.httpHeaders =
+      this.retryAfterSeconds === undefined && options.httpHeaders === undefined
+        ? (row.httpHeaders ?? noHeaders)
+        : {
+            ...row.httpHeaders,
+            ...(this.retryAfterSeconds !== undefined && { 'Retry-After': String(this.retryAfterSeconds) }),
+            ...options.httpHeaders,
+          };
   }
+}
+
+const plainRefusals = new Map<ErrorCode, ServiceError>();
+
+/**
+ * The refusal with the catalogue's words and nothing else, the same object each time: to make an error takes longer than
+ * to decide most of these.
+ */
+export function plainRefusal(code: ErrorCode): ServiceError {
+  let refusal = plainRefusals.get(code);
+  if (refusal === undefined) {
+    refusal = new ServiceError(code);
+    plainRefusals.set(code, refusal);
+  }
+  return refusal;
 }
 
 /** The refusal of a request with these faults. */
@@ -83,7 +110,11 @@ export function grpcCodeOf(code: ErrorCode): Code {
 
 /** A refusal on the internal door: the gRPC code, and the rest as `google.rpc` details. */
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
+  const { stackTraceLimit } = Error;
+  // As in ServiceError: nobody reads it.
+  Error.stackTraceLimit = 0;
   const connectError = new ConnectError(rpcText(error.message), grpcCodeOf(error.code));
+  Error.stackTraceLimit = stackTraceLimit;
   connectError.details = [
     {
       desc: ErrorInfoSchema,

@@ -13,7 +13,7 @@ import type {
 import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../error-catalogue.ts';
-import { json_word } from '../gen/payments/v1/json_pb.ts';
+import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 import { nearestName } from '../nearest-name.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
@@ -37,10 +37,14 @@ export interface JsonCodec<Desc extends DescMessage> {
 
 /**
  * Builds the codec of a message from its descriptor. Throws at once where a field has a type that the public
- * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start.
+ * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start. Fields
+ * in `without` come from elsewhere, such as the path of a request, and are no fields of its JSON.
  */
-export function createJsonCodec<Desc extends DescMessage>(desc: Desc): JsonCodec<Desc> {
-  const codec = compileMessage(desc, new Map());
+export function createJsonCodec<Desc extends DescMessage>(
+  desc: Desc,
+  { without = [] }: { without?: readonly DescField[] } = {},
+): JsonCodec<Desc> {
+  const codec = compileMessage(desc, new Map(), without);
   return {
     decode(json) {
       const violations: FieldViolation[] = [];
@@ -59,6 +63,11 @@ interface ValueCodec {
   encode(value: unknown): string;
 }
 
+/** True if a request cannot do without the field. */
+export function isRequiredField(field: DescField): boolean {
+  return getOption(field, json_field).required;
+}
+
 /** Codecs of messages by their descriptors, so that a message may hold itself. */
 type CompiledMessages = Map<DescMessage, ValueCodec>;
 
@@ -70,7 +79,11 @@ interface FieldCodec {
   codec: ValueCodec;
 }
 
-function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCodec {
+function compileMessage(
+  desc: DescMessage,
+  compiled: CompiledMessages,
+  without: readonly DescField[] = [],
+): ValueCodec {
   switch (desc.typeName) {
     case 'google.protobuf.Struct':
       return structCodec;
@@ -81,7 +94,8 @@ function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCod
   if (known !== undefined) return known;
   const fields: FieldCodec[] = [];
   const fieldsByName = new Map<string, FieldCodec>();
-  const names = desc.fields.map((field) => field.name);
+  const descFields = desc.fields.filter((field) => !without.includes(field));
+  const names = descFields.map((field) => field.name);
   const codec: ValueCodec = {
     decode(json, path, violations) {
       if (!isObject(json)) {
@@ -111,7 +125,7 @@ function compileMessage(desc: DescMessage, compiled: CompiledMessages): ValueCod
     },
   };
   compiled.set(desc, codec);
-  for (const field of desc.fields) {
+  for (const field of descFields) {
     const { name, localName } = field;
     const prefix = `${fields.length === 0 ? '{' : ','}${JSON.stringify(name)}:`;
     fields.push({ name, localName, prefix, codec: compileField(field, compiled) });

@@ -9,6 +9,7 @@ import {
   getOption,
   ScalarType,
 } from '@bufbuild/protobuf';
+import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import {
   type CatalogueRow,
   catalogue,
@@ -19,7 +20,7 @@ import {
 } from '../error-catalogue.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
-import { enumWords } from '../json/json-codec.ts';
+import { enumWords, isRequiredField } from '../json/json-codec.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
 import { errorGuide } from './error-guide.ts';
 
@@ -38,23 +39,34 @@ export interface OpenApiOptions {
   commentOf: (desc: DescField | DescMessage | DescEnum | HttpRoute['method'] | DescService) => string;
 }
 
-/** Codes that a method answers beside its success, on the public door. */
-const refusals: readonly ErrorCode[] = [
-  'invalid_body',
-  'idempotency_key_invalid',
+/** The codes that a method is refused with, on the public door, as its shape has it. */
+function refusalsOf(route: HttpRoute): ErrorCode[] {
+  const takesKey = takesIdempotencyKey(route);
+  return [
+    'invalid_body',
+    ...(takesKey ? (['idempotency_key_invalid'] as const) : []),
+    'api_key_missing',
+    'api_key_invalid',
+    'browser_forbidden',
+    ...(route.hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
+    ...(takesKey ? (['idempotency_key_reused'] as const) : []),
+    'rate_limited',
+    'internal',
+    'unavailable',
+  ];
+}
+
+/** A method whose contract does not call it safe to repeat takes an idempotency key, which makes it so. */
+function takesIdempotencyKey({ method }: HttpRoute): boolean {
+  return method.idempotency === MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
+}
+
+/** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
+const unauthenticatedRefusals: readonly ErrorCode[] = [
   'api_key_missing',
   'api_key_invalid',
   'browser_forbidden',
-  'body_too_large',
-  'unsupported_media_type',
-  'idempotency_key_reused',
-  'rate_limited',
-  'internal',
-  'unavailable',
 ];
-
-/** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
-const nobodysRefusals: readonly ErrorCode[] = ['api_key_missing', 'api_key_invalid', 'browser_forbidden'];
 
 /** Faults of HTTP itself, which has a status of its own for each. */
 const malformed = {
@@ -115,16 +127,20 @@ export function createOpenApi(options: OpenApiOptions): object {
 
 function operationOf(
   service: DescService,
-  { method, successStatus }: HttpRoute,
+  route: HttpRoute,
   schemas: Schemas,
   options: OpenApiOptions,
 ): object {
+  const { method, successStatus, hasBody } = route;
+  const inPath = route.segments.filter((segment) => typeof segment !== 'string');
+  const takesKey = takesIdempotencyKey(route);
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
   // A request shows what is required and what has a default; anything else, such as another wallet to be paid,
   // is nothing to copy without a thought.
   const example = (desc: DescMessage, direction: Direction) =>
     Object.fromEntries(
       desc.fields
+        .filter((field) => direction === 'response' || !inPath.includes(field))
         .map((field) => [field, schemaOptionsOf(field)] as const)
         .filter(
           ([field, keywords]) =>
@@ -134,11 +150,11 @@ function operationOf(
     );
   const body = (desc: DescMessage, direction: Direction) => ({
     'application/json': {
-      schema: refTo(desc, direction, schemas, options),
+      schema: refTo(desc, direction, schemas, options, direction === 'request' ? inPath : []),
       example: example(desc, direction),
     },
   });
-  const byStatus = Map.groupBy(refusals, (code) => catalogue[code].httpStatus);
+  const byStatus = Map.groupBy(refusalsOf(route), (code) => catalogue[code].httpStatus);
   const errors = [...byStatus].map(([status, codes]) => [status, refusalOf(codes)] as const);
   return {
     operationId: method.localName,
@@ -146,21 +162,16 @@ function operationOf(
     description: details.join('\n\n'),
     tags: [nounOf(service)],
     parameters: [
-      {
-        name: 'Idempotency-Key',
-        in: 'header',
-        description:
-          'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
-        schema: {
-          type: 'string',
-          minLength: 1,
-          maxLength: 255,
-          pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$',
-        },
-        example: 'order-1001',
-      },
+      ...inPath.map((field) => parameterOf(field, 'path', schemas, options)),
+      ...route.queryFields.map((field) => parameterOf(field, 'query', schemas, options)),
+      ...(takesKey ? [idempotencyKeyParameter] : []),
     ],
-    requestBody: { required: true, content: body(method.input, 'request') },
+    ...(hasBody && {
+      requestBody: {
+        required: method.input.fields.some((field) => isRequiredField(field) && !inPath.includes(field)),
+        content: body(method.input, 'request'),
+      },
+    }),
     responses: Object.fromEntries([
       [
         String(successStatus),
@@ -168,10 +179,12 @@ function operationOf(
           description: successStatus === 201 ? 'Created, or answered again as it was created.' : 'Done.',
           headers: {
             ...refsTo('X-Request-Id', 'RateLimit', 'RateLimit-Policy'),
-            'Idempotent-Replayed': {
-              description: '`true` where an earlier request with this idempotency key has created it.',
-              schema: { const: 'true' },
-            },
+            ...(takesKey && {
+              'Idempotent-Replayed': {
+                description: '`true` where an earlier request with this idempotency key has created it.',
+                schema: { const: 'true' },
+              },
+            }),
           },
           content: body(method.output, 'response'),
         },
@@ -182,11 +195,54 @@ function operationOf(
   };
 }
 
+const idempotencyKeyParameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  description:
+    'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
+  schema: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 255,
+    pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$',
+  },
+  example: 'order-1001',
+};
+
+/** A field that comes in the path or the query. */
+function parameterOf(
+  field: DescField,
+  place: 'path' | 'query',
+  schemas: Schemas,
+  options: OpenApiOptions,
+): object {
+  const {
+    description,
+    examples,
+    'x-extensible-enum': _,
+    ...schema
+  } = propertyOf(field, 'response', schemas, options);
+  const [example] = (examples as unknown[] | undefined) ?? [];
+  return {
+    name: field.name,
+    in: place,
+    required: place === 'path' || isRequiredField(field),
+    description,
+    schema: { ...schema, ...enumOf(field) },
+    ...(example !== undefined && { example }),
+  };
+}
+
+/** The words that a parameter may have: unlike a field of an answer it is held to them. */
+function enumOf(field: DescField): JsonSchema {
+  return field.fieldKind === 'enum' ? { enum: enumWords(field.enum).map(({ word }) => word) } : {};
+}
+
 function refusalOf(codes: readonly ErrorCode[]): object {
   const rows: CatalogueRow[] = codes.map((code) => catalogue[code]);
   const names = new Set(rows.flatMap(({ httpHeaders = {} }) => Object.keys(httpHeaders)));
   if (codes.includes('rate_limited') || codes.includes('unavailable')) names.add('Retry-After');
-  if (!codes.some((code) => nobodysRefusals.includes(code))) {
+  if (!codes.some((code) => unauthenticatedRefusals.includes(code))) {
     for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
   }
   if (codes.includes('unsupported_media_type')) names.add('Accept');
@@ -241,6 +297,7 @@ function refTo(
   direction: Direction,
   schemas: Schemas,
   options: OpenApiOptions,
+  without: readonly DescField[] = [],
 ): JsonSchema {
   const known = schemas.get(desc.name);
   if (known !== undefined && known.direction !== direction) {
@@ -252,15 +309,15 @@ function refTo(
     // Noted before it is filled: a message may hold itself.
     const schema: JsonSchema = {};
     schemas.set(desc.name, { direction, schema });
-    const isRequired = (field: DescField) =>
-      direction === 'response' || getOption(field, json_field).required;
+    const isRequired = (field: DescField) => direction === 'response' || isRequiredField(field);
+    const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {
       type: 'object',
       description: options.commentOf(desc),
       properties: Object.fromEntries(
-        desc.fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
+        fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
       ),
-      required: desc.fields.filter(isRequired).map(({ name }) => name),
+      required: fields.filter(isRequired).map(({ name }) => name),
       // A field that a request misspells is refused. A field that an answer gains is no reason to refuse the answer.
       ...(direction === 'request' ? { additionalProperties: false } : {}),
     });

@@ -9,7 +9,7 @@ import { type RequestContext, requestContextOf } from '../../requests/request-co
  * The outermost interceptor: whatever goes wrong inside leaves as a refusal of the catalogue, and whatever takes
  * longer than the client's deadline is answered as such. What was begun by then is finished all the same.
  */
-export const answerFromCatalogue: Interceptor = (next) => (request) =>
+export const refuseByCatalogue: Interceptor = (next) => (request) =>
   beforeAbort(request.signal, () => next(request)).catch((reason) => {
     throw refusalOf(reason, requestContextOf(request.contextValues));
   });

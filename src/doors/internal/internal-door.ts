@@ -1,4 +1,4 @@
-// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2. The plain case of gRPC goes to lean-grpc.ts, all
+// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2. The plain case of gRPC goes to unary-grpc.ts, all
 // else to ConnectRPC. Around Connect's handlers this file puts what they do not do: a request context for every
 // call, a log line for every call of a merchant's key, and the catalogue's details on refusals that Connect makes
 // before any gate or interceptor runs.
@@ -9,6 +9,7 @@ import {
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
+import type { DescMessage, DescMethod, Message, MessageInitShape } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -36,20 +37,21 @@ import {
   requestContextKey,
   requestContextOf,
 } from '../../requests/request-context.ts';
+import { RawHeaders } from '../../requests/request-header.ts';
 import { cost, type FairTurns } from '../fair-turns.ts';
 import { operationOf } from '../method-call.ts';
-import { headersOf, pathOf } from '../node-headers.ts';
+import { pathOf } from '../node-headers.ts';
 import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
-import { answerFromCatalogue, refusalOf, refusalOfConnect } from './catalogue-errors.ts';
+import { refusalOf, refusalOfConnect, refuseByCatalogue } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
-import { createLeanGrpc, type LeanGrpcOptions } from './lean-grpc.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
-export interface InternalDoorOptions extends LeanGrpcOptions {
+export interface InternalDoorOptions extends UnaryGrpcOptions {
   turns: FairTurns;
   /** Registers what is open to everybody: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
@@ -62,7 +64,7 @@ export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
   const unidentified = new UnidentifiedStreams();
-  const plainCallOf = createLeanGrpc(options, unidentified);
+  const plainCallOf = createUnaryGrpc(options, unidentified);
   const serveByConnect = createConnectDoor(options, unidentified);
   return (stream, headers, _flags, rawHeaders) => {
     // A stream may be reset before its turn comes.
@@ -121,25 +123,26 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
     shutdownSignal: options.shutdownSignal,
   });
+  const methods = options.services.flatMap((service) => [...service.methods]);
   const checks = new Map(
-    options.service.methods.map((method) => [method.name, createWireTypeCheck(method.input)]),
+    methods.map(([method]) => [method as DescMethod, createWireTypeCheck(method.input)]),
   );
   const handlerOptions = {
     requestGate: async (context: HandlerContext) => {
-      await options.gate(context).catch((reason) => {
+      try {
+        await options.gate(context);
+      } catch (reason) {
         throw refusalOf(reason, requestContextOf(context.values));
-      });
+      }
     },
-    interceptors: [answerFromCatalogue, checkReceivedMessage(checks), ...options.interceptors],
+    interceptors: [refuseByCatalogue, checkReceivedMessage(checks), ...options.interceptors],
   };
-  for (const method of options.service.methods) {
+  for (const [method, { run }] of methods) {
     // Connect's serialization takes a decoder of texts here, though the options of a router do not name it.
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
-    // The router's types follow a method's kind, which is not known here.
-    router.rpc(method, options.methods[method.localName] as never, {
-      ...handlerOptions,
-      jsonOptions,
-    });
+    const implementation = (request: Message, context: HandlerContext) =>
+      run(request, context) as Promise<MessageInitShape<DescMessage>>;
+    router.rpc(method, implementation, { ...handlerOptions, jsonOptions });
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
@@ -189,10 +192,10 @@ async function serve(
     values,
   );
   // Connect has seen only the first of two Authorization headers; the authenticator has to see both.
-  const authorization = headersOf(request).get('authorization');
+  const authorization = new RawHeaders(request.rawHeaders).get('authorization');
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
-  const isOurs = handler.service === options.service;
+  const isOurs = options.services.some(({ desc }) => desc === handler.service);
   const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
   const isUnary = handler.method.methodKind === 'unary';
   limitDeadline(universalRequest.header, isConnect, isUnary ? options.requestTimeoutMs : undefined);

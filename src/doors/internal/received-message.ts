@@ -3,6 +3,7 @@
 
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
+import type { DescMethod } from '@bufbuild/protobuf';
 import { type ContextValues, createContextKey, type Interceptor } from '@connectrpc/connect';
 import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
 import { maxBodyBytes } from '../../contract/limits.ts';
@@ -51,10 +52,10 @@ async function* kept(body: AsyncIterable<Uint8Array>, chunks: Uint8Array[]): Asy
 }
 
 /** Checks what a call brought before its method sees it. Throws `invalid_body` if the bytes are not its message's. */
-export function checkReceivedMessage(checks: ReadonlyMap<string, WireTypeCheck>): Interceptor {
+export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeCheck>): Interceptor {
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
-    const check = checks.get(request.method.name);
+    const check = checks.get(request.method);
     if (received !== undefined && check !== undefined) {
       try {
         check(await messageOf(received));

@@ -8,6 +8,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { StartupError } from '../../config/startup-error.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { NodeRequest } from '../node-headers.ts';
+import type { Site } from './public-door.ts';
 
 interface Document {
   contentType: string;
@@ -15,15 +16,6 @@ interface Document {
   /** The same, compressed, the smallest first. */
   compressed: readonly { coding: 'br' | 'gzip'; content: Buffer }[];
   etag: string;
-}
-
-export interface Documentation {
-  /** True for a path of the documentation. */
-  has(path: string): boolean;
-  /**
-   * Answers a GET or HEAD of such a path, to everybody, browsers too. Throws `method_not_allowed` for anything else.
-   */
-  serve(path: string, request: NodeRequest, response: ServerResponse, requestId: string): Promise<void>;
 }
 
 export interface DocumentationOptions {
@@ -72,12 +64,14 @@ const sources: readonly Source[] = [
 export async function loadDocumentation({
   allowsTryIt,
   folder = new URL('../../contract/gen/', import.meta.url),
-}: DocumentationOptions): Promise<Documentation> {
+}: DocumentationOptions): Promise<Site> {
   const used = sources.filter(({ isForTryIt }) => allowsTryIt || isForTryIt !== true);
   const loaded = used.map(async (source) => [source.path, await load(source, folder, allowsTryIt)] as const);
   const documents = new Map(await Promise.all(loaded));
   return {
+    name: 'documentation',
     has: (path) => documents.has(path),
+    // Answers GET and HEAD, to everybody, browsers too.
     async serve(path, request, response, requestId) {
       const document = documents.get(path);
       if (document === undefined) throw new ServiceError('not_found');

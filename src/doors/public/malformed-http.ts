@@ -7,6 +7,7 @@ import { type ErrorCode, toErrorJson } from '../../contract/error-catalogue.ts';
 import { requestIsLate } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import { newRequestContext, type RequestObserver } from '../../requests/request-context.ts';
+import { RawHeaders } from '../../requests/request-header.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { stopParsing } from '../pipelining.ts';
 import { rawRefusal } from '../raw-refusal.ts';
@@ -79,7 +80,11 @@ export function answerMalformedHttp(
     const context = newRequestContext('public');
     const { requestId } = context;
     const error = new ServiceError(code, { message });
-    const answer = toErrorJson(error, requestId, docUrlOf(code, request, scheme));
+    const answer = toErrorJson(
+      error,
+      requestId,
+      docUrlOf(code, request && new RawHeaders(request.rawHeaders), scheme),
+    );
     socket.end(rawRefusal(status, requestId, answer));
     onEnd(context, undefined, code);
   };

@@ -4,19 +4,20 @@
 
 import type { ServerResponse } from 'node:http';
 import type { Http2ServerResponse } from 'node:http2';
-import type { DescService, Message } from '@bufbuild/protobuf';
+import type { Message } from '@bufbuild/protobuf';
 import { type ContextValues, createContextValues, type Interceptor } from '@connectrpc/connect';
 import type { Logger } from 'pino';
-import {
-  catalogue,
-  type ErrorCode,
-  type FieldViolation,
-  toErrorJson,
-} from '../../contract/error-catalogue.ts';
+import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
-import { createJsonCodec, type JsonCodec } from '../../contract/json/json-codec.ts';
+import {
+  createJsonCodec,
+  type Decoded,
+  isRequiredField,
+  type JsonCodec,
+} from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
-import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
+import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
+import type { Method, ServedService } from '../../requests/method.ts';
 import {
   newRequestContext,
   type RequestContext,
@@ -24,45 +25,54 @@ import {
   type RequestOutcome,
   requestContextKey,
 } from '../../requests/request-context.ts';
+import { RawHeaders } from '../../requests/request-header.ts';
 import type { Operation } from '../../requests/trace.ts';
 import type { Tracing } from '../../requests/tracing.ts';
-import type { GateContext } from '../authentication.ts';
+import type { Gate } from '../authentication.ts';
 import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
-import { behindInterceptors, type MethodCall, type UnaryMethod } from '../method-call.ts';
-import { countOf, headersOf, type NodeRequest, pathOf } from '../node-headers.ts';
+import { intercept, type MethodCall } from '../method-call.ts';
+import { type NodeRequest, pathOf, queryOf } from '../node-headers.ts';
 import { isLastOfConnection } from '../pipelining.ts';
-import { assertDeclaredSize, ClientGone, discardBody, limitStream, readBody } from '../request-body.ts';
+import {
+  assertDeclaredSize,
+  ClientGone,
+  discardBody,
+  hasBody,
+  limitStream,
+  readBody,
+} from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
-import type { Documentation } from './documentation.ts';
 import { parseJsonBody } from './json-body.ts';
+import { parseQuery } from './query.ts';
+import { refusalJson } from './refusal.ts';
+import { createRouter, type Match } from './router.ts';
 
 type Response = ServerResponse | Http2ServerResponse;
 
-export interface TranscodedService {
-  service: DescService;
-  /** Methods by their name in the descriptor's `localName`. */
-  methods: Readonly<Record<string, UnaryMethod>>;
-  /**
-   * The rules of a method, so that a request with faults of shape hears of its other faults in the same
-   * answer. A request with a fault of shape never reaches its method, whether or not its rules are here.
-   */
-  violationsOf?: Readonly<Record<string, (message: never, values: ContextValues) => FieldViolation[]>>;
+/** Pages and files that everybody may read at paths of their own, such as the documentation. */
+export interface Site {
+  /** What its requests are called in the log and the metrics. */
+  readonly name: string;
+  /** True for one of its paths. */
+  has(path: string): boolean;
+  /** Answers a request for such a path, or throws a `ServiceError`. */
+  serve(path: string, request: NodeRequest, response: ServerResponse, requestId: string): Promise<void>;
 }
 
 export interface PublicDoorOptions {
-  services: readonly TranscodedService[];
+  services: readonly ServedService[];
   interceptors: readonly Interceptor[];
-  gate: (context: GateContext) => Promise<void>;
+  gate: Gate;
   logger: Logger;
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
   isDraining: () => boolean;
-  /** Told of the connection of each request whose key is valid. */
+  /** Called with the connection of each request whose key is valid. */
   keepConnection: (connection: Connection) => void;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
-  documentation: Documentation;
+  sites: readonly Site[];
   /** Lets the reference page of this port send requests, with testnet keys only. */
   allowsTryIt: boolean;
 }
@@ -70,24 +80,26 @@ export interface PublicDoorOptions {
 interface Endpoint extends HttpRoute {
   input: JsonCodec<HttpRoute['method']['input']>;
   output: JsonCodec<HttpRoute['method']['output']>;
+  /** True if an empty body stands for `{}`: no field of it is required. */
+  allowsEmptyBody: boolean;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
-  violationsOf: (message: Message, values: ContextValues) => FieldViolation[];
+  violations: Method['violations'];
   operation: Operation;
 }
 
 /**
- * The request listener of the public door. Everything is prepared here, once: throws where an annotation or a
+ * The request listener of the public door. Everything is prepared here, once: throws if an annotation or a
  * message of the contract has a form that it cannot serve.
  */
 export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: Response) => void {
-  const endpoints = compileEndpoints(options);
-  const { documentation } = options;
+  const router = createRouter(compileEndpoints(options));
   const unidentified = new UnidentifiedStreams();
 
   return (request, response) => {
     const context = newRequestContext('public');
+    const header = new RawHeaders(request.rawHeaders);
     if ('stream' in request) {
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
@@ -96,24 +108,26 @@ export function createPublicDoor(
       context.onIdentified = () => unidentified.remove(stream);
     }
     const path = pathOf(request);
-    const isDocument = documentation.has(path);
-    const byMethod = endpoints.get(path);
-    const endpoint = byMethod?.get(request.method ?? '');
-    const rpc = isDocument ? 'documentation' : endpoint?.method.name;
-    const done = (): RequestOutcome => 'ok';
-    const fail = (reason: unknown): RequestOutcome =>
-      reason instanceof ClientGone ? 'canceled' : refuse(reason, request, response, context, options);
-    const serveDocument = async () => {
-      assertHttp(request);
-      await documentation.serve(path, request, response as ServerResponse, context.requestId);
+    const match = router.find(path);
+    const endpoint = match?.byMethod.get(request.method ?? '');
+    const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
+    const rpc = site?.name ?? endpoint?.method.name;
+
+    const serve = async (): Promise<RequestOutcome> => {
+      // After this, a request that came in one piece has been parsed whole.
+      await undefined;
+      try {
+        assertHttp(request, header);
+        if (site !== undefined)
+          await site.serve(path, request, response as ServerResponse, context.requestId);
+        else await answer(request, header, response, path, match, endpoint, context, options);
+        return 'ok';
+      } catch (reason) {
+        if (reason instanceof ClientGone) return 'canceled';
+        return refuse(reason, request, header, response, context, options);
+      }
     };
-    const served = isDocument
-      ? serveDocument().then(done, fail)
-      : answer(request, response, byMethod, endpoint, context, options).then(({ status, body, header }) => {
-          send(request, response, status, body, context, header, options);
-          return done();
-        }, fail);
-    served
+    serve()
       .then((outcome) => {
         if ('stream' in request && context.identity === undefined) unidentified.answered(request.stream);
         options.onEnd(context, rpc, outcome);
@@ -128,6 +142,7 @@ export function createPublicDoor(
 function refuse(
   reason: unknown,
   request: NodeRequest,
+  header: RawHeaders,
   response: Response,
   context: RequestContext,
   options: PublicDoorOptions,
@@ -135,107 +150,133 @@ function refuse(
   const error = toServiceError(reason);
   context.error = error;
   if (response.destroyed) return error.code;
-  const body = JSON.stringify(
-    toErrorJson(error, context.requestId, docUrlOf(error.code, request, options.scheme)),
-  );
+  const docUrl = docUrlOf(error.code, header, options.scheme);
+  const body = refusalJson(error, context.requestId, docUrl);
   const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
-  const headers = Object.entries({ ...context.rateLimit, ...error.httpHeaders });
-  send(request, response, httpStatus, body, context, headers, options);
+  const headers = context.rateLimit ? { ...context.rateLimit, ...error.httpHeaders } : error.httpHeaders;
+  send(request, response, httpStatus, body, context, Object.entries(headers), options);
   discardBody(request);
   return error.code;
+}
+
+async function answer(
+  request: NodeRequest,
+  header: RawHeaders,
+  response: Response,
+  path: string,
+  match: Match<Endpoint> | undefined,
+  endpoint: Endpoint | undefined,
+  context: RequestContext,
+  options: PublicDoorOptions,
+): Promise<void> {
+  if (match === undefined) throw noRoute(request.method, path);
+  const origin = header.get('origin');
+  const isTrial = options.allowsTryIt && comesFromReferencePage(origin, request);
+  if (origin !== null && !isTrial) throw plainRefusal('browser_forbidden');
+  if (endpoint === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
+  const values = createContextValues().set(requestContextKey, context);
+  options.tracing?.begin(context, endpoint.operation, header.toHeaders());
+  const admitted = options.gate({ method: endpoint.method, values, requestHeader: header });
+  if (admitted !== undefined) await admitted;
+  options.keepConnection(('stream' in request ? request.stream.session : undefined) ?? request.socket);
+  if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
+
+  const { message, violations } = endpoint.hasBody
+    ? await readMessage(endpoint, header, request, response, options)
+    : messageFromQuery(endpoint, header, request);
+  if (message === undefined || violations.length > 0) {
+    throw invalidBody(allViolations(endpoint, message, violations, values));
+  }
+  bindVariables(message, match);
+
+  const result = await endpoint.call({ message, header, values });
+  const body = endpoint.output.encode(result.message);
+  send(request, response, endpoint.successStatus, body, context, result.header, options);
+}
+
+type DecodedRequest = Decoded<HttpRoute['method']['input']>;
+
+async function readMessage(
+  endpoint: Endpoint,
+  header: RawHeaders,
+  request: NodeRequest,
+  response: Response,
+  { requestTimeoutMs }: PublicDoorOptions,
+): Promise<DecodedRequest> {
+  const isEmpty = endpoint.allowsEmptyBody && !hasBody(request, header);
+  if (isEmpty) return endpoint.input.decode({});
+  assertJson(header);
+  assertDeclaredSize(header);
+  if (header.get('expect') !== null) response.writeContinue();
+  const bytes = await readBody(request, requestTimeoutMs);
+  if (bytes.length === 0 && endpoint.allowsEmptyBody) return endpoint.input.decode({});
+  return endpoint.input.decode(parseJsonBody(bytes));
+}
+
+function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeRequest): DecodedRequest {
+  if (hasBody(request, header)) {
+    throw new ServiceError('invalid_body', {
+      message: `${request.method} has no body here. Send the fields in the query.`,
+    });
+  }
+  const violations: FieldViolation[] = [];
+  const json = parseQuery(queryOf(request), endpoint.queryFields, violations);
+  const decoded = endpoint.input.decode(json);
+  return { message: decoded.message, violations: [...violations, ...decoded.violations] };
+}
+
+/** Puts the values of the path into the fields that take them. */
+function bindVariables(message: Message, { variables }: Match<Endpoint>): void {
+  for (const [{ localName }, value] of variables)
+    (message as Message & Record<string, unknown>)[localName] = value;
 }
 
 /** Of a method and path that are not there. */
 const maxPathShown = 120;
 
-interface Answer {
-  status: number;
-  body: string;
-  header: Iterable<[string, string]>;
+function noRoute(httpMethod: string | undefined, path: string): ServiceError {
+  const asked = `${httpMethod} ${path}`;
+  const short = asked.length > maxPathShown ? `${asked.slice(0, maxPathShown)}…` : asked;
+  return new ServiceError('not_found', {
+    message: `There is no ${short.toWellFormed()} here. The reference at /docs lists what there is.`,
+  });
 }
 
-async function answer(
-  request: NodeRequest,
-  response: Response,
-  byMethod: ReadonlyMap<string, Endpoint> | undefined,
-  endpoint: Endpoint | undefined,
-  context: RequestContext,
-  options: PublicDoorOptions,
-): Promise<Answer> {
-  assertHttp(request);
-  if (byMethod === undefined) {
-    const asked = `${request.method} ${pathOf(request)}`;
-    const short = asked.length > maxPathShown ? `${asked.slice(0, maxPathShown)}…` : asked;
-    throw new ServiceError('not_found', {
-      message: `There is no ${short.toWellFormed()} here. The reference at /docs lists what there is.`,
-    });
-  }
-  const isTrial = options.allowsTryIt && comesFromReferencePage(request);
-  if (request.headers.origin !== undefined && !isTrial) throw new ServiceError('browser_forbidden');
-  if (endpoint === undefined) {
-    const allowed = [...byMethod.keys()];
-    throw new ServiceError('method_not_allowed', {
-      message: `There is no ${request.method} here: ${pathOf(request)} answers ${allowed.join(' and ')}.`,
-      httpHeaders: { Allow: allowed.join(', ') },
-    });
-  }
-  const values = createContextValues().set(requestContextKey, context);
-  const header = headersOf(request);
-  options.tracing?.begin(context, endpoint.operation, header);
-  await options.gate({ values, requestHeader: header });
-  options.keepConnection(('stream' in request ? request.stream.session : undefined) ?? request.socket);
-  if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
-  assertJson(header);
-
-  assertDeclaredSize(request);
-  if (header.get('expect')?.toLowerCase() === '100-continue') response.writeContinue();
-  const json = parseJsonBody(await readBody(request, options.requestTimeoutMs));
-  const { message, violations } = endpoint.input.decode(json);
-  if (message === undefined || violations.length > 0) {
-    throw invalidBody(allViolations(endpoint, message, violations, values));
-  }
-
-  const result = await endpoint.call({ message, header, values, url: endpoint.path });
-  return {
-    status: endpoint.successStatus,
-    body: endpoint.output.encode(result.message),
-    header: result.header,
-  };
+function methodNotAllowed(
+  httpMethod: string | undefined,
+  path: string,
+  allowed: readonly string[],
+): ServiceError {
+  return new ServiceError('method_not_allowed', {
+    message: `There is no ${httpMethod} here: ${path} answers ${allowed.join(' and ')}.`,
+    httpHeaders: { Allow: allowed.join(', ') },
+  });
 }
 
 /**
  * True for a request that a browser sends from this port's own page on this machine. Held against two fixed names:
  * with the `Host` header, which a rebound name of a hostile page controls, any origin could match.
  */
-function comesFromReferencePage(request: NodeRequest): boolean {
-  const { origin } = request.headers;
-  if (origin === undefined) return false;
+function comesFromReferencePage(origin: string | null, request: NodeRequest): boolean {
+  if (origin === null) return false;
   const port = request.socket.localPort;
   return ['localhost', '127.0.0.1'].some((host) => origin === `http://${host}:${port}`);
 }
 
-function compileEndpoints({
-  services,
-  interceptors,
-  scheme,
-}: PublicDoorOptions): Map<string, Map<string, Endpoint>> {
-  const endpoints = new Map<string, Map<string, Endpoint>>();
-  for (const { service, methods, violationsOf } of services) {
-    for (const route of httpRoutesOf(service)) {
-      const { localName } = route.method;
-      const implementation = methods[localName];
-      if (implementation === undefined)
-        throw new Error(`${service.typeName}.${route.method.name} is not implemented`);
-      const byMethod = endpoints.get(route.path) ?? new Map<string, Endpoint>();
-      if (byMethod.has(route.httpMethod)) {
-        throw new Error(`${route.httpMethod} ${route.path} is annotated on two methods`);
-      }
-      byMethod.set(route.httpMethod, {
+function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions): Endpoint[] {
+  return services.flatMap(({ desc, methods }) =>
+    httpRoutesOf(desc).map((route): Endpoint => {
+      const method = methods.get(route.method);
+      if (method === undefined) throw new Error(`${desc.typeName}.${route.method.name} is not implemented`);
+      const without = route.segments.filter((segment) => typeof segment !== 'string');
+      const { fields } = route.method.input;
+      return {
         ...route,
-        input: createJsonCodec(route.method.input),
+        input: createJsonCodec(route.method.input, { without }),
         output: createJsonCodec(route.method.output),
-        call: behindInterceptors(route.method, implementation, interceptors),
-        violationsOf: (message, values) => violationsOf?.[localName]?.(message as never, values) ?? [],
+        allowsEmptyBody: !fields.some((field) => !without.includes(field) && isRequiredField(field)),
+        call: intercept(route.method, method, interceptors),
+        violations: method.violations,
         operation: {
           name: `${route.httpMethod} ${route.path}`,
           attributes: {
@@ -246,11 +287,9 @@ function compileEndpoints({
           },
           okStatus: { 'http.response.status_code': route.successStatus },
         },
-      });
-      endpoints.set(route.path, byMethod);
-    }
-  }
-  return endpoints;
+      };
+    }),
+  );
 }
 
 /** The faults of shape, and the broken rules of the fields that had none. */
@@ -262,25 +301,26 @@ function allViolations(
 ): FieldViolation[] {
   if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  const broken = endpoint.violationsOf(message, values).filter(({ field }) => !faulty.has(field));
-  return [...violations, ...broken];
+  const broken = endpoint.violations?.(message, values) ?? [];
+  return [...violations, ...broken.filter(({ field }) => !faulty.has(field))];
 }
 
 /**
  * What Node's parser lets pass: no `Host` or two of them (RFC 9112, section 3.2), codings other than chunked that nobody
  * would undo, and expectations other than `100-continue`.
  */
-function assertHttp(request: NodeRequest): void {
-  const { 'transfer-encoding': coding, expect } = request.headers;
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
+function assertHttp(request: NodeRequest, header: RawHeaders): void {
+  const expect = header.get('expect');
+  if (expect !== null && expect.toLowerCase() !== '100-continue') {
     throw new ServiceError('invalid_body', { message: expectationFailed, httpStatus: 417 });
   }
   if ('stream' in request) return;
-  const hosts = countOf(request, 'host');
+  const hosts = header.count('host');
   if (hosts > 1 || (hosts === 0 && request.httpVersion !== '1.0')) {
     throw new ServiceError('invalid_body', { message: `The request has ${hosts} Host headers. Send one.` });
   }
-  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+  const coding = header.get('transfer-encoding');
+  if (coding !== null && coding.toLowerCase() !== 'chunked') {
     throw new ServiceError('unsupported_media_type', {
       message: 'The body has a transfer coding that is not read here. Send it plain or chunked.',
       httpHeaders: { Accept: 'application/json' },
@@ -288,14 +328,19 @@ function assertHttp(request: NodeRequest): void {
   }
 }
 
-function assertJson(header: Headers): void {
-  const [mediaType, ...parameters] = (header.get('content-type') ?? '').toLowerCase().split(';');
-  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
+/** What nearly every client sends. */
+const plainJson = 'application/json';
+
+function assertJson(header: RawHeaders): void {
+  const contentType = header.get('content-type') ?? '';
   const encoding = header.get('content-encoding') ?? 'identity';
-  if (mediaType?.trim() !== 'application/json' || !isUtf8 || encoding.toLowerCase() !== 'identity') {
+  const [mediaType, ...parameters] =
+    contentType === plainJson ? [plainJson] : contentType.toLowerCase().split(';');
+  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
+  if (mediaType?.trim() !== plainJson || !isUtf8 || encoding.toLowerCase() !== 'identity') {
     throw new ServiceError('unsupported_media_type', {
       message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
-      httpHeaders: { Accept: 'application/json' },
+      httpHeaders: { Accept: plainJson },
     });
   }
 }
@@ -309,15 +354,19 @@ function send(
   headers: Iterable<[string, string]>,
   { isDraining }: PublicDoorOptions,
 ): void {
-  const all: Record<string, string | number> = {
-    'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(body),
-    'Cache-Control': 'no-store',
-    'X-Request-Id': context.requestId,
-    ...Object.fromEntries(headers),
-  };
+  const all = [
+    'Content-Type',
+    plainJson,
+    'Content-Length',
+    String(Buffer.byteLength(body)),
+    'Cache-Control',
+    'no-store',
+    'X-Request-Id',
+    context.requestId,
+  ];
+  for (const [name, value] of headers) all.push(name, value);
   // HTTP/2 says the same by GOAWAY.
-  if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.Connection = 'close';
+  if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
   // As text, which Node sends together with the head in one piece.
   response.end(body);

@@ -3,21 +3,15 @@
 // requests and Node's compatibility layer on every call. What a client sees is the same either way.
 
 import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
-import {
-  type DescMethodUnary,
-  type DescService,
-  fromBinary,
-  type Message,
-  toBinary,
-} from '@bufbuild/protobuf';
+import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import type { Logger } from 'pino';
 import { maxBodyBytes } from '../../contract/limits.ts';
-import { isUnary } from '../../contract/unary.ts';
 import { ServiceError } from '../../requests/errors.ts';
+import type { ServedService } from '../../requests/method.ts';
 import {
   newRequestContext,
   type RequestContext,
@@ -25,29 +19,28 @@ import {
   type RequestOutcome,
   requestContextKey,
 } from '../../requests/request-context.ts';
+import { RawHeaders } from '../../requests/request-header.ts';
 import type { Operation } from '../../requests/trace.ts';
 import type { Tracing } from '../../requests/tracing.ts';
-import type { GateContext } from '../authentication.ts';
-import { behindInterceptors, operationOf, type UnaryMethod } from '../method-call.ts';
-import { headersFrom } from '../node-headers.ts';
+import type { Gate } from '../authentication.ts';
+import { intercept, operationOf } from '../method-call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
 import type { UnidentifiedStreams } from '../unidentified-streams.ts';
 import {
-  answerFromCatalogue,
   callIsUnreadable,
   clientGone,
   endedByClient,
   notOneMessage,
   refusalOf,
+  refuseByCatalogue,
 } from './catalogue-errors.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
-export interface LeanGrpcOptions {
-  /** The service that merchants' keys open. */
-  service: DescService;
-  methods: Readonly<Record<string, UnaryMethod>>;
+export interface UnaryGrpcOptions {
+  /** The services that merchants' keys open. */
+  services: readonly ServedService[];
   interceptors: readonly Interceptor[];
-  gate: (context: GateContext) => Promise<void>;
+  gate: Gate;
   logger: Logger;
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
@@ -59,7 +52,7 @@ export interface LeanGrpcOptions {
 
 interface Call {
   method: DescMethodUnary;
-  invoke: ReturnType<typeof behindInterceptors>;
+  invoke: ReturnType<typeof intercept>;
   checkWireTypes: (bytes: Uint8Array) => void;
   operation: Operation;
 }
@@ -72,8 +65,8 @@ const headBytes = 5;
 type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => void;
 
 /** Returns what serves a stream with these headers if it is the plain case, and undefined if it is not. */
-export function createLeanGrpc(
-  options: LeanGrpcOptions,
+export function createUnaryGrpc(
+  options: UnaryGrpcOptions,
   unidentified: UnidentifiedStreams,
 ): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
   const calls = compileCalls(options);
@@ -98,20 +91,18 @@ export function createLeanGrpc(
   };
 }
 
-function compileCalls({ service, methods, interceptors }: LeanGrpcOptions): Map<string, Call> {
-  const all = [answerFromCatalogue, ...interceptors];
+function compileCalls({ services, interceptors }: UnaryGrpcOptions): Map<string, Call> {
+  const all = [refuseByCatalogue, ...interceptors];
   const calls = new Map<string, Call>();
-  for (const method of service.methods) {
-    const implementation = methods[method.localName];
-    if (!isUnary(method) || implementation === undefined) continue;
-    const invoke = behindInterceptors(method, implementation, all);
-    const checkWireTypes = createWireTypeCheck(method.input);
-    calls.set(`/${service.typeName}/${method.name}`, {
-      method,
-      invoke,
-      checkWireTypes,
-      operation: operationOf(method),
-    });
+  for (const { desc, methods } of services) {
+    for (const [method, implementation] of methods) {
+      calls.set(`/${desc.typeName}/${method.name}`, {
+        method,
+        invoke: intercept(method, implementation, all),
+        checkWireTypes: createWireTypeCheck(method.input),
+        operation: operationOf(method),
+      });
+    }
   }
   return calls;
 }
@@ -120,15 +111,15 @@ async function serve(
   { method, invoke, checkWireTypes, operation }: Call,
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
-  options: LeanGrpcOptions,
+  options: UnaryGrpcOptions,
   unidentified: UnidentifiedStreams,
 ): Promise<void> {
   const context = newRequestContext('internal');
   unidentified.add(stream);
   context.onIdentified = () => unidentified.remove(stream);
   const values = createContextValues().set(requestContextKey, context);
-  const header = headersFrom(rawHeaders);
-  options.tracing?.begin(context, operation, header);
+  const header = new RawHeaders(rawHeaders);
+  options.tracing?.begin(context, operation, header.toHeaders());
   const ended = new AbortController();
   // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
   stream.once('close', () => ended.abort(clientGone));
@@ -140,7 +131,7 @@ async function serve(
 
   let outcome: RequestOutcome = 'ok';
   try {
-    await options.gate({ values, requestHeader: header });
+    await options.gate({ method, values, requestHeader: header });
     if (stream.session !== undefined) options.keepConnection(stream.session);
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
@@ -151,8 +142,7 @@ async function serve(
     } catch (cause) {
       throw unreadable(cause);
     }
-    const url = `http://localhost/${method.parent.typeName}/${method.name}`;
-    const answer = await invoke({ message, header, values, url, signal: ended.signal });
+    const answer = await invoke({ message, header, values, signal: ended.signal });
     respond(stream, context, answer.header, toBinary(method.output, answer.message as never), undefined);
   } catch (reason) {
     const error = reason instanceof ConnectError ? reason : refusalOf(reason, context);

@@ -1,0 +1,64 @@
+import { type DescField, ScalarType } from '@bufbuild/protobuf';
+import type { FieldViolation } from '../../contract/error-catalogue.ts';
+import type { IJsonValue } from '../../contract/json/i-json.ts';
+import { integerRangeOf, notAField } from '../../contract/json/json-codec.ts';
+
+/**
+ * Reads a query as the JSON object that its fields would be in a body. A field that is unknown, empty, repeated or not
+ * percent-encoded UTF-8 is a violation of its name. A `+` is a plus sign, integers are written as `[1-9][0-9]*`.
+ */
+export function parseQuery(
+  query: string,
+  fields: readonly DescField[],
+  violations: FieldViolation[],
+): { [name: string]: IJsonValue } {
+  const byName = new Map(fields.map((field) => [field.name, field]));
+  const json: { [name: string]: IJsonValue } = {};
+  const seen = new Set<string>();
+  for (const parameter of query === '' ? [] : query.split('&')) {
+    const equals = parameter.indexOf('=');
+    const name = decoded(equals === -1 ? parameter : parameter.slice(0, equals));
+    const value = decoded(equals === -1 ? '' : parameter.slice(equals + 1));
+    const field = name === undefined ? undefined : byName.get(name);
+    if (field === undefined) {
+      violations.push(notAField('', name ?? parameter, [...byName.keys()]));
+      continue;
+    }
+    const problem = seen.has(field.name)
+      ? 'must be given once'
+      : value === ''
+        ? 'must not be empty: leave it out instead'
+        : value === undefined
+          ? 'must be percent-encoded UTF-8'
+          : undefined;
+    seen.add(field.name);
+    if (problem !== undefined) {
+      violations.push({ field: field.name, message: problem });
+      continue;
+    }
+    const read = jsonOf(field, value as string);
+    if (typeof read === 'object') violations.push({ field: field.name, message: read.problem });
+    else json[field.name] = read;
+  }
+  return json;
+}
+
+function jsonOf(field: DescField, text: string): string | number | boolean | { problem: string } {
+  if (field.fieldKind !== 'scalar' || field.scalar === ScalarType.STRING) return text;
+  if (field.scalar === ScalarType.BOOL) {
+    return text === 'true' ? true : text === 'false' ? false : { problem: 'must be true or false' };
+  }
+  if (integerRangeOf(field.scalar) !== undefined) {
+    const isSafe = /^[1-9][0-9]{0,15}$/.test(text) && Number.isSafeInteger(Number(text));
+    return isSafe ? Number(text) : { problem: 'must be an integer of at least 1, in digits' };
+  }
+  return /^-?\d{1,15}(?:\.\d{1,15})?$/.test(text) ? Number(text) : { problem: 'must be a number' };
+}
+
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}

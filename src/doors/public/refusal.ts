@@ -1,0 +1,26 @@
+// Refusals on the public door. What does not change from one to the next is written once: a flood of refused requests
+// has to cost little.
+
+import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
+import type { ServiceError } from '../../requests/errors.ts';
+
+const beginnings = new Map(
+  (Object.keys(catalogue) as ErrorCode[]).map((code) => [
+    code,
+    `{"error":{"code":${JSON.stringify(code)},"message":${JSON.stringify(catalogue[code].message)},"request_id":"`,
+  ]),
+);
+
+/** The JSON of a refusal, as `toErrorJson` has it. */
+export function refusalJson(error: ServiceError, requestId: string, docUrl: string): string {
+  const { code, message, violations } = error;
+  const beginning =
+    message === catalogue[code].message
+      ? beginnings.get(code)
+      : `{"error":{"code":${JSON.stringify(code)},"message":${JSON.stringify(message)},"request_id":"`;
+  return `${beginning}${requestId}","doc_url":${JSON.stringify(docUrl)}${detailsOf(violations)}}}`;
+}
+
+function detailsOf(violations: readonly FieldViolation[]): string {
+  return violations.length === 0 ? '' : `,"details":${JSON.stringify(violations)}`;
+}

@@ -1,0 +1,77 @@
+import type { KeyRing } from '../config/key-ring.ts';
+import { networkFor } from '../contract/chains.ts';
+import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { newUuid } from '../database/identifiers.ts';
+import { invalidBody } from '../requests/errors.ts';
+import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
+import type { Method } from '../requests/method.ts';
+import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
+import {
+  fingerprintOf,
+  type NewPaymentIntent,
+  parseCreatePaymentIntentRequest,
+} from './create-payment-intent-request.ts';
+import { toPaymentIntent } from './payment-intent.ts';
+import type { PaymentIntentStore } from './store.ts';
+
+/** Says that the answer is the intent of an earlier call with the same idempotency key. */
+const replayedHeader = 'Idempotent-Replayed';
+
+/** `CreatePaymentIntent`: stores a new intent, or returns the one that its idempotency key stands for. */
+export function createPaymentIntent(
+  store: PaymentIntentStore,
+  clientSecretKeys: KeyRing,
+): Method<CreatePaymentIntentRequest, PaymentIntent> {
+  return {
+    ratePolicy: 'creates',
+    violations(request, values) {
+      const parsed = parseCreatePaymentIntentRequest(request, identityOf(values));
+      return 'violations' in parsed ? parsed.violations : [];
+    },
+    async run(request, context) {
+      const identity = identityOf(context.values);
+      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+      const parsed = parseCreatePaymentIntentRequest(request, identity);
+      if ('violations' in parsed) throw invalidBody(parsed.violations);
+
+      const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
+      const requestContext = requestContextOf(context.values);
+      const { intent, replayed } = await store.create(row, {
+        trace: requestContext.trace,
+        signal: context.signal,
+      });
+      if (replayed) {
+        requestContext.replayed = true;
+        context.responseHeader.set(replayedHeader, 'true');
+      }
+      return toPaymentIntent(intent, clientSecretKeys);
+    },
+  };
+}
+
+function buildPaymentIntent(
+  intent: NewPaymentIntent,
+  identity: Identity,
+  idempotencyKey: string | undefined,
+  clientSecretVersion: number,
+): PaymentIntentRow {
+  const createdAtMs = Date.now();
+  return {
+    id: newUuid(createdAtMs),
+    merchantId: identity.merchantId,
+    mode: identity.mode,
+    status: 'requires_payment',
+    network: networkFor(identity.mode, intent.chain).id,
+    amountUnits: intent.amountUnits,
+    expectedWallet: intent.expectedWallet,
+    lane: intent.lane,
+    metadata: intent.metadata,
+    createdAt: new Date(createdAtMs),
+    expiresAt: new Date(createdAtMs + intent.expiresInMinutes * 60_000),
+    clientSecretVersion,
+    idempotencyKey: idempotencyKey ?? null,
+    requestFingerprint: idempotencyKey === undefined ? null : fingerprintOf(intent),
+  };
+}
