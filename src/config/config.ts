@@ -67,76 +67,28 @@ export interface TransportLimits {
   idleTimeoutMs: number;
 }
 
+type Environment = Readonly<Record<string, string | undefined>>;
+
 /**
  * Reads the configuration from environment variables. Throws one StartupError that names every problem at
  * once, and shows no value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` have
  * to be given: the server needs all of them.
  */
-export function loadConfig(
-  env: Readonly<Record<string, string | undefined>>,
-  requiredSecrets: readonly SecretName[] = secretNames,
-): Config {
+export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames): Config {
   const problems: string[] = [];
-  const given = (name: string) => env[name] || undefined;
-
-  const integer = (name: string, fallback: number, min: number, max: number): number => {
-    const text = given(name);
-    if (text === undefined) return fallback;
-    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
-    if (value >= min && value <= max) return value;
-    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
-    return fallback;
-  };
-
-  const databaseUrl = given('DATABASE_URL');
-  if (databaseUrl !== undefined && !isPostgresUrl(databaseUrl)) {
-    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
-  } else if (databaseUrl !== undefined) {
-    try {
-      pgConfigOf({ url: databaseUrl });
-    } catch (error) {
-      if (!(error instanceof StartupError)) throw error;
-      problems.push(error.message);
-    }
-  }
-
-  const secrets: Partial<Record<SecretName, KeyRing>> = {};
-  for (const name of secretNames) {
-    const text = given(name);
-    if (text !== undefined) {
-      try {
-        secrets[name] = parseKeyRing(text);
-      } catch (error) {
-        problems.push(
-          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
-        );
-      }
-    } else if (databaseUrl !== undefined && requiredSecrets.includes(name)) {
-      problems.push(
-        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
-      );
-    }
-  }
-
-  const certFile = given('TLS_CERT_FILE');
-  const keyFile = given('TLS_KEY_FILE');
-  if ((certFile === undefined) !== (keyFile === undefined)) {
-    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
-  }
-
-  const logLevel = given('LOG_LEVEL') ?? 'info';
-  if (!isLogLevel(logLevel))
-    problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
-
+  const integer = integerReader(env, problems);
+  const databaseUrl = readDatabaseUrl(env, problems);
   const config: Config = {
     databaseUrl,
-    dataDir: given('DATA_DIR') ?? '.data',
+    secrets: readSecrets(env, databaseUrl === undefined ? [] : requiredSecrets, problems),
+    tls: readTlsFiles(env, problems),
+    logLevel: readLogLevel(env, problems),
+    dataDir: given(env, 'DATA_DIR') ?? '.data',
     databasePool: integer('DATABASE_POOL', 16, 1, 1000),
-    host: given('HOST') ?? '127.0.0.1',
+    host: given(env, 'HOST') ?? '127.0.0.1',
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
-    secrets,
     rateLimit: integer('RATE_LIMIT', 500, 0, 1_000_000),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
@@ -155,16 +107,88 @@ export function loadConfig(
       requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
       idleTimeoutMs: integer('IDLE_TIMEOUT', 65, 1, 3600) * 1000,
     },
-    tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
-    logLevel: isLogLevel(logLevel) ? logLevel : 'info',
     tracing: asksForTraces(env),
   };
   if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
   return config;
 }
 
+/** The value of a variable; undefined if it is empty too. */
+function given(env: Environment, name: string): string | undefined {
+  return env[name] || undefined;
+}
+
+function integerReader(env: Environment, problems: string[]) {
+  return (name: string, fallback: number, min: number, max: number): number => {
+    const text = given(env, name);
+    if (text === undefined) return fallback;
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
+    return fallback;
+  };
+}
+
+function readDatabaseUrl(env: Environment, problems: string[]): string | undefined {
+  const url = given(env, 'DATABASE_URL');
+  if (url === undefined) return undefined;
+  if (!isPostgresUrl(url)) {
+    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
+    return url;
+  }
+  try {
+    pgConfigOf({ url });
+  } catch (error) {
+    if (!(error instanceof StartupError)) throw error;
+    problems.push(error.message);
+  }
+  return url;
+}
+
+function readSecrets(
+  env: Environment,
+  required: readonly SecretName[],
+  problems: string[],
+): Config['secrets'] {
+  const secrets: Config['secrets'] = {};
+  for (const name of secretNames) {
+    const text = given(env, name);
+    if (text !== undefined) {
+      try {
+        secrets[name] = parseKeyRing(text);
+      } catch (error) {
+        problems.push(
+          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
+        );
+      }
+    } else if (required.includes(name)) {
+      problems.push(
+        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+      );
+    }
+  }
+  return secrets;
+}
+
+function readTlsFiles(env: Environment, problems: string[]): TlsFiles | undefined {
+  const certFile = given(env, 'TLS_CERT_FILE');
+  const keyFile = given(env, 'TLS_KEY_FILE');
+  if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
+  if (certFile !== keyFile) {
+    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
+  }
+  return undefined;
+}
+
+function readLogLevel(env: Environment, problems: string[]): LogLevel {
+  const level = given(env, 'LOG_LEVEL') ?? 'info';
+  if (isLogLevel(level)) return level;
+  problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${level}"`);
+  return 'info';
+}
+
 /** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
-function asksForTraces(env: Readonly<Record<string, string | undefined>>): boolean {
+function asksForTraces(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
   return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);

@@ -6,7 +6,7 @@ import { getAddress } from 'viem/utils';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { type Batcher, createBatcher } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -72,35 +72,13 @@ export function createApiKeys(
   /** Shared by callers that ask for the same key at the same time. */
   const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const run = (batch: readonly Lookup[]) => {
-    const find = () =>
-      findKeys(
-        em,
-        peppers,
-        batch.map(({ apiKey }) => apiKey),
-      );
-    return orUnavailable(() =>
-      tracing
-        ? tracing.statement(
-            { operation: 'SELECT', table: 'api_keys' },
-            batch.map(({ trace }) => trace),
-            find,
-          )
-        : find(),
-    );
-  };
-  const createLane = (slots: number) =>
-    createBatcher<Lookup, KnownKey | undefined>({ ...lookupQueue, slots, run });
-  const lanes: Record<ApiKeyFormat, ReturnType<typeof createLane>> = {
-    crc32: createLane(lookupSlots.crc32),
-    keyed: createLane(lookupSlots.keyed),
-  };
+  const batchers = createLookupBatchers(em, peppers, tracing);
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
     if (running !== undefined) return running;
     const startedIn = generation;
-    const result = lanes[format].add(lookup).then((found) => {
+    const result = batchers[format].add(lookup).then((found) => {
       // Read before a change, stored after it, it would outlive the change.
       if (generation !== startedIn) return found;
       if (found === undefined) unknown.set(cacheKey, true);
@@ -139,6 +117,32 @@ export function createApiKeys(
       unknown.clear();
       lookups.clear();
     },
+  };
+}
+
+type LookupBatcher = Batcher<Lookup, KnownKey | undefined>;
+
+function createLookupBatchers(
+  em: EntityManager,
+  peppers: KeyRing,
+  tracing: Tracing | undefined,
+): Record<ApiKeyFormat, LookupBatcher> {
+  const run = (batch: readonly Lookup[]) => {
+    const find = () =>
+      findKeys(
+        em,
+        peppers,
+        batch.map(({ apiKey }) => apiKey),
+      );
+    const traces = batch.map(({ trace }) => trace);
+    return orUnavailable(() =>
+      tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, traces, find) : find(),
+    );
+  };
+  const createLookupBatcher = (slots: number): LookupBatcher => createBatcher({ ...lookupQueue, slots, run });
+  return {
+    crc32: createLookupBatcher(lookupSlots.crc32),
+    keyed: createLookupBatcher(lookupSlots.keyed),
   };
 }
 

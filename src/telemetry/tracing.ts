@@ -2,35 +2,48 @@
 // instrumentations patch what they watch, and know nothing of creates that share a statement. Names and attributes
 // are those of the semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
-import type { Attributes, DiagLogFunction, DiagLogger } from '@opentelemetry/api';
+import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter, Tracer } from '@opentelemetry/api';
+import type { NodeSDK } from '@opentelemetry/sdk-node';
 import type { Logger } from 'pino';
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
+import type { Operation, Statement, Trace } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
 
+const serviceName = 'payment-intent-service';
 const maxStopMs = 2_000;
+
+type OpenTelemetry = typeof import('@opentelemetry/api');
 
 /**
  * Starts OpenTelemetry, which configures itself by the `OTEL_*` variables of this process and speaks to our log.
  * Once in a process: its providers are global.
  */
 export async function startTracing(version: string, logger: Logger): Promise<Tracing> {
-  const [
-    { diag, DiagLogLevel, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace },
-    sdkNode,
-    resources,
-  ] = await Promise.all([
-    import('@opentelemetry/api'),
+  const otel = await import('@opentelemetry/api');
+  const sdk = await startSdk(otel, version, logger);
+  const tracer = otel.trace.getTracer(serviceName, version);
+  return {
+    begin: (context, operation, header) => beginRequest(otel, tracer, context, operation, header),
+    end: (context, outcome) => endRequest(otel, context, outcome),
+    statement: (statement, traces, run) => traceStatement(otel, tracer, statement, traces, run),
+    stop: () => stopSdk(sdk, logger),
+  };
+}
+
+async function startSdk(
+  { diag, DiagLogLevel }: OpenTelemetry,
+  version: string,
+  logger: Logger,
+): Promise<NodeSDK> {
+  const [{ NodeSDK }, { defaultResource, resourceFromAttributes }] = await Promise.all([
     import('@opentelemetry/sdk-node'),
     import('@opentelemetry/resources'),
   ]);
-  const sdk = new sdkNode.NodeSDK({
+  const sdk = new NodeSDK({
     // What the variables say of the service goes before this.
-    resource: resources.defaultResource().merge(
-      resources.resourceFromAttributes({
-        'service.name': 'payment-intent-service',
-        'service.version': version,
-      }),
+    resource: defaultResource().merge(
+      resourceFromAttributes({ 'service.name': serviceName, 'service.version': version }),
     ),
     // Metrics and the log have ways of their own.
     metricReaders: [],
@@ -38,84 +51,102 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
   });
   diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   sdk.start();
-  const tracer = trace.getTracer('payment-intent-service', version);
-  const headers = {
-    get: (header: Headers, name: string) => header.get(name) ?? undefined,
-    keys: (header: Headers) => [...header.keys()],
-  };
+  return sdk;
+}
 
-  return {
-    begin(context, operation, header) {
-      const parent = propagation.extract(ROOT_CONTEXT, header, headers);
-      const span = tracer.startSpan(
-        operation.name,
-        {
-          kind: SpanKind.SERVER,
-          attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
-        },
-        parent,
-      );
-      context.trace = { span, operation, inside: trace.setSpan(parent, span) };
+const headerGetter: TextMapGetter<Headers> = {
+  get: (header, name) => header.get(name) ?? undefined,
+  keys: (header) => [...header.keys()],
+};
+
+function beginRequest(
+  { propagation, ROOT_CONTEXT, SpanKind, trace }: OpenTelemetry,
+  tracer: Tracer,
+  context: RequestContext,
+  operation: Operation,
+  header: Headers,
+): void {
+  const parent = propagation.extract(ROOT_CONTEXT, header, headerGetter);
+  const span = tracer.startSpan(
+    operation.name,
+    {
+      kind: SpanKind.SERVER,
+      attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
     },
-    end({ trace, door, identity, replayed }, outcome) {
-      if (trace === undefined) return;
-      const { span, operation } = trace;
-      span.setAttributes({
-        ...(outcome === 'ok' ? operation.okStatus : errorStatusOf(door, outcome)),
-        ...(identity && {
-          'payment_intents.merchant_id': identity.merchantTypeId,
-          'payment_intents.key_id': identity.keyTypeId,
-        }),
-        ...(replayed && { 'payment_intents.replayed': true }),
-        'payment_intents.code': outcome,
-      });
-      // What the client did wrong is no error of this side.
-      if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
-        span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
-      }
-      span.end();
-    },
-    async statement({ operation, table, creates }, traces, run) {
-      const attributes = {
-        'db.system.name': 'postgresql',
-        'db.operation.name': operation,
-        'db.collection.name': table,
-        ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
-      };
-      const spans = traces.flatMap((trace) =>
-        trace?.span.isRecording()
-          ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
-          : [],
-      );
-      try {
-        return await run();
-      } catch (reason) {
-        const { code, name } = reason as { code?: unknown; name?: unknown };
-        const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
-        for (const span of spans) {
-          span
-            .setAttributes({
-              'error.type': String(code ?? name),
-              ...(isSqlState && { 'db.response.status_code': code }),
-            })
-            .setStatus({ code: SpanStatusCode.ERROR });
-        }
-        throw reason;
-      } finally {
-        for (const span of spans) span.end();
-      }
-    },
-    async stop() {
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
-      });
-      await Promise.race([sdk.shutdown(), late]).catch((reason) => {
-        logger.warn({ err: reason }, 'the last spans could not be sent');
-      });
-      clearTimeout(timer);
-    },
+    parent,
+  );
+  context.trace = { span, operation, inside: trace.setSpan(parent, span) };
+}
+
+function endRequest(
+  { SpanStatusCode }: OpenTelemetry,
+  { trace, door, identity, replayed }: RequestContext,
+  outcome: RequestOutcome,
+): void {
+  if (trace === undefined) return;
+  const { span, operation } = trace;
+  span.setAttributes({
+    ...(outcome === 'ok' ? operation.okStatus : errorStatusOf(door, outcome)),
+    ...(identity && {
+      'payment_intents.merchant_id': identity.merchantTypeId,
+      'payment_intents.key_id': identity.keyTypeId,
+    }),
+    ...(replayed && { 'payment_intents.replayed': true }),
+    'payment_intents.code': outcome,
+  });
+  // What the client did wrong is no error of this side.
+  if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
+    span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
+  }
+  span.end();
+}
+
+async function traceStatement<T>(
+  { SpanKind, SpanStatusCode }: OpenTelemetry,
+  tracer: Tracer,
+  { operation, table, creates }: Statement,
+  traces: readonly (Trace | undefined)[],
+  run: () => Promise<T>,
+): Promise<T> {
+  const attributes = {
+    'db.system.name': 'postgresql',
+    'db.operation.name': operation,
+    'db.collection.name': table,
+    ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
   };
+  const spans = traces.flatMap((trace) =>
+    trace?.span.isRecording()
+      ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
+      : [],
+  );
+  try {
+    return await run();
+  } catch (reason) {
+    const { code, name } = reason as { code?: unknown; name?: unknown };
+    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
+    for (const span of spans) {
+      span
+        .setAttributes({
+          'error.type': String(code ?? name),
+          ...(isSqlState && { 'db.response.status_code': code }),
+        })
+        .setStatus({ code: SpanStatusCode.ERROR });
+    }
+    throw reason;
+  } finally {
+    for (const span of spans) span.end();
+  }
+}
+
+async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
+  });
+  await Promise.race([sdk.shutdown(), late]).catch((reason) => {
+    logger.warn({ err: reason }, 'the last spans could not be sent');
+  });
+  clearTimeout(timer);
 }
 
 /** The status of an answer that is an error, in the words of its door; none where the client did not wait for one. */
