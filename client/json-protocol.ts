@@ -86,7 +86,8 @@ interface JsonPaymentIntent {
 const isText = (value: unknown) => typeof value === 'string';
 const isDate = (value: unknown) => typeof value === 'string' && !Number.isNaN(Date.parse(value));
 const isInteger = (value: unknown) => Number.isSafeInteger(value);
-const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const checks: Record<keyof JsonPaymentIntent, (value: unknown) => boolean> = {
   id: isText,
@@ -115,13 +116,15 @@ function fieldsOf(answer: HttpAnswer): JsonPaymentIntent {
   } catch {
     throw foreignAnswer(answer, 'the body is not JSON');
   }
+  assertPaymentIntent(body, answer);
+  return body;
+}
+
+function assertPaymentIntent(body: unknown, answer: HttpAnswer): asserts body is JsonPaymentIntent {
   if (!isObject(body)) throw foreignAnswer(answer, 'the body is not an object');
-  const fields = body as Record<string, unknown>;
   for (const [name, isValid] of Object.entries(checks)) {
     // The value itself is not shown: it could be the client secret.
-    if (!isValid(fields[name]))
+    if (!isValid(body[name]))
       throw foreignAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
   }
-  // Each field of the interface has just been checked: `checks` cannot lack one.
-  return fields as unknown as JsonPaymentIntent;
 }

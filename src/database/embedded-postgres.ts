@@ -5,7 +5,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { connect } from 'node:net';
+import { connect, Socket } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -220,7 +220,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
   });
   // If we are killed the server stays, and the next start joins it.
   server.unref();
-  (server.stderr as unknown as { unref(): void }).unref();
+  if (server.stderr instanceof Socket) server.stderr.unref();
 }
 
 /** How often the server's process is looked for. */

@@ -19,16 +19,15 @@ export function impatientClient(statementTimeoutMs: number): typeof pg.Client {
       this.on('drain', disarm).on('end', disarm);
     }
 
-    override query(...args: unknown[]): never {
+    // Reflect.apply returns `any`, which fits every overload of `query`.
+    override query(...args: unknown[]) {
       clearTimeout(this.#timer);
       this.#timer = setTimeout(() => {
-        const { stream } = (this as unknown as { connection: { stream: { destroy(error: Error): void } } })
-          .connection;
-        stream.destroy(
+        this.connection.stream.destroy(
           new Error(`Connection terminated: a statement took more than ${statementTimeoutMs} ms`),
         );
       }, statementTimeoutMs);
-      return (super.query as (...args: unknown[]) => unknown).apply(this, args) as never;
+      return Reflect.apply(super.query, this, args);
     }
   };
 }
