@@ -10,7 +10,7 @@ export interface HttpAnswer {
 }
 
 /** Far more than any answer of the service. */
-const mostBytes = 2 ** 20;
+const maxBytes = 2 ** 20;
 
 /** A body as text, or its beginning: something that is not the service may send without end. */
 export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
@@ -20,7 +20,7 @@ export async function readText(body: AsyncIterable<Uint8Array>): Promise<string>
   for await (const chunk of body) {
     text += decoder.decode(chunk, { stream: true });
     bytes += chunk.length;
-    if (bytes >= mostBytes) break;
+    if (bytes >= maxBytes) break;
   }
   return text + decoder.decode();
 }
@@ -29,7 +29,7 @@ export async function readText(body: AsyncIterable<Uint8Array>): Promise<string>
 export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntentsError {
   const retryAfterMs = retryAfterMsOf(headers.get('Retry-After'));
   const error = errorIn(text);
-  if (error === undefined) return foreignAnswer({ status, headers, text });
+  if (error === undefined) return unexpectedAnswer({ status, headers, text });
   const code = codeOf(error.code);
   return new PaymentIntentsError(code, error.message, {
     httpStatus: status,
@@ -38,15 +38,15 @@ export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntents
     details: error.details,
     retryAfterMs,
     // Of a code that came after this client, the status says whether it may pass.
-    isRetryable: code.startsWith('unknown:') ? mayPass(status) : undefined,
+    isRetryable: code.startsWith('unknown:') ? isTransient(status) : undefined,
   });
 }
 
 /** An answer that is not the service's: told as what it is. */
-export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): PaymentIntentsError {
+export function unexpectedAnswer({ status, headers, text }: HttpAnswer, why = ''): PaymentIntentsError {
   const contentType = headers.get('Content-Type')?.split(';')[0]?.trim();
   const location = headers.get('Location');
-  const said = readable(text);
+  const excerpt = readable(text);
   const message = [
     `HTTP ${status}${contentType ? ` (${contentType})` : ''}, which is not the payment service's answer`,
     ...(why === '' ? [] : [why]),
@@ -54,7 +54,7 @@ export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): 
       ? [`it redirects to ${location.split('?')[0]}, which is not followed`]
       : []),
     ...(status === 404 ? ['is baseUrl right?'] : []),
-    ...(said === '' ? [] : [JSON.stringify(said)]),
+    ...(excerpt === '' ? [] : [JSON.stringify(excerpt)]),
   ].join('; ');
   return new PaymentIntentsError(
     status === 429 ? 'rate_limited' : status >= 500 ? 'unavailable' : 'unexpected_answer',
@@ -63,13 +63,13 @@ export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): 
       httpStatus: status,
       requestId: headers.get('X-Request-Id') ?? undefined,
       retryAfterMs: retryAfterMsOf(headers.get('Retry-After')),
-      isRetryable: mayPass(status),
+      isRetryable: isTransient(status),
     },
   );
 }
 
 /** Request Timeout, Too Early, Too Many Requests, and faults of a server other than what it can never do. */
-function mayPass(status: number): boolean {
+function isTransient(status: number): boolean {
   return [408, 425, 429].includes(status) || (status >= 500 && status !== 501 && status !== 505);
 }
 

@@ -1,8 +1,8 @@
 import { notAName } from '../src/contract/nearest-name.ts';
+import { type Chain, chains, type Lane, lanes, type Token, tokens } from './enums.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
 import type { CreatePaymentIntent, JsonObject } from './payment-intent.ts';
-import { type Chain, chains, type Lane, lanes, type Token, tokens } from './words.ts';
 
 /** A create whose every value has the type that both protocols can send. What it may be is the server's to say. */
 export interface CreateRequest {
@@ -43,12 +43,12 @@ export function readCreate(create: unknown): CreateRequest {
   const given = create as Record<(typeof fields)[number], unknown>;
   const request: CreateRequest = {
     amountUnits: readAmount(given.amountUnits, violate),
-    chain: readWord('chain', chains, given.chain, violate),
+    chain: readEnumValue('chain', chains, given.chain, violate),
     walletAddress: readText('wallet_address', given.walletAddress, violate),
     expiresInMinutes: readMinutes(given.expiresInMinutes, violate),
-    lane: readWord('lane', lanes, given.lane, violate),
+    lane: readEnumValue('lane', lanes, given.lane, violate),
     metadata: given.metadata == null ? undefined : copyMetadata(given.metadata, violate),
-    token: readWord('token', tokens, given.token, violate),
+    token: readEnumValue('token', tokens, given.token, violate),
   };
   if (details.length > 0) throw invalidBody(details);
   return request;
@@ -65,7 +65,7 @@ function readAmount(units: unknown, violate: Violate): bigint {
   return 0n;
 }
 
-function readWord<Word extends string>(
+function readEnumValue<Word extends string>(
   field: string,
   words: Readonly<Record<Word, number>>,
   word: unknown,

@@ -5,6 +5,7 @@ import { json } from './json-protocol.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 import { type PaymentIntentsClient, refuseBrowsers, retryingClient } from './retrying-client.ts';
 
+export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
@@ -19,7 +20,6 @@ export type {
   PaymentIntent,
 } from './payment-intent.ts';
 export type { PaymentIntentsClient } from './retrying-client.ts';
-export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './words.ts';
 
 /**
  * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error where it runs in

@@ -1,10 +1,10 @@
-import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
+import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
+import { chains, enumValueOf, lanes, modes, statuses } from './enums.ts';
 import type { Target } from './options.ts';
 import type { JsonObject, PaymentIntent } from './payment-intent.ts';
 import type { Send } from './retrying-client.ts';
 import { userAgent } from './version.ts';
-import { chains, lanes, modes, statuses, wordOf } from './words.ts';
 
 /** The public port: JSON over HTTP. */
 export function json({ baseUrl, apiKey }: Target): Send {
@@ -45,10 +45,10 @@ function intentOf(answer: HttpAnswer): PaymentIntent {
   const intent = fieldsOf(answer);
   return {
     id: intent.id,
-    status: wordOf(statuses, intent.status),
+    status: enumValueOf(statuses, intent.status),
     clientSecret: intent.client_secret,
-    mode: wordOf(modes, intent.mode),
-    chain: wordOf(chains, intent.chain),
+    mode: enumValueOf(modes, intent.mode),
+    chain: enumValueOf(chains, intent.chain),
     chainId: intent.chain_id,
     confirmationsRequired: intent.confirmations_required,
     amountUnits: BigInt(intent.amount_units),
@@ -58,7 +58,7 @@ function intentOf(answer: HttpAnswer): PaymentIntent {
     expectedWallet: intent.expected_wallet,
     expiresAt: new Date(intent.expires_at),
     expiresInMinutes: intent.expires_in_minutes,
-    lane: wordOf(lanes, intent.lane),
+    lane: enumValueOf(lanes, intent.lane),
     metadata: intent.metadata,
     replayed: answer.headers.get('Idempotent-Replayed') === 'true',
   };
@@ -114,17 +114,17 @@ function fieldsOf(answer: HttpAnswer): JsonPaymentIntent {
   try {
     body = JSON.parse(answer.text);
   } catch {
-    throw foreignAnswer(answer, 'the body is not JSON');
+    throw unexpectedAnswer(answer, 'the body is not JSON');
   }
   assertPaymentIntent(body, answer);
   return body;
 }
 
 function assertPaymentIntent(body: unknown, answer: HttpAnswer): asserts body is JsonPaymentIntent {
-  if (!isObject(body)) throw foreignAnswer(answer, 'the body is not an object');
+  if (!isObject(body)) throw unexpectedAnswer(answer, 'the body is not an object');
   for (const [name, isValid] of Object.entries(checks)) {
     // The value itself is not shown: it could be the client secret.
     if (!isValid(body[name]))
-      throw foreignAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
+      throw unexpectedAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
   }
 }

@@ -63,7 +63,7 @@ export interface CheckedOptions<Protocol extends string> extends Target {
 const defaultTimeoutMs = 10_000;
 const defaultMaxTries = 6;
 /** Beyond it a timer of JavaScript fires at once. */
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 /** Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key. */
 export function readOptions<Protocol extends string>(
@@ -178,8 +178,8 @@ function readApiKey(apiKey: unknown): string {
 
 function readTimeout(name: string, ms: unknown): number | undefined {
   if (ms === undefined) return undefined;
-  if (typeof ms === 'number' && ms > 0 && ms <= longestTimerMs) return Math.ceil(ms);
-  throw new TypeError(`${name} must be milliseconds, from 1 to ${longestTimerMs}, not ${describe(ms)}`);
+  if (typeof ms === 'number' && ms > 0 && ms <= maxTimerMs) return Math.ceil(ms);
+  throw new TypeError(`${name} must be milliseconds, from 1 to ${maxTimerMs}, not ${describe(ms)}`);
 }
 
 function readKey(key: unknown): string {

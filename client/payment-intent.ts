@@ -1,4 +1,4 @@
-import type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './words.ts';
+import type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
 
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 

@@ -26,9 +26,9 @@ export type Send = (
 ) => Promise<PaymentIntent>;
 
 const firstPauseMs = 100;
-const longestPauseMs = 5_000;
+const maxPauseMs = 5_000;
 /** If the server asks for more, the caller hears of it instead. */
-const longestRetryAfterMs = 60_000;
+const maxRetryAfterMs = 60_000;
 
 /** A client that sends each create by `send`, again and again while that can help. */
 export function retryingClient(options: CheckedOptions<string>, send: Send): PaymentIntentsClient {
@@ -36,7 +36,7 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
     async createPaymentIntent(create, createOptions = {}) {
       const call = readCreateOptions(createOptions, options);
       const { idempotencyKey, signal, timeoutMs, callTimeoutMs } = call;
-      const request = readFor(idempotencyKey, create);
+      const request = readCreateRequest(idempotencyKey, create);
       const startedAtMs = performance.now();
       const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
       for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -49,14 +49,14 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
           const failure = PaymentIntentsError.from(reason, idempotencyKey);
           if (failure.code !== 'network') last = failure;
           else if (callTimeout?.aborted)
-            last = outOfTime(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
-          else if (tryTimeout.aborted) last = outOfTime(`${timeoutMs} ms (timeoutMs)`, failure);
+            last = timeoutError(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
+          else if (tryTimeout.aborted) last = timeoutError(`${timeoutMs} ms (timeoutMs)`, failure);
           else last = failure;
         }
         const isFinal = !last.isRetryable || tried >= options.maxTries || callTimeout?.aborted;
-        if (isFinal || last.retryAfterMs > longestRetryAfterMs) throw last;
+        if (isFinal || last.retryAfterMs > maxRetryAfterMs) throw last;
         // Half of it by chance: many clients that failed together must not come back together.
-        const backOffMs = Math.min(firstPauseMs * 2 ** tried, longestPauseMs) * (0.5 + Math.random() / 2);
+        const backOffMs = Math.min(firstPauseMs * 2 ** tried, maxPauseMs) * (0.5 + Math.random() / 2);
         const pauseMs = Math.max(backOffMs, last.retryAfterMs);
         const leftMs =
           callTimeoutMs === undefined ? Infinity : startedAtMs + callTimeoutMs - performance.now();
@@ -68,7 +68,7 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
 }
 
 /** The request, or its refusal with the key of its call. */
-function readFor(idempotencyKey: string, create: unknown): CreateRequest {
+function readCreateRequest(idempotencyKey: string, create: unknown): CreateRequest {
   try {
     return readCreate(create);
   } catch (refusal) {
@@ -82,13 +82,13 @@ function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
   return AbortSignal.any(signals.filter((signal) => signal !== undefined));
 }
 
-function outOfTime(
+function timeoutError(
   time: string,
   { idempotencyKey, cause }: PaymentIntentsError,
-  before?: PaymentIntentsError,
+  previous?: PaymentIntentsError,
 ): PaymentIntentsError {
-  const told = before === undefined ? '' : `; the try before: ${before.message}`;
-  return new PaymentIntentsError('network', `No answer came within ${time}${told}`, {
+  const earlier = previous === undefined ? '' : `; the try before: ${previous.message}`;
+  return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, {
     idempotencyKey,
     cause,
   });

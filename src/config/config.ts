@@ -107,7 +107,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
       requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
       idleTimeoutMs: integer('IDLE_TIMEOUT', 65, 1, 3600) * 1000,
     },
-    tracing: asksForTraces(env),
+    tracing: isTracingRequested(env),
   };
   if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
   return config;
@@ -188,7 +188,7 @@ function readLogLevel(env: Environment, problems: string[]): LogLevel {
 }
 
 /** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
-function asksForTraces(env: Environment): boolean {
+function isTracingRequested(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
   return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);

@@ -127,8 +127,8 @@ async function assertReachable(account: Account, folders: string[]): Promise<voi
   for (const folder of folders) {
     for (let parent = folder; ; parent = dirname(parent)) {
       const { mode, uid, gid } = await stat(parent);
-      const passBit = uid === account.uid ? 0o100 : gid === account.gid ? 0o010 : 0o001;
-      if ((mode & passBit) === 0) {
+      const searchBit = uid === account.uid ? 0o100 : gid === account.gid ? 0o010 : 0o001;
+      if ((mode & searchBit) === 0) {
         throw new StartupError(
           `as root, PostgreSQL runs as "${systemAccount}", who may not enter ${parent}: ` +
             `move this folder somewhere like /srv and set DATA_DIR there too, allow it with "chmod o+x ${parent}", or start as an ordinary user`,
@@ -184,14 +184,14 @@ async function removeUnfinishedClusters(folder: string): Promise<void> {
     if (pid === undefined) continue;
     const unfinished = join(dirname(folder), name);
     const isOurs = Number(pid) === process.pid;
-    if (isOurs ? unfinishedHere.has(unfinished) : isAlive(Number(pid)) && !(await isOlder(unfinished)))
+    if (isOurs ? unfinishedHere.has(unfinished) : isAlive(Number(pid)) && !(await isAbandoned(unfinished)))
       continue;
     // An initdb that has outlived its parent may still write: then some files stay until the start after this one.
     await rm(unfinished, { recursive: true, force: true, maxRetries: 3 }).catch(() => {});
   }
 }
 
-async function isOlder(unfinished: string): Promise<boolean> {
+async function isAbandoned(unfinished: string): Promise<boolean> {
   const { mtimeMs } = await stat(unfinished).catch(() => ({ mtimeMs: Date.now() }));
   return Date.now() - mtimeMs > maxInitdbMs;
 }
@@ -224,7 +224,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
 }
 
 /** How often the server's process is looked for. */
-const presenceIntervalMs = 500;
+const pidCheckIntervalMs = 500;
 
 /** Resolves when no server runs on the folder any more, whoever started it. Keeps no process alive. */
 function untilServerIsGone(folder: string): Promise<void> {
@@ -235,7 +235,7 @@ function untilServerIsGone(folder: string): Promise<void> {
       if (pid !== undefined) return;
       clearInterval(timer);
       resolve();
-    }, presenceIntervalMs).unref();
+    }, pidCheckIntervalMs).unref();
   });
 }
 
@@ -249,8 +249,8 @@ async function stopServer(location: SocketLocation): Promise<void> {
 
 async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
   // Two processes that stop at the same moment must not each take the other for somebody who stays.
-  const asking = 'payment-intent-service, stopping';
-  const client = new pg.Client({ ...pgConfigOf(location), application_name: asking });
+  const applicationName = 'payment-intent-service, stopping';
+  const client = new pg.Client({ ...pgConfigOf(location), application_name: applicationName });
   // Another process may stop the server at this very moment.
   client.on('error', () => {});
   try {
@@ -259,7 +259,7 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
       `select exists (
          select from pg_stat_activity where backend_type = 'client backend' and application_name <> $1
        ) as used`,
-      [asking],
+      [applicationName],
     );
     return rows[0]?.used ?? false;
   } catch {

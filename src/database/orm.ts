@@ -4,11 +4,11 @@ import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
 import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
+import { clientWithDeadline } from './client-with-deadline.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
-import { impatientClient } from './impatient-client.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
@@ -39,7 +39,7 @@ export function createOrm(
     // MikroORM reads the host and the like from an address but drops its parameters: pg gets the whole of it.
     driverOptions: {
       ...pgConfigOf(location, timeouts?.connectTimeoutMs),
-      ...(timeouts && { Client: impatientClient(timeouts.statementTimeoutMs) }),
+      ...(timeouts && { Client: clientWithDeadline(timeouts.statementTimeoutMs) }),
     },
     dbName: databaseName(location),
     entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, NetworkEntity, PaymentIntentEntity],
@@ -113,13 +113,13 @@ export async function migrate(
     });
   } catch (cause) {
     const fault = faultOf(cause);
-    throw fault?.code === insufficientPrivilege ? await missingRight(orm, fault.message, cause) : cause;
+    throw fault?.code === insufficientPrivilege ? await missingRightError(orm, fault.message, cause) : cause;
   } finally {
     await orm.close();
   }
 }
 
-async function missingRight(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
+async function missingRightError(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
   const [row] = await orm.em
     .fork()
     .execute<{ role: string; database: string; grantee: string }[]>(

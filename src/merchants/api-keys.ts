@@ -165,8 +165,8 @@ async function findKeys(
     [hashes.flat(), hashes.flatMap(() => peppers.versions)],
   );
   const found = Map.groupBy(rows, ({ key_hash }) => key_hash);
-  return hashes.map((ofKey) => {
-    const rowsOfKey = ofKey.flatMap((keyHash) => found.get(keyHash) ?? []);
+  return hashes.map((keyHashes) => {
+    const rowsOfKey = keyHashes.flatMap((keyHash) => found.get(keyHash) ?? []);
     return rowsOfKey.length === 0 ? undefined : knownKeyOf(rowsOfKey as [KeyRow, ...KeyRow[]]);
   });
 }

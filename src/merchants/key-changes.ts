@@ -27,7 +27,7 @@ export async function listenForKeyChanges(
   const listen = async () => {
     const connection = new pg.Client({ ...pgConfigOf(location), keepAlive: true });
     let lost = false;
-    const lose = (reason?: unknown) => {
+    const onLost = (reason?: unknown) => {
       if (lost) return;
       lost = true;
       client = undefined;
@@ -36,8 +36,8 @@ export async function listenForKeyChanges(
       retry = setTimeout(() => void listen(), retryMs);
       connection.end().catch(() => {});
     };
-    connection.on('error', lose);
-    connection.on('end', lose);
+    connection.on('error', onLost);
+    connection.on('end', onLost);
     connection.on('notification', ({ payload }) => {
       onChange();
       logger.debug({ payload }, 'an API key or a payout wallet has changed');
@@ -49,7 +49,7 @@ export async function listenForKeyChanges(
       client = connection;
       onChange();
     } catch (error) {
-      lose(error);
+      onLost(error);
     }
   };
 

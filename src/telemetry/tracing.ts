@@ -140,10 +140,10 @@ async function traceStatement<T>(
 
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
+  const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
   });
-  await Promise.race([sdk.shutdown(), late]).catch((reason) => {
+  await Promise.race([sdk.shutdown(), timeout]).catch((reason) => {
     logger.warn({ err: reason }, 'the last spans could not be sent');
   });
   clearTimeout(timer);
@@ -162,7 +162,7 @@ function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): A
 function diagnosticsTo(logger: Logger): DiagLogger {
   const warn: DiagLogFunction = (...parts) => {
     // Other parts than texts may be spans.
-    const texts = parts.filter((part) => typeof part === 'string').map(inOneSentence);
+    const texts = parts.filter((part) => typeof part === 'string').map(messageOf);
     logger.warn(`OpenTelemetry: ${texts.join(' ')}`);
   };
   const ignore: DiagLogFunction = () => {};
@@ -170,7 +170,7 @@ function diagnosticsTo(logger: Logger): DiagLogger {
 }
 
 /** Errors come as the JSON of all that they hold, stack trace included. */
-function inOneSentence(text: string): string {
+function messageOf(text: string): string {
   if (!text.startsWith('{')) return text;
   try {
     const { message, code, name } = JSON.parse(text) as Record<string, string | undefined>;

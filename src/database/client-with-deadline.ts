@@ -5,8 +5,8 @@ import pg from 'pg';
  * waiting and leaves the connection as it is, so that whoever gets it from the pool next waits behind the same
  * statement, or for an answer that a broken network will never bring.
  */
-export function impatientClient(statementTimeoutMs: number): typeof pg.Client {
-  return class ImpatientClient extends pg.Client {
+export function clientWithDeadline(statementTimeoutMs: number): typeof pg.Client {
+  return class ClientWithDeadline extends pg.Client {
     #timer: NodeJS.Timeout | undefined;
 
     constructor(config?: pg.ClientConfig) {

@@ -20,7 +20,7 @@ export const statuses = { requires_payment: 1 } as const satisfies Record<Paymen
 export const tokens = { USDC: 1 } as const satisfies Record<Token, number>;
 
 /** The word for what the server sent: a word over JSON, a number over gRPC. */
-export function wordOf<Word extends string>(
+export function enumValueOf<Word extends string>(
   words: Readonly<Record<Word, number>>,
   sent: string | number,
 ): Word | Unknown {
