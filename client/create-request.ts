@@ -4,7 +4,7 @@ import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
 import type { CreatePaymentIntent, JsonObject } from './payment-intent.ts';
 
-/** A create whose every value has the type that both protocols can send. What it may be is the server's to say. */
+/** A create whose values have types that both protocols can send. The server checks the values. */
 export interface CreateRequest {
   amountUnits: bigint;
   chain: Chain | undefined;
@@ -28,8 +28,8 @@ const fields = [
 const maxFaults = 20;
 
 /**
- * Reads what the caller asked for, once, so that every try sends the same. Throws `invalid_body` with every fault:
- * names that are no field, and values that one of the protocols would drop, change or fail to send.
+ * Reads the create once, so that every try sends the same. Throws `invalid_body` with every fault: unknown fields, and
+ * values that one of the protocols would drop, change or fail to send.
  */
 export function readCreate(create: unknown): CreateRequest {
   const details: { field: string; message: string }[] = [];
@@ -54,7 +54,7 @@ export function readCreate(create: unknown): CreateRequest {
   return request;
 }
 
-/** The amount, exactly: rounded, it would be another amount. */
+/** Returns the exact amount. It is never rounded. */
 function readAmount(units: unknown, violate: Violate): bigint {
   if (typeof units === 'bigint' && BigInt.asIntN(54, units) === units) return units;
   if (typeof units === 'number' && Number.isSafeInteger(units)) return BigInt(units);

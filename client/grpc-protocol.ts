@@ -53,7 +53,7 @@ export function grpc({ baseUrl, apiKey }: Target): Send {
   };
 }
 
-/** What one call has received, beyond the message. */
+/** What one call has received besides the message. */
 interface Received {
   headers?: Headers;
   trailers?: Headers;
@@ -61,7 +61,7 @@ interface Received {
   unexpected?: PaymentIntentsError;
 }
 
-/** Keeps what is received. An answer that is not gRPC is read as the HTTP answer that it is. */
+/** Records what is received. An answer that is not gRPC is read as an HTTP answer. */
 function recording(httpClient: UniversalClientFn, received: Received): UniversalClientFn {
   return async (request) => {
     const { status, header: headers, body, trailer: trailers } = await httpClient(request);
@@ -97,7 +97,7 @@ function messageOf(request: CreateRequest): CreatePaymentIntentRequest {
     amountUnits: request.amountUnits,
     ...(request.chain && { chain: chains[request.chain] }),
     ...(walletAddress !== undefined && { walletAddress }),
-    // The nearest that the field holds: the server clamps it further.
+    // The nearest value that the field can hold. The server clamps it further.
     ...(minutes !== undefined && {
       expiresInMinutes: Math.min(Math.max(minutes, minInt32), maxInt32),
     }),
@@ -132,7 +132,7 @@ function intentOf(intent: IntentMessage, { headers }: Received): PaymentIntent {
   };
 }
 
-/** gRPC codes of a failure that may pass. */
+/** gRPC codes of failures that may pass. */
 const transientCodes: ReadonlySet<Code> = new Set([
   Code.Unavailable,
   Code.DeadlineExceeded,
@@ -148,7 +148,7 @@ function refusalIn(error: ConnectError, { headers, trailers }: Received): Paymen
   const hasStatus = headers?.has('grpc-status') || trailers?.has('grpc-status');
   if (error.code === Code.Canceled || !hasStatus) {
     const root = rootOf(error);
-    // Node's HTTP/2 says no more than that of a server that answers by HTTP/1.1.
+    // This is all that Node's HTTP/2 reports about a server that speaks HTTP/1.1.
     const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
     return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
   }

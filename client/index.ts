@@ -1,4 +1,4 @@
-// The client that services of ours and merchants' backends create payment intents with, over JSON or gRPC.
+// The client with which our services and merchants' backends create payment intents, over JSON or gRPC.
 
 import { grpc } from './grpc-protocol.ts';
 import { json } from './json-protocol.ts';
@@ -22,8 +22,8 @@ export type {
 export type { PaymentIntentsClient } from './retrying-client.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error where it runs in
- * a browser: an API key there belongs to everybody.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
+ * where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: PaymentIntentsClientOptions): PaymentIntentsClient {
   refuseBrowsers();

@@ -18,7 +18,7 @@ export function json({ baseUrl, apiKey }: Target): Send {
         'User-Agent': userAgent(),
       },
       body: bodyOf(create),
-      // Followed, a redirect would turn the POST into a GET, or take the API key elsewhere.
+      // Following a redirect would turn the POST into a GET, or send the API key elsewhere.
       redirect: 'manual',
       signal,
     });
@@ -108,7 +108,7 @@ const checks: Record<keyof JsonPaymentIntent, (value: unknown) => boolean> = {
   metadata: isObject,
 };
 
-/** The intent's fields, each with its type. Throws `unexpected_answer` for a body that is no payment intent. */
+/** Returns the intent's fields. Throws `unexpected_answer` for a body that is not a payment intent. */
 function fieldsOf(answer: HttpAnswer): JsonPaymentIntent {
   let body: unknown;
   try {

@@ -1,4 +1,4 @@
-// The client over JSON alone: nothing but `fetch`, so that it runs on edge runtimes too.
+// The client over JSON alone. It needs only `fetch`, so that it runs on edge runtimes too.
 
 import { json } from './json-protocol.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
@@ -21,8 +21,8 @@ export type {
 export type { PaymentIntentsClient } from './retrying-client.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error where it runs in
- * a browser: an API key there belongs to everybody.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
+ * where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: JsonClientOptions): PaymentIntentsClient {
   refuseBrowsers();

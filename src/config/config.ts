@@ -10,16 +10,16 @@ export type LogLevel = (typeof logLevels)[number];
 const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
-/** Everything that can be configured, checked. README.md has the table of variables. */
+/** The checked configuration. README.md has the table of variables. */
 export interface Config {
-  /** PostgreSQL to use; undefined for the embedded one. May hold a password: never printed. */
+  /** PostgreSQL to use; undefined for the embedded one. It may hold a password and is never printed. */
   databaseUrl: string | undefined;
   /** The embedded database, generated secrets and the demo merchant. */
   dataDir: string;
   /** Connections to PostgreSQL. */
   databasePool: number;
   databaseTimeouts: DatabaseTimeouts;
-  /** Creates that wait for their turn to be written. */
+  /** Limits on creates that wait to be written. */
   queue: QueueLimits;
   /** Address of all three listeners. */
   host: string;
@@ -27,52 +27,52 @@ export interface Config {
   httpPort: number;
   grpcPort: number;
   metricsPort: number;
-  /** Those that are given. Without a `databaseUrl` the others are kept in `dataDir`. */
+  /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
-  /** Requests a second for each API key, with a burst of twice that; 0 limits nothing. */
+  /** Requests per second for each API key, with a burst of twice that; 0 means no limit. */
   rateLimit: number;
-  /** Longest time to finish what is in flight when the service is told to stop. */
+  /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;
   limits: TransportLimits;
   tls: TlsFiles | undefined;
   logLevel: LogLevel;
-  /** True where OpenTelemetry's variables ask for traces; it reads them itself. */
+  /** True if OpenTelemetry's variables turn tracing on. The SDK reads them itself. */
   tracing: boolean;
 }
 
 export interface DatabaseTimeouts {
   connectTimeoutMs: number;
-  /** Longest time of one statement. Its connection is cut then, and whether it took effect is unknown. */
+  /** Longest time of one statement. Its connection is then cut, and it is unknown whether it took effect. */
   statementTimeoutMs: number;
 }
 
-/** Creates wait where the database is slower than they come. What is over a limit is refused as `unavailable`. */
+/** Creates wait if they arrive faster than they are written. Those over a limit are refused as `unavailable`. */
 export interface QueueLimits {
   maxWaiting: number;
   maxWaitMs: number;
 }
 
-/** What a client may take of a listener. A client that needs more is broken or hostile. */
+/** Limits for the clients of a listener. A client that needs more is broken or hostile. */
 export interface TransportLimits {
-  /** Connections to one listener. Above it, those open longest without a valid key make room. */
+  /** Connections to one listener. Above the limit, those open longest without a valid key are closed. */
   maxConnections: number;
-  /** Calls at the same time on one HTTP/2 connection. */
+  /** Concurrent calls on one HTTP/2 connection. */
   maxConcurrentStreams: number;
   maxHeaderBytes: number;
-  /** For the headers of a request to arrive, and for a new connection to say anything at all. */
+  /** For the headers of a request to arrive, and for the first byte on a new connection. */
   headersTimeoutMs: number;
-  /** For a whole request to arrive, and over HTTP/2 also for its answer to be taken. */
+  /** For a whole request to arrive, and over HTTP/2 also for the client to read its answer. */
   requestTimeoutMs: number;
-  /** For a connection on which nothing happens. Longer than common load balancers' 60 s, so that they close first. */
+  /** For an idle connection. Longer than the 60 s common for load balancers, so that they close first. */
   idleTimeoutMs: number;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Reads the configuration from environment variables. Throws one StartupError that names every problem at
- * once, and shows no value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` have
- * to be given: the server needs all of them.
+ * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no
+ * value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs
+ * all of them.
  */
 export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames): Config {
   const problems: string[] = [];
@@ -113,7 +113,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
   return config;
 }
 
-/** The value of a variable; undefined if it is empty too. */
+/** Returns the value of a variable, or undefined if it is missing or empty. */
 function given(env: Environment, name: string): string | undefined {
   return env[name] || undefined;
 }
@@ -187,7 +187,7 @@ function readLogLevel(env: Environment, problems: string[]): LogLevel {
   return 'info';
 }
 
-/** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
+/** True if an exporter or an endpoint is set and tracing is not turned off. By default spans have no destination. */
 function isTracingRequested(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
@@ -204,7 +204,7 @@ function isLogLevel(text: string): text is LogLevel {
   return (logLevels as readonly string[]).includes(text);
 }
 
-/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
+/** Returns the host to connect to, as it appears in a URL. A wildcard address becomes loopback. */
 export function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   if (host === '::') return '[::1]';

@@ -1,9 +1,9 @@
 import pg from 'pg';
 
 /**
- * `pg`'s client, with a connection that is cut when a statement outlasts its time. `pg`'s own `query_timeout` stops
- * waiting and leaves the connection as it is, so that whoever gets it from the pool next waits behind the same
- * statement, or for an answer that a broken network will never bring.
+ * Returns `pg`'s client, with a connection that is cut when a statement exceeds its deadline. `pg`'s own
+ * `query_timeout` stops waiting but keeps the connection. Its next user in the pool then waits behind the same
+ * statement, or for a result that a broken network never delivers.
  */
 export function clientWithDeadline(statementTimeoutMs: number): typeof pg.Client {
   return class ClientWithDeadline extends pg.Client {
@@ -15,7 +15,7 @@ export function clientWithDeadline(statementTimeoutMs: number): typeof pg.Client
         clearTimeout(this.#timer);
         this.#timer = undefined;
       };
-      // Emitted whenever no statement is left on the connection.
+      // Emitted when no statement is left on the connection.
       this.on('drain', disarm).on('end', disarm);
     }
 

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 
-/** Milliseconds between two tries to listen again. */
+/** Pause before listening again. */
 const retryMs = 1_000;
 
 export interface KeyChanges {
@@ -11,9 +11,9 @@ export interface KeyChanges {
 }
 
 /**
- * Calls `onChange` whenever a key or a payout wallet changes anywhere, on a connection of its own (LISTEN needs
- * one). Where that connection is lost it listens anew, and calls `onChange` then too: what happened meanwhile went
- * unheard. Behind PgBouncer in transaction mode nothing is ever heard, and the cache's time limit holds alone.
+ * Calls `onChange` whenever any process changes a key or a payout wallet. Uses a connection of its own, which LISTEN
+ * needs. If that connection is lost, it listens again and calls `onChange`, because notifications may have been missed.
+ * Behind PgBouncer in transaction mode none arrive, and only the cache's time limit applies.
  */
 export async function listenForKeyChanges(
   location: DatabaseLocation,

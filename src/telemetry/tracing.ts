@@ -1,6 +1,6 @@
-// Traces by OpenTelemetry, where its standard variables ask for them. Spans are begun and ended by hand: its
-// instrumentations patch what they watch, and know nothing of creates that share a statement. Names and attributes
-// are those of the semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
+// Traces by OpenTelemetry, if its standard variables turn them on. Spans are started and ended by hand: its
+// instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
+// semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
 import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter, Tracer } from '@opentelemetry/api';
 import type { NodeSDK } from '@opentelemetry/sdk-node';
@@ -16,8 +16,8 @@ const maxStopMs = 2_000;
 type OpenTelemetry = typeof import('@opentelemetry/api');
 
 /**
- * Starts OpenTelemetry, which configures itself by the `OTEL_*` variables of this process and speaks to our log.
- * Once in a process: its providers are global.
+ * Starts OpenTelemetry, which reads the `OTEL_*` variables of this process and reports problems to `logger`. Call it
+ * once per process: its providers are global.
  */
 export async function startTracing(version: string, logger: Logger): Promise<Tracing> {
   const otel = await import('@opentelemetry/api');
@@ -41,11 +41,11 @@ async function startSdk(
     import('@opentelemetry/resources'),
   ]);
   const sdk = new NodeSDK({
-    // What the variables say of the service goes before this.
+    // Attributes from the variables take precedence.
     resource: defaultResource().merge(
       resourceFromAttributes({ 'service.name': serviceName, 'service.version': version }),
     ),
-    // Metrics and the log have ways of their own.
+    // Metrics and logs are not sent by OpenTelemetry.
     metricReaders: [],
     logRecordProcessors: [],
   });
@@ -94,7 +94,7 @@ function endRequest(
     ...(replayed && { 'payment_intents.replayed': true }),
     'payment_intents.code': outcome,
   });
-  // What the client did wrong is no error of this side.
+  // Client mistakes are not server errors.
   if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
     span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
   }
@@ -149,7 +149,7 @@ async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
   clearTimeout(timer);
 }
 
-/** The status of an answer that is an error, in the words of its door; none where the client did not wait for one. */
+/** Returns the status attribute of a failed request, by its door. A canceled HTTP request has none. */
 function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): Attributes {
   const row = Object.hasOwn(catalogue, outcome) ? catalogue[outcome as ErrorCode] : undefined;
   if (door === 'public') return row === undefined ? {} : { 'http.response.status_code': row.httpStatus };
@@ -158,10 +158,10 @@ function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): A
   return { 'rpc.status_code': grpcCode.toUpperCase() };
 }
 
-/** OpenTelemetry's own troubles: a collector that is away is none of the payments' errors. */
+/** Returns a logger for OpenTelemetry's own problems. All are warnings: payments work without a collector. */
 function diagnosticsTo(logger: Logger): DiagLogger {
   const warn: DiagLogFunction = (...parts) => {
-    // Other parts than texts may be spans.
+    // Parts that are not strings may be spans.
     const texts = parts.filter((part) => typeof part === 'string').map(messageOf);
     logger.warn(`OpenTelemetry: ${texts.join(' ')}`);
   };
@@ -169,7 +169,7 @@ function diagnosticsTo(logger: Logger): DiagLogger {
   return { error: warn, warn, info: ignore, debug: ignore, verbose: ignore };
 }
 
-/** Errors come as the JSON of all that they hold, stack trace included. */
+/** Returns the message of an error, which OpenTelemetry passes as JSON with its stack trace. */
 function messageOf(text: string): string {
   if (!text.startsWith('{')) return text;
   try {
