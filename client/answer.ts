@@ -1,4 +1,4 @@
-// What an HTTP answer means that brings no intent, whichever protocol asked.
+// Errors for HTTP answers without an intent, over either protocol.
 
 import { codeOf, PaymentIntentsError } from './error.ts';
 
@@ -10,9 +10,9 @@ export interface HttpAnswer {
 }
 
 /** Far more than any answer of the service. */
-const mostBytes = 2 ** 20;
+const maxBytes = 2 ** 20;
 
-/** A body as text, or its beginning: something that is not the service may send without end. */
+/** Returns a body as text, or its beginning: a server that is not the service may send without end. */
 export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   const decoder = new TextDecoder();
   let text = '';
@@ -20,16 +20,16 @@ export async function readText(body: AsyncIterable<Uint8Array>): Promise<string>
   for await (const chunk of body) {
     text += decoder.decode(chunk, { stream: true });
     bytes += chunk.length;
-    if (bytes >= mostBytes) break;
+    if (bytes >= maxBytes) break;
   }
   return text + decoder.decode();
 }
 
-/** The service's own refusal, or what something else has answered. */
+/** Returns the service's own refusal, or the error for another server's answer. */
 export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntentsError {
   const retryAfterMs = retryAfterMsOf(headers.get('Retry-After'));
   const error = errorIn(text);
-  if (error === undefined) return foreignAnswer({ status, headers, text });
+  if (error === undefined) return unexpectedAnswer({ status, headers, text });
   const code = codeOf(error.code);
   return new PaymentIntentsError(code, error.message, {
     httpStatus: status,
@@ -37,16 +37,16 @@ export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntents
     docUrl: error.docUrl,
     details: error.details,
     retryAfterMs,
-    // Of a code that came after this client, the status says whether it may pass.
-    isRetryable: code.startsWith('unknown:') ? mayPass(status) : undefined,
+    // For a code newer than this client, the status decides.
+    isRetryable: code.startsWith('unknown:') ? isTransient(status) : undefined,
   });
 }
 
-/** An answer that is not the service's: told as what it is. */
-export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): PaymentIntentsError {
+/** Returns the error for an answer that is not the service's. */
+export function unexpectedAnswer({ status, headers, text }: HttpAnswer, why = ''): PaymentIntentsError {
   const contentType = headers.get('Content-Type')?.split(';')[0]?.trim();
   const location = headers.get('Location');
-  const said = readable(text);
+  const excerpt = readable(text);
   const message = [
     `HTTP ${status}${contentType ? ` (${contentType})` : ''}, which is not the payment service's answer`,
     ...(why === '' ? [] : [why]),
@@ -54,7 +54,7 @@ export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): 
       ? [`it redirects to ${location.split('?')[0]}, which is not followed`]
       : []),
     ...(status === 404 ? ['is baseUrl right?'] : []),
-    ...(said === '' ? [] : [JSON.stringify(said)]),
+    ...(excerpt === '' ? [] : [JSON.stringify(excerpt)]),
   ].join('; ');
   return new PaymentIntentsError(
     status === 429 ? 'rate_limited' : status >= 500 ? 'unavailable' : 'unexpected_answer',
@@ -63,13 +63,13 @@ export function foreignAnswer({ status, headers, text }: HttpAnswer, why = ''): 
       httpStatus: status,
       requestId: headers.get('X-Request-Id') ?? undefined,
       retryAfterMs: retryAfterMsOf(headers.get('Retry-After')),
-      isRetryable: mayPass(status),
+      isRetryable: isTransient(status),
     },
   );
 }
 
-/** Request Timeout, Too Early, Too Many Requests, and faults of a server other than what it can never do. */
-function mayPass(status: number): boolean {
+/** True for Request Timeout, Too Early, Too Many Requests, and server errors that may pass (not 501 and 505). */
+function isTransient(status: number): boolean {
   return [408, 425, 429].includes(status) || (status >= 500 && status !== 501 && status !== 505);
 }
 
@@ -101,13 +101,13 @@ function errorIn(text: string): ErrorBody | undefined {
   };
 }
 
-/** Seconds, or the date of RFC 9110 that something in between may send. */
+/** Reads Retry-After: seconds, or the date of RFC 9110 that a proxy may send. */
 function retryAfterMsOf(header: string | null): number {
   const ms = Number.isFinite(Number(header)) ? Number(header) * 1_000 : Date.parse(header ?? '') - Date.now();
   return Number.isNaN(ms) ? 0 : Math.max(0, ms);
 }
 
-/** The beginning of a body, without its HTML, and without a secret that something in between has repeated. */
+/** Returns the beginning of a body, without HTML and without secrets that a proxy may have echoed. */
 function readable(text: string): string {
   return text
     .slice(0, 10_000)

@@ -1,10 +1,10 @@
 import { notAName } from '../src/contract/nearest-name.ts';
+import { type Chain, chains, type Lane, lanes, type Token, tokens } from './enums.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
 import type { CreatePaymentIntent, JsonObject } from './payment-intent.ts';
-import { type Chain, chains, type Lane, lanes, type Token, tokens } from './words.ts';
 
-/** A create whose every value has the type that both protocols can send. What it may be is the server's to say. */
+/** A create whose values have types that both protocols can send. The server checks the values. */
 export interface CreateRequest {
   amountUnits: bigint;
   chain: Chain | undefined;
@@ -28,8 +28,8 @@ const fields = [
 const maxFaults = 20;
 
 /**
- * Reads what the caller asked for, once, so that every try sends the same. Throws `invalid_body` with every fault:
- * names that are no field, and values that one of the protocols would drop, change or fail to send.
+ * Reads the create once, so that every try sends the same. Throws `invalid_body` with every fault: unknown fields, and
+ * values that one of the protocols would drop, change or fail to send.
  */
 export function readCreate(create: unknown): CreateRequest {
   const details: { field: string; message: string }[] = [];
@@ -43,18 +43,18 @@ export function readCreate(create: unknown): CreateRequest {
   const given = create as Record<(typeof fields)[number], unknown>;
   const request: CreateRequest = {
     amountUnits: readAmount(given.amountUnits, violate),
-    chain: readWord('chain', chains, given.chain, violate),
+    chain: readEnumValue('chain', chains, given.chain, violate),
     walletAddress: readText('wallet_address', given.walletAddress, violate),
     expiresInMinutes: readMinutes(given.expiresInMinutes, violate),
-    lane: readWord('lane', lanes, given.lane, violate),
+    lane: readEnumValue('lane', lanes, given.lane, violate),
     metadata: given.metadata == null ? undefined : copyMetadata(given.metadata, violate),
-    token: readWord('token', tokens, given.token, violate),
+    token: readEnumValue('token', tokens, given.token, violate),
   };
   if (details.length > 0) throw invalidBody(details);
   return request;
 }
 
-/** The amount, exactly: rounded, it would be another amount. */
+/** Returns the exact amount. It is never rounded. */
 function readAmount(units: unknown, violate: Violate): bigint {
   if (typeof units === 'bigint' && BigInt.asIntN(54, units) === units) return units;
   if (typeof units === 'number' && Number.isSafeInteger(units)) return BigInt(units);
@@ -65,7 +65,7 @@ function readAmount(units: unknown, violate: Violate): bigint {
   return 0n;
 }
 
-function readWord<Word extends string>(
+function readEnumValue<Word extends string>(
   field: string,
   words: Readonly<Record<Word, number>>,
   word: unknown,

@@ -1,5 +1,5 @@
 import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
-import type { Unknown } from './words.ts';
+import type { Unknown } from './enums.ts';
 
 /**
  * Why a call failed:
@@ -19,31 +19,31 @@ export interface PaymentIntentsErrorOptions {
   docUrl?: string | undefined;
   details?: readonly { field: string; message: string }[] | undefined;
   retryAfterMs?: number | undefined;
-  /** Default: as the code has it. */
+  /** Default: depends on the code. */
   isRetryable?: boolean | undefined;
   cause?: unknown;
 }
 
-/** The package exists twice in a process that both imports and requires it; an error of either is an error of both. */
+/** A process that both imports and requires the package has two copies of it. `instanceof` works across both. */
 const brand = Symbol.for('payment-intents-client.PaymentIntentsError');
 
 /** Why an intent was not created. Log all of it: it holds no secret. */
 export class PaymentIntentsError extends Error {
-  /** What to decide by. */
+  /** Why the call failed. */
   readonly code: PaymentIntentsErrorCode;
   /** True if the same call, with the same idempotency key, may succeed later. The client has tried that already. */
   readonly isRetryable: boolean;
-  /** With it the call can be repeated later, and still means the same intent. */
+  /** Repeat the call with it later to get the same intent. */
   readonly idempotencyKey: string;
   /** HTTP status of the answer; undefined if no answer came, and for the service's own refusals over gRPC. */
   readonly httpStatus: number | undefined;
   /** Finds the request in the service's logs; undefined if the service did not answer. */
   readonly requestId: string | undefined;
-  /** Where the reference explains this code, if the service said so; over gRPC a path on the public port. */
+  /** Where the reference explains this code, if the service sent it; over gRPC a path on the public port. */
   readonly docUrl: string | undefined;
-  /** Every faulty field: by its name in the JSON (`amount_units`), or as you wrote it if it is no field at all. */
+  /** Every faulty field: by its name in the JSON (`amount_units`), or as you wrote it if there is no such field. */
   readonly details: readonly { field: string; message: string }[];
-  /** How long the server asks to wait before the next try, in milliseconds; 0 if it said nothing. */
+  /** How long the server asks to wait before the next try, in milliseconds; 0 if it does not ask. */
   readonly retryAfterMs: number;
 
   constructor(code: PaymentIntentsErrorCode, message: string, options: PaymentIntentsErrorOptions = {}) {
@@ -60,7 +60,7 @@ export class PaymentIntentsError extends Error {
     Object.defineProperty(this, brand, { value: true });
   }
 
-  /** Anything thrown by one try, with the idempotency key of its call. */
+  /** Returns the error for anything thrown by one try, with the idempotency key of its call. */
   static from(reason: unknown, idempotencyKey: string): PaymentIntentsError {
     if (reason instanceof PaymentIntentsError) {
       return new PaymentIntentsError(reason.code, reason.message, {
@@ -83,7 +83,7 @@ export class PaymentIntentsError extends Error {
   }
 }
 
-/** The code for a word of the service. */
+/** Returns the code that the service sent. It may be newer than this client. */
 export function codeOf(word: string): PaymentIntentsErrorCode {
   return Object.hasOwn(catalogue, word) ? (word as ErrorCode) : `unknown:${word}`;
 }
@@ -92,7 +92,7 @@ function isRetryable(code: string): boolean {
   return Object.hasOwn(catalogue, code) && catalogue[code as ErrorCode].retryable;
 }
 
-/** What lies at the bottom of an error: of "fetch failed" its cause, of several attempts to connect each. */
+/** Returns the messages of the root causes: the cause of "fetch failed", or each of several attempts to connect. */
 export function rootOf(reason: unknown): string {
   const messages: string[] = [];
   const seen = new Set<unknown>();

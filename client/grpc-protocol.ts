@@ -21,24 +21,24 @@ import {
   CreatePaymentIntentRequestSchema,
   PaymentIntentService,
 } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
+import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
+import { chains, enumValueOf, lanes, modes, statuses, tokens } from './enums.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import type { Target } from './options.ts';
 import type { PaymentIntent } from './payment-intent.ts';
 import type { Send } from './retrying-client.ts';
 import { userAgent } from './version.ts';
-import { chains, lanes, modes, statuses, tokens, wordOf } from './words.ts';
 
 /** The internal port: gRPC over HTTP/2. */
 export function grpc({ baseUrl, apiKey }: Target): Send {
   const sessions = new Http2SessionManager(baseUrl);
   const httpClient = createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
-  return async (asked, idempotencyKey, signal) => {
-    const heard: Heard = {};
-    const client = createClient(PaymentIntentService, transportOf(baseUrl, listening(httpClient, heard)));
+  return async (request, idempotencyKey, signal) => {
+    const received: Received = {};
+    const client = createClient(PaymentIntentService, transportOf(baseUrl, recording(httpClient, received)));
     try {
-      const intent = await client.createPaymentIntent(messageOf(asked), {
+      const intent = await client.createPaymentIntent(messageOf(request), {
         headers: {
           Authorization: `Bearer ${apiKey}`,
           'Idempotency-Key': idempotencyKey,
@@ -46,32 +46,32 @@ export function grpc({ baseUrl, apiKey }: Target): Send {
         },
         signal,
       });
-      return intentOf(intent, heard);
+      return intentOf(intent, received);
     } catch (reason) {
-      throw heard.foreign ?? refusalIn(ConnectError.from(reason), heard);
+      throw received.unexpected ?? refusalIn(ConnectError.from(reason), received);
     }
   };
 }
 
-/** What one call has received, beyond the message. */
-interface Heard {
+/** What one call has received besides the message. */
+interface Received {
   headers?: Headers;
   trailers?: Headers;
   /** Set if the answer was not gRPC. */
-  foreign?: PaymentIntentsError;
+  unexpected?: PaymentIntentsError;
 }
 
-/** Keeps what is received. An answer that is not gRPC is read as the HTTP answer that it is. */
-function listening(httpClient: UniversalClientFn, heard: Heard): UniversalClientFn {
+/** Records what is received. An answer that is not gRPC is read as an HTTP answer. */
+function recording(httpClient: UniversalClientFn, received: Received): UniversalClientFn {
   return async (request) => {
     const { status, header: headers, body, trailer: trailers } = await httpClient(request);
-    Object.assign(heard, { headers, trailers });
+    Object.assign(received, { headers, trailers });
     if (status === 200 && headers.get('Content-Type')?.startsWith('application/grpc')) {
       return { status, header: headers, body, trailer: trailers };
     }
     const answer: HttpAnswer = { status, headers, text: await readText(body) };
-    heard.foreign = status === 200 ? foreignAnswer(answer) : refusalOf(answer);
-    throw heard.foreign;
+    received.unexpected = status === 200 ? unexpectedAnswer(answer) : refusalOf(answer);
+    throw received.unexpected;
   };
 }
 
@@ -89,34 +89,34 @@ function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
   });
 }
 
-const [leastInt32, greatestInt32] = [-(2 ** 31), 2 ** 31 - 1];
+const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
 
-function messageOf(asked: CreateRequest): CreatePaymentIntentRequest {
-  const { walletAddress, expiresInMinutes: minutes, metadata } = asked;
+function messageOf(request: CreateRequest): CreatePaymentIntentRequest {
+  const { walletAddress, expiresInMinutes: minutes, metadata } = request;
   return create(CreatePaymentIntentRequestSchema, {
-    amountUnits: asked.amountUnits,
-    ...(asked.chain && { chain: chains[asked.chain] }),
+    amountUnits: request.amountUnits,
+    ...(request.chain && { chain: chains[request.chain] }),
     ...(walletAddress !== undefined && { walletAddress }),
-    // The nearest that the field holds: the server clamps it further.
+    // The nearest value that the field can hold. The server clamps it further.
     ...(minutes !== undefined && {
-      expiresInMinutes: Math.min(Math.max(minutes, leastInt32), greatestInt32),
+      expiresInMinutes: Math.min(Math.max(minutes, minInt32), maxInt32),
     }),
-    ...(asked.lane && { lane: lanes[asked.lane] }),
+    ...(request.lane && { lane: lanes[request.lane] }),
     ...(metadata && { metadata }),
-    ...(asked.token && { token: tokens[asked.token] }),
+    ...(request.token && { token: tokens[request.token] }),
   });
 }
 
-function intentOf(intent: IntentMessage, { headers }: Heard): PaymentIntent {
+function intentOf(intent: IntentMessage, { headers }: Received): PaymentIntent {
   if (intent.id === '' || intent.clientSecret === '' || intent.expiresAt === undefined) {
     throw new PaymentIntentsError('unexpected_answer', 'The answer has no id, client secret or expiry');
   }
   return {
     id: intent.id,
-    status: wordOf(statuses, intent.status),
+    status: enumValueOf(statuses, intent.status),
     clientSecret: intent.clientSecret,
-    mode: wordOf(modes, intent.mode),
-    chain: wordOf(chains, intent.chain),
+    mode: enumValueOf(modes, intent.mode),
+    chain: enumValueOf(chains, intent.chain),
     chainId: Number(intent.chainId),
     confirmationsRequired: intent.confirmationsRequired,
     amountUnits: intent.amountUnits,
@@ -126,14 +126,14 @@ function intentOf(intent: IntentMessage, { headers }: Heard): PaymentIntent {
     expectedWallet: intent.expectedWallet,
     expiresAt: timestampDate(intent.expiresAt),
     expiresInMinutes: intent.expiresInMinutes,
-    lane: wordOf(lanes, intent.lane),
+    lane: enumValueOf(lanes, intent.lane),
     metadata: intent.metadata ?? {},
     replayed: headers?.get('Idempotent-Replayed') === 'true',
   };
 }
 
-/** gRPC codes of a failure that may pass. */
-const passing: ReadonlySet<Code> = new Set([
+/** gRPC codes of failures that may pass. */
+const transientCodes: ReadonlySet<Code> = new Set([
   Code.Unavailable,
   Code.DeadlineExceeded,
   Code.ResourceExhausted,
@@ -142,18 +142,18 @@ const passing: ReadonlySet<Code> = new Set([
   Code.Unknown,
 ]);
 
-function refusalIn(error: ConnectError, { headers, trailers }: Heard): PaymentIntentsError {
+function refusalIn(error: ConnectError, { headers, trailers }: Received): PaymentIntentsError {
   if (error.cause instanceof PaymentIntentsError) return error.cause;
   const [info] = error.findDetails(ErrorInfoSchema);
   const hasStatus = headers?.has('grpc-status') || trailers?.has('grpc-status');
   if (error.code === Code.Canceled || !hasStatus) {
     const root = rootOf(error);
-    // Node's HTTP/2 says no more than that of a server that answers by HTTP/1.1.
+    // This is all that Node's HTTP/2 reports about a server that speaks HTTP/1.1.
     const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
     return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
   }
   if (info === undefined) {
-    const isRetryable = passing.has(error.code);
+    const isRetryable = transientCodes.has(error.code);
     return new PaymentIntentsError(
       isRetryable ? 'unavailable' : 'unexpected_answer',
       `gRPC status ${Code[error.code]}, which is not the payment service's answer: ${error.rawMessage}`,
@@ -171,7 +171,9 @@ function refusalIn(error: ConnectError, { headers, trailers }: Heard): PaymentIn
       message: description,
     })),
     retryAfterMs: retry?.retryDelay ? Number(retry.retryDelay.seconds) * 1_000 : 0,
-    isRetryable: code.startsWith('unknown:') ? retry !== undefined || passing.has(error.code) : undefined,
+    isRetryable: code.startsWith('unknown:')
+      ? retry !== undefined || transientCodes.has(error.code)
+      : undefined,
     cause: error,
   });
 }

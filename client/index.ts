@@ -1,10 +1,11 @@
-// The client that services of ours and merchants' backends create payment intents with, over JSON or gRPC.
+// The client with which our services and merchants' backends create payment intents, over JSON or gRPC.
 
 import { grpc } from './grpc-protocol.ts';
 import { json } from './json-protocol.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 import { type PaymentIntentsClient, refuseBrowsers, retryingClient } from './retrying-client.ts';
 
+export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
@@ -19,11 +20,10 @@ export type {
   PaymentIntent,
 } from './payment-intent.ts';
 export type { PaymentIntentsClient } from './retrying-client.ts';
-export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './words.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error where it runs in
- * a browser: an API key there belongs to everybody.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
+ * where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: PaymentIntentsClientOptions): PaymentIntentsClient {
   refuseBrowsers();

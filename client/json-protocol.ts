@@ -1,10 +1,10 @@
-import { foreignAnswer, type HttpAnswer, readText, refusalOf } from './answer.ts';
+import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import type { CreateRequest } from './create-request.ts';
+import { chains, enumValueOf, lanes, modes, statuses } from './enums.ts';
 import type { Target } from './options.ts';
 import type { JsonObject, PaymentIntent } from './payment-intent.ts';
 import type { Send } from './retrying-client.ts';
 import { userAgent } from './version.ts';
-import { chains, lanes, modes, statuses, wordOf } from './words.ts';
 
 /** The public port: JSON over HTTP. */
 export function json({ baseUrl, apiKey }: Target): Send {
@@ -18,7 +18,7 @@ export function json({ baseUrl, apiKey }: Target): Send {
         'User-Agent': userAgent(),
       },
       body: bodyOf(create),
-      // Followed, a redirect would turn the POST into a GET, or take the API key elsewhere.
+      // Following a redirect would turn the POST into a GET, or send the API key elsewhere.
       redirect: 'manual',
       signal,
     });
@@ -45,10 +45,10 @@ function intentOf(answer: HttpAnswer): PaymentIntent {
   const intent = fieldsOf(answer);
   return {
     id: intent.id,
-    status: wordOf(statuses, intent.status),
+    status: enumValueOf(statuses, intent.status),
     clientSecret: intent.client_secret,
-    mode: wordOf(modes, intent.mode),
-    chain: wordOf(chains, intent.chain),
+    mode: enumValueOf(modes, intent.mode),
+    chain: enumValueOf(chains, intent.chain),
     chainId: intent.chain_id,
     confirmationsRequired: intent.confirmations_required,
     amountUnits: BigInt(intent.amount_units),
@@ -58,7 +58,7 @@ function intentOf(answer: HttpAnswer): PaymentIntent {
     expectedWallet: intent.expected_wallet,
     expiresAt: new Date(intent.expires_at),
     expiresInMinutes: intent.expires_in_minutes,
-    lane: wordOf(lanes, intent.lane),
+    lane: enumValueOf(lanes, intent.lane),
     metadata: intent.metadata,
     replayed: answer.headers.get('Idempotent-Replayed') === 'true',
   };
@@ -86,7 +86,8 @@ interface JsonPaymentIntent {
 const isText = (value: unknown) => typeof value === 'string';
 const isDate = (value: unknown) => typeof value === 'string' && !Number.isNaN(Date.parse(value));
 const isInteger = (value: unknown) => Number.isSafeInteger(value);
-const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const checks: Record<keyof JsonPaymentIntent, (value: unknown) => boolean> = {
   id: isText,
@@ -107,21 +108,23 @@ const checks: Record<keyof JsonPaymentIntent, (value: unknown) => boolean> = {
   metadata: isObject,
 };
 
-/** The intent's fields, each with its type. Throws `unexpected_answer` for a body that is no payment intent. */
+/** Returns the intent's fields. Throws `unexpected_answer` for a body that is not a payment intent. */
 function fieldsOf(answer: HttpAnswer): JsonPaymentIntent {
   let body: unknown;
   try {
     body = JSON.parse(answer.text);
   } catch {
-    throw foreignAnswer(answer, 'the body is not JSON');
+    throw unexpectedAnswer(answer, 'the body is not JSON');
   }
-  if (!isObject(body)) throw foreignAnswer(answer, 'the body is not an object');
-  const fields = body as Record<string, unknown>;
+  assertPaymentIntent(body, answer);
+  return body;
+}
+
+function assertPaymentIntent(body: unknown, answer: HttpAnswer): asserts body is JsonPaymentIntent {
+  if (!isObject(body)) throw unexpectedAnswer(answer, 'the body is not an object');
   for (const [name, isValid] of Object.entries(checks)) {
     // The value itself is not shown: it could be the client secret.
-    if (!isValid(fields[name]))
-      throw foreignAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
+    if (!isValid(body[name]))
+      throw unexpectedAnswer({ ...answer, text: '' }, `its ${name} is missing or of another type`);
   }
-  // Each field of the interface has just been checked: `checks` cannot lack one.
-  return fields as unknown as JsonPaymentIntent;
 }

@@ -1,9 +1,10 @@
-// The client over JSON alone: nothing but `fetch`, so that it runs on edge runtimes too.
+// The client over JSON alone. It needs only `fetch`, so that it runs on edge runtimes too.
 
 import { json } from './json-protocol.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
 import { type PaymentIntentsClient, refuseBrowsers, retryingClient } from './retrying-client.ts';
 
+export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
@@ -18,11 +19,10 @@ export type {
   PaymentIntent,
 } from './payment-intent.ts';
 export type { PaymentIntentsClient } from './retrying-client.ts';
-export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './words.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error where it runs in
- * a browser: an API key there belongs to everybody.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
+ * where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: JsonClientOptions): PaymentIntentsClient {
   refuseBrowsers();

@@ -72,11 +72,11 @@ function copyObject(
     if (!name.isWellFormed()) violate(memberPath, 'must not have a lone surrogate in its name');
     copies.push([name, copyValue(member, memberPath, inside, violate) ?? null]);
   }
-  // Unlike an assignment, this keeps a member named __proto__ a member.
+  // Unlike an assignment, this keeps a member named __proto__.
   return Object.fromEntries(copies);
 }
 
-/** A literal, of this realm or another, or an object without a prototype. */
+/** True for an object literal of any realm, and for an object without a prototype. */
 function isPlain(object: object): boolean {
   const prototype: object | null = Object.getPrototypeOf(object);
   if (prototype === null) return true;
@@ -90,7 +90,7 @@ function hintFor(value: unknown): string {
   return '';
 }
 
-/** What a value is, for a message: `undefined`, `"base"`, `a function`, `a Date`. */
+/** Describes a value for a message: `undefined`, `"base"`, `a function`, `a Date`. */
 export function describe(value: unknown): string {
   switch (typeof value) {
     case 'string':

@@ -15,11 +15,11 @@ export interface Timeouts {
 
 export interface JsonClientOptions extends Timeouts {
   /**
-   * Address of the public port for JSON, such as `https://pay.example`, or of the internal port for gRPC. A path
-   * stands in front of the service's own, as a gateway may have it: `https://gateway.example/payments`.
+   * Address of the public port for JSON, such as `https://pay.example`, or of the internal port for gRPC. A path is
+   * kept in front of the service's own, for a gateway: `https://gateway.example/payments`.
    */
   baseUrl: string;
-  /** Your secret API key. The client refuses to run where a payer could read it. */
+  /** Your secret API key. The client refuses to run in a browser, where a payer could read it. */
   apiKey: string;
   /** Default: `json`. */
   protocol?: 'json' | undefined;
@@ -34,19 +34,19 @@ export interface PaymentIntentsClientOptions extends Omit<JsonClientOptions, 'pr
 
 export interface CreateOptions extends Timeouts {
   /**
-   * Says which creations are the same one: give the order's id, and a process that takes over after a crash finds
-   * the intent that the first one made. It lives as long as its intent; for an intent that has expired unpaid, go on
-   * with `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
+   * Calls with the same key create one intent. Give the order's id: a process that takes over after a crash then finds
+   * the intent that the first one made. The key lives as long as its intent. After an intent has expired unpaid, use
+   * `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
    *
    * Leave it out to get a new UUID, kept across the retries of this call. `undefined` is refused: a missing order id
-   * would otherwise make a second intent in silence.
+   * would otherwise create a second intent silently.
    */
   idempotencyKey?: string;
-  /** Ends the call: it throws the signal's reason. The intent may have been made by then. */
+  /** Aborts the call, which throws the signal's reason. The intent may exist by then. */
   signal?: AbortSignal | undefined;
 }
 
-/** Where the requests go and what they carry. */
+/** The address of requests, and their API key. */
 export interface Target {
   /** Without a `/` at its end. */
   baseUrl: string;
@@ -62,8 +62,8 @@ export interface CheckedOptions<Protocol extends string> extends Target {
 
 const defaultTimeoutMs = 10_000;
 const defaultMaxTries = 6;
-/** Beyond it a timer of JavaScript fires at once. */
-const longestTimerMs = 2 ** 31 - 1;
+/** A JavaScript timer above it fires immediately. */
+const maxTimerMs = 2 ** 31 - 1;
 
 /** Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key. */
 export function readOptions<Protocol extends string>(
@@ -99,7 +99,7 @@ export interface CheckedCreateOptions {
 
 /**
  * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a
- * key that no header can carry.
+ * key that cannot be sent in a header.
  */
 export function readCreateOptions(
   options: unknown,
@@ -178,12 +178,12 @@ function readApiKey(apiKey: unknown): string {
 
 function readTimeout(name: string, ms: unknown): number | undefined {
   if (ms === undefined) return undefined;
-  if (typeof ms === 'number' && ms > 0 && ms <= longestTimerMs) return Math.ceil(ms);
-  throw new TypeError(`${name} must be milliseconds, from 1 to ${longestTimerMs}, not ${describe(ms)}`);
+  if (typeof ms === 'number' && ms > 0 && ms <= maxTimerMs) return Math.ceil(ms);
+  throw new TypeError(`${name} must be milliseconds, from 1 to ${maxTimerMs}, not ${describe(ms)}`);
 }
 
 function readKey(key: unknown): string {
-  // The quoted form, in which a header may also give it, escapes some characters.
+  // A header may also quote the key, which escapes some characters.
   if (typeof key === 'string' && /^(?:[\x21-\x7e]{1,255}|"[\x20-\x7e]{1,510}")$/.test(key)) return key;
   const message = `must be 1 to 255 visible ASCII characters, not ${describe(key)}`;
   throw new PaymentIntentsError('idempotency_key_invalid', `idempotencyKey ${message}`, {

@@ -1,5 +1,5 @@
 // `npm run pack:client [-- FOLDER]`: compiles the package in a temporary folder, once as ES modules and once as
-// CommonJS, and packs it. Prints where the tarball is.
+// CommonJS, and packs it. Prints the tarball's path.
 
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ try {
       stdio: 'inherit',
     });
   }
-  // Nearer than the package's own, which says that its files are ES modules.
+  // Overrides the package's own, which declares ES modules.
   writeFileSync(join(folder, 'dist/cjs/package.json'), '{ "type": "commonjs" }\n');
   for (const name of ['package.json', 'README.md']) copyFileSync(join(source, name), join(folder, name));
   mkdirSync(destination, { recursive: true });

@@ -1,4 +1,4 @@
-import type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './words.ts';
+import type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
 
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 
@@ -7,7 +7,7 @@ export interface JsonObject {
   [name: string]: JsonValue;
 }
 
-/** What of a type JSON can hold: a Date, a bigint, or anything else with methods does not fit it. */
+/** The part of a type that JSON can hold: not a Date, a bigint, or anything else with methods. */
 export type JsonCompatible<T> = unknown extends T
   ? T
   : T extends JsonValue | undefined
@@ -16,7 +16,7 @@ export type JsonCompatible<T> = unknown extends T
       ? never
       : { [Name in keyof T]: JsonCompatible<T[Name]> };
 
-/** What a payer is asked for. Only `amountUnits` is required; a field that is `undefined` counts as left out. */
+/** A payment intent to create. Only `amountUnits` is required; a field that is `undefined` counts as left out. */
 export interface CreatePaymentIntent<Metadata extends object = object> {
   /** In the token's smallest unit: 12500000 is 12.50 USDC. From 1 to 2^53-1. */
   amountUnits: number | bigint;
@@ -29,9 +29,9 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
   /** The checkout lane: `sdk` for the hosted checkout, `manual` if the payer sends the transfer. Default: `sdk`. */
   lane?: Lane | undefined;
   /**
-   * Your own identifiers, such as `order_id`; they are returned as they were sent. An object of JSON values: at most
-   * 50 keys of at most 64 characters, 15 levels deep, 16 KiB. Members that are `undefined` are left out. Anything else
-   * that JSON cannot write (a Date, a bigint, NaN, an instance of a class) is refused by its path. Default: `{}`.
+   * Your own identifiers, such as `order_id`; they are returned as they were sent. An object of JSON values: at most 50
+   * keys of at most 64 characters, 15 levels deep, 16 KiB. Members that are `undefined` are left out. Anything else
+   * that JSON cannot write (a Date, a bigint, NaN, an instance of a class) is refused, with its path. Default: `{}`.
    */
   metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
   /** The token to be paid in. Default: `USDC`, the only one. */

@@ -5,8 +5,9 @@ import type { CreatePaymentIntent, PaymentIntent } from './payment-intent.ts';
 
 export interface PaymentIntentsClient {
   /**
-   * Creates an intent and returns it once it is durable. What may pass (`rate_limited`, `unavailable`, `internal`, a
-   * broken connection) is tried again with the same idempotency key, after the server's Retry-After or a growing pause.
+   * Creates an intent and returns it once it is durable. A failure that may pass (`rate_limited`, `unavailable`,
+   * `internal`, a broken connection) is tried again with the same idempotency key, after the server's Retry-After or a
+   * growing pause.
    *
    * Throws PaymentIntentsError for anything else, when the tries or the time are used up, and if the server asks to
    * wait for more than a minute. Throws the reason of `signal` once that is aborted, and a TypeError for an option that
@@ -26,17 +27,17 @@ export type Send = (
 ) => Promise<PaymentIntent>;
 
 const firstPauseMs = 100;
-const longestPauseMs = 5_000;
-/** If the server asks for more, the caller hears of it instead. */
-const longestRetryAfterMs = 60_000;
+const maxPauseMs = 5_000;
+/** If the server asks for more, the call fails instead. */
+const maxRetryAfterMs = 60_000;
 
-/** A client that sends each create by `send`, again and again while that can help. */
+/** Returns a client that sends each create by `send`, and again after a failure that may pass. */
 export function retryingClient(options: CheckedOptions<string>, send: Send): PaymentIntentsClient {
   return {
     async createPaymentIntent(create, createOptions = {}) {
       const call = readCreateOptions(createOptions, options);
       const { idempotencyKey, signal, timeoutMs, callTimeoutMs } = call;
-      const request = readFor(idempotencyKey, create);
+      const request = readCreateRequest(idempotencyKey, create);
       const startedAtMs = performance.now();
       const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
       for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -49,14 +50,14 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
           const failure = PaymentIntentsError.from(reason, idempotencyKey);
           if (failure.code !== 'network') last = failure;
           else if (callTimeout?.aborted)
-            last = outOfTime(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
-          else if (tryTimeout.aborted) last = outOfTime(`${timeoutMs} ms (timeoutMs)`, failure);
+            last = timeoutError(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
+          else if (tryTimeout.aborted) last = timeoutError(`${timeoutMs} ms (timeoutMs)`, failure);
           else last = failure;
         }
         const isFinal = !last.isRetryable || tried >= options.maxTries || callTimeout?.aborted;
-        if (isFinal || last.retryAfterMs > longestRetryAfterMs) throw last;
-        // Half of it by chance: many clients that failed together must not come back together.
-        const backOffMs = Math.min(firstPauseMs * 2 ** tried, longestPauseMs) * (0.5 + Math.random() / 2);
+        if (isFinal || last.retryAfterMs > maxRetryAfterMs) throw last;
+        // Half of it is random, so that clients that failed together do not retry together.
+        const backOffMs = Math.min(firstPauseMs * 2 ** tried, maxPauseMs) * (0.5 + Math.random() / 2);
         const pauseMs = Math.max(backOffMs, last.retryAfterMs);
         const leftMs =
           callTimeoutMs === undefined ? Infinity : startedAtMs + callTimeoutMs - performance.now();
@@ -67,8 +68,8 @@ export function retryingClient(options: CheckedOptions<string>, send: Send): Pay
   };
 }
 
-/** The request, or its refusal with the key of its call. */
-function readFor(idempotencyKey: string, create: unknown): CreateRequest {
+/** Reads the request. A refusal gets the idempotency key of the call. */
+function readCreateRequest(idempotencyKey: string, create: unknown): CreateRequest {
   try {
     return readCreate(create);
   } catch (refusal) {
@@ -82,13 +83,13 @@ function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
   return AbortSignal.any(signals.filter((signal) => signal !== undefined));
 }
 
-function outOfTime(
+function timeoutError(
   time: string,
   { idempotencyKey, cause }: PaymentIntentsError,
-  before?: PaymentIntentsError,
+  previous?: PaymentIntentsError,
 ): PaymentIntentsError {
-  const told = before === undefined ? '' : `; the try before: ${before.message}`;
-  return new PaymentIntentsError('network', `No answer came within ${time}${told}`, {
+  const earlier = previous === undefined ? '' : `; the previous try: ${previous.message}`;
+  return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, {
     idempotencyKey,
     cause,
   });
@@ -108,11 +109,11 @@ function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-/** Throws where a payer could read the API key. */
+/** Throws in a browser, where a payer could read the API key. */
 export function refuseBrowsers(): void {
   if ('window' in globalThis || 'importScripts' in globalThis) {
     throw new Error(
-      'The payment intents client runs on servers only: an API key in a browser belongs to everybody. Call your own server, and let it call this.',
+      'The payment intents client runs on servers only: anybody could read an API key in a browser. Call your own server, and let it call this.',
     );
   }
 }

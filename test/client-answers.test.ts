@@ -10,13 +10,13 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { chains, lanes, modes, statuses, tokens } from '../client/enums.ts';
 import {
   createPaymentIntentsClient,
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
 import { userAgent, version } from '../client/version.ts';
-import { chains, lanes, modes, statuses, tokens } from '../client/words.ts';
 import { ErrorInfoSchema } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import {
   ChainSchema,

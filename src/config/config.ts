@@ -10,16 +10,16 @@ export type LogLevel = (typeof logLevels)[number];
 const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
-/** Everything that can be configured, checked. README.md has the table of variables. */
+/** The checked configuration. README.md has the table of variables. */
 export interface Config {
-  /** PostgreSQL to use; undefined for the embedded one. May hold a password: never printed. */
+  /** PostgreSQL to use; undefined for the embedded one. It may hold a password and is never printed. */
   databaseUrl: string | undefined;
   /** The embedded database, generated secrets and the demo merchant. */
   dataDir: string;
   /** Connections to PostgreSQL. */
   databasePool: number;
   databaseTimeouts: DatabaseTimeouts;
-  /** Creates that wait for their turn to be written. */
+  /** Limits on creates that wait to be written. */
   queue: QueueLimits;
   /** Address of all three listeners. */
   host: string;
@@ -27,116 +27,68 @@ export interface Config {
   httpPort: number;
   grpcPort: number;
   metricsPort: number;
-  /** Those that are given. Without a `databaseUrl` the others are kept in `dataDir`. */
+  /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
-  /** Requests a second for each API key, with a burst of twice that; 0 limits nothing. */
+  /** Requests per second for each API key, with a burst of twice that; 0 means no limit. */
   rateLimit: number;
-  /** Longest time to finish what is in flight when the service is told to stop. */
+  /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;
   limits: TransportLimits;
   tls: TlsFiles | undefined;
   logLevel: LogLevel;
-  /** True where OpenTelemetry's variables ask for traces; it reads them itself. */
+  /** True if OpenTelemetry's variables turn tracing on. The SDK reads them itself. */
   tracing: boolean;
 }
 
 export interface DatabaseTimeouts {
   connectTimeoutMs: number;
-  /** Longest time of one statement. Its connection is cut then, and whether it took effect is unknown. */
+  /** Longest time of one statement. Its connection is then cut, and it is unknown whether it took effect. */
   statementTimeoutMs: number;
 }
 
-/** Creates wait where the database is slower than they come. What is over a limit is refused as `unavailable`. */
+/** Creates wait if they arrive faster than they are written. Those over a limit are refused as `unavailable`. */
 export interface QueueLimits {
   maxWaiting: number;
   maxWaitMs: number;
 }
 
-/** What a client may take of a listener. A client that needs more is broken or hostile. */
+/** Limits for the clients of a listener. A client that needs more is broken or hostile. */
 export interface TransportLimits {
-  /** Connections to one listener. Above it, those open longest without a valid key make room. */
+  /** Connections to one listener. Above the limit, those open longest without a valid key are closed. */
   maxConnections: number;
-  /** Calls at the same time on one HTTP/2 connection. */
+  /** Concurrent calls on one HTTP/2 connection. */
   maxConcurrentStreams: number;
   maxHeaderBytes: number;
-  /** For the headers of a request to arrive, and for a new connection to say anything at all. */
+  /** For the headers of a request to arrive, and for the first byte on a new connection. */
   headersTimeoutMs: number;
-  /** For a whole request to arrive, and over HTTP/2 also for its answer to be taken. */
+  /** For a whole request to arrive, and over HTTP/2 also for the client to read its answer. */
   requestTimeoutMs: number;
-  /** For a connection on which nothing happens. Longer than common load balancers' 60 s, so that they close first. */
+  /** For an idle connection. Longer than the 60 s common for load balancers, so that they close first. */
   idleTimeoutMs: number;
 }
 
+type Environment = Readonly<Record<string, string | undefined>>;
+
 /**
- * Reads the configuration from environment variables. Throws one StartupError that names every problem at
- * once, and shows no value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` have
- * to be given: the server needs all of them.
+ * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no
+ * value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs
+ * all of them.
  */
-export function loadConfig(
-  env: Readonly<Record<string, string | undefined>>,
-  requiredSecrets: readonly SecretName[] = secretNames,
-): Config {
+export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames): Config {
   const problems: string[] = [];
-  const given = (name: string) => env[name] || undefined;
-
-  const integer = (name: string, fallback: number, min: number, max: number): number => {
-    const text = given(name);
-    if (text === undefined) return fallback;
-    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
-    if (value >= min && value <= max) return value;
-    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
-    return fallback;
-  };
-
-  const databaseUrl = given('DATABASE_URL');
-  if (databaseUrl !== undefined && !isPostgresUrl(databaseUrl)) {
-    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
-  } else if (databaseUrl !== undefined) {
-    try {
-      pgConfigOf({ url: databaseUrl });
-    } catch (error) {
-      if (!(error instanceof StartupError)) throw error;
-      problems.push(error.message);
-    }
-  }
-
-  const secrets: Partial<Record<SecretName, KeyRing>> = {};
-  for (const name of secretNames) {
-    const text = given(name);
-    if (text !== undefined) {
-      try {
-        secrets[name] = parseKeyRing(text);
-      } catch (error) {
-        problems.push(
-          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
-        );
-      }
-    } else if (databaseUrl !== undefined && requiredSecrets.includes(name)) {
-      problems.push(
-        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
-      );
-    }
-  }
-
-  const certFile = given('TLS_CERT_FILE');
-  const keyFile = given('TLS_KEY_FILE');
-  if ((certFile === undefined) !== (keyFile === undefined)) {
-    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
-  }
-
-  const logLevel = given('LOG_LEVEL') ?? 'info';
-  if (!isLogLevel(logLevel))
-    problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${logLevel}"`);
-
+  const integer = integerReader(env, problems);
+  const databaseUrl = readDatabaseUrl(env, problems);
   const config: Config = {
     databaseUrl,
-    dataDir: given('DATA_DIR') ?? '.data',
+    secrets: readSecrets(env, databaseUrl === undefined ? [] : requiredSecrets, problems),
+    tls: readTlsFiles(env, problems),
+    logLevel: readLogLevel(env, problems),
+    dataDir: given(env, 'DATA_DIR') ?? '.data',
     databasePool: integer('DATABASE_POOL', 16, 1, 1000),
-    host: given('HOST') ?? '127.0.0.1',
+    host: given(env, 'HOST') ?? '127.0.0.1',
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
-    secrets,
     rateLimit: integer('RATE_LIMIT', 500, 0, 1_000_000),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
@@ -155,16 +107,88 @@ export function loadConfig(
       requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
       idleTimeoutMs: integer('IDLE_TIMEOUT', 65, 1, 3600) * 1000,
     },
-    tls: certFile !== undefined && keyFile !== undefined ? { certFile, keyFile } : undefined,
-    logLevel: isLogLevel(logLevel) ? logLevel : 'info',
-    tracing: asksForTraces(env),
+    tracing: isTracingRequested(env),
   };
   if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
   return config;
 }
 
-/** An exporter or an address is given, and neither switch says no: by default there is nobody to send spans to. */
-function asksForTraces(env: Readonly<Record<string, string | undefined>>): boolean {
+/** Returns the value of a variable, or undefined if it is missing or empty. */
+function given(env: Environment, name: string): string | undefined {
+  return env[name] || undefined;
+}
+
+function integerReader(env: Environment, problems: string[]) {
+  return (name: string, fallback: number, min: number, max: number): number => {
+    const text = given(env, name);
+    if (text === undefined) return fallback;
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    problems.push(`${name} must be an integer from ${min} to ${max}, not "${text}"`);
+    return fallback;
+  };
+}
+
+function readDatabaseUrl(env: Environment, problems: string[]): string | undefined {
+  const url = given(env, 'DATABASE_URL');
+  if (url === undefined) return undefined;
+  if (!isPostgresUrl(url)) {
+    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
+    return url;
+  }
+  try {
+    pgConfigOf({ url });
+  } catch (error) {
+    if (!(error instanceof StartupError)) throw error;
+    problems.push(error.message);
+  }
+  return url;
+}
+
+function readSecrets(
+  env: Environment,
+  required: readonly SecretName[],
+  problems: string[],
+): Config['secrets'] {
+  const secrets: Config['secrets'] = {};
+  for (const name of secretNames) {
+    const text = given(env, name);
+    if (text !== undefined) {
+      try {
+        secrets[name] = parseKeyRing(text);
+      } catch (error) {
+        problems.push(
+          `${name} must be a list of version:base64, newest first: ${error instanceof Error ? error.message : error}`,
+        );
+      }
+    } else if (required.includes(name)) {
+      problems.push(
+        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+      );
+    }
+  }
+  return secrets;
+}
+
+function readTlsFiles(env: Environment, problems: string[]): TlsFiles | undefined {
+  const certFile = given(env, 'TLS_CERT_FILE');
+  const keyFile = given(env, 'TLS_KEY_FILE');
+  if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
+  if (certFile !== keyFile) {
+    problems.push('TLS_CERT_FILE and TLS_KEY_FILE go together: set both or neither');
+  }
+  return undefined;
+}
+
+function readLogLevel(env: Environment, problems: string[]): LogLevel {
+  const level = given(env, 'LOG_LEVEL') ?? 'info';
+  if (isLogLevel(level)) return level;
+  problems.push(`LOG_LEVEL must be one of ${logLevels.join(', ')}, not "${level}"`);
+  return 'info';
+}
+
+/** True if an exporter or an endpoint is set and tracing is not turned off. By default spans have no destination. */
+function isTracingRequested(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
   return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);
@@ -180,7 +204,7 @@ function isLogLevel(text: string): text is LogLevel {
   return (logLevels as readonly string[]).includes(text);
 }
 
-/** An address to connect to, as a URL writes it: one that means every address is reached by loopback. */
+/** Returns the host to connect to, as it appears in a URL. A wildcard address becomes loopback. */
 export function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   if (host === '::') return '[::1]';

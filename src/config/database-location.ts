@@ -17,13 +17,13 @@ export interface SocketLocation {
   database: string;
 }
 
-/** Milliseconds to wait for a connection before the database counts as unreachable, where nothing else is said. */
+/** Default time to wait for a connection before the database counts as unreachable. */
 const defaultConnectTimeoutMs = 5_000;
 
 /**
- * What `pg` needs to connect. TLS means what libpq means by the same `sslmode`; every other parameter of the address
- * goes to `pg` as it is. Throws StartupError if the address asks for TLS in a way that is not supported, or names a
- * file that cannot be used.
+ * Returns the options that `pg` needs to connect. `sslmode` means the same as in libpq; parameters other than those of
+ * TLS are passed to `pg` unchanged. Throws StartupError if the address asks for TLS in a way that is not supported, or
+ * names a file that cannot be used.
  */
 export function pgConfigOf(
   location: DatabaseLocation,
@@ -38,11 +38,11 @@ export function pgConfigOf(
   };
 }
 
-/** Parameters of libpq that say how TLS is used. Each may also be given as a variable, such as PGSSLMODE. */
+/** libpq's TLS parameters. Each may also be set by a variable, such as PGSSLMODE. */
 const tlsParameters = ['sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'] as const;
 type TlsParameters = Partial<Record<(typeof tlsParameters)[number], string>>;
 
-/** `pg` reads `sslmode` otherwise than libpq does, so it does not get to see it. */
+/** `pg` interprets `sslmode` differently from libpq, so the TLS parameters are removed from its address. */
 function addressConfig(address: string): ClientConfig {
   const url = new URL(address);
   const given: TlsParameters = {};
@@ -54,7 +54,7 @@ function addressConfig(address: string): ClientConfig {
   const unknown = [...url.searchParams.keys()].find((name) => name.startsWith('ssl'));
   if (unknown !== undefined) {
     throw new StartupError(
-      `the parameter ${unknown} of DATABASE_URL is not supported: for TLS there are ${tlsParameters.join(', ')}`,
+      `the parameter ${unknown} of DATABASE_URL is not supported: for TLS use ${tlsParameters.join(', ')}`,
     );
   }
   const host = url.searchParams.get('host') ?? decodeURIComponent(url.hostname).replace(/^\[|\]$/g, '');
@@ -117,7 +117,7 @@ function tlsOptions(given: TlsParameters, host: string): false | ConnectionOptio
   };
 }
 
-/** Checks the certificate against the host of the address; left to itself, Node.js asks for "localhost" if that is an IP address. */
+/** Checks the certificate against the host of the address. For an IP address Node.js would check "localhost". */
 function identityOf(host: string): NonNullable<ConnectionOptions['checkServerIdentity']> {
   return (_, certificate) => checkServerIdentity(host, certificate);
 }
@@ -128,7 +128,7 @@ function clientCertificate(certFile: string, keyFile: string): ConnectionOptions
   return pair;
 }
 
-/** By path, as they were when the process first read them: a new connection must not fail because a file has gone. */
+/** Contents of PEM files by path, each read once: a new connection must not fail because a file was removed. */
 const pemFiles = new Map<string, string>();
 
 function readPem(parameter: string, file: string): string {

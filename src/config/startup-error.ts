@@ -1,4 +1,4 @@
-/** A reason the process cannot start or go on that its operator can mend: one line that says what and what to do. */
+/** A problem that stops the process and that its operator can fix. One line: the problem and the remedy. */
 export class StartupError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);

@@ -13,7 +13,7 @@ export interface TlsPair {
   key: Buffer;
 }
 
-/** Reads the files. Throws StartupError where they cannot be read or do not belong together. */
+/** Reads the files. Throws StartupError if they cannot be read or do not belong together. */
 export async function readTls({ certFile, keyFile }: TlsFiles): Promise<TlsPair> {
   const read = (variable: string, file: string) =>
     readFile(file).catch((cause) => {

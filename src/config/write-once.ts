@@ -1,6 +1,6 @@
 import { link, readFile, rm, writeFile } from 'node:fs/promises';
 
-/** What a file holds, or undefined where there is none. */
+/** Returns the contents of a file, or undefined if it does not exist. */
 export async function readIfThere(file: string): Promise<string | undefined> {
   try {
     return await readFile(file, 'utf8');
@@ -11,8 +11,8 @@ export async function readIfThere(file: string): Promise<string | undefined> {
 }
 
 /**
- * Writes a file (0600) that is not there yet, whole or not at all, and answers what it holds: `text`, or what
- * another process that had the same idea at the same moment wrote first.
+ * Creates a file (0600), whole or not at all, unless it exists. Returns its contents: `text`, or what another process
+ * wrote first.
  */
 export async function writeOnce(file: string, text: string): Promise<string> {
   const draft = `${file}.new-${process.pid}`;

@@ -6,8 +6,8 @@ import { ServiceError } from '../requests/errors.ts';
 
 export interface BatcherOptions<Item, Result> {
   /**
-   * Does the work of a batch and returns one outcome for each item, in order: its result, or the error that
-   * concerns it alone. Throws what concerns the whole batch. A batch that writes is durable when this resolves.
+   * Does the work of a batch and returns one outcome for each item, in order: its result, or its own error. Throws an
+   * error that concerns the whole batch. A batch that writes is durable when this resolves.
    */
   run(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
   /** Called after each batch, whether it succeeded or failed. */
@@ -15,9 +15,9 @@ export interface BatcherOptions<Item, Result> {
   /** Batches in flight at the same time. */
   slots: number;
   maxBatchSize: number;
-  /** Items that wait for a slot; one more is refused as `unavailable`, at once. */
+  /** Items that may wait for a slot. One more is refused immediately as `unavailable`. */
   maxWaiting: number;
-  /** Longest time an item waits for a slot; it is refused as `unavailable` then, and nothing was done for it. */
+  /** Longest time an item waits for a slot. After it, the item is refused as `unavailable` and was not processed. */
   maxWaitMs: number;
 }
 
@@ -27,7 +27,7 @@ export interface Batcher<Item, Result> {
    * done for the item, if the signal aborts before a batch takes it.
    */
   add(item: Item, signal?: AbortSignal): Promise<Result>;
-  /** How many items wait for a slot. */
+  /** Returns the number of items that wait for a slot. */
   waiting(): number;
 }
 
@@ -41,9 +41,9 @@ interface Waiter<Item, Result> {
 }
 
 /**
- * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. There
- * is no timer: if a slot is free, an item is taken in the turn of the event loop that brought it, together with what
- * else came in that turn.
+ * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. There is no
+ * timer: if a slot is free, an item is taken in the turn of the event loop that brought it, together with the others of
+ * that turn.
  */
 export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
   const { slots, maxBatchSize, maxWaiting, maxWaitMs } = options;
@@ -65,7 +65,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     }
   };
 
-  /** The next items that somebody still waits for. */
+  /** Takes the next items and rejects those whose signal has aborted. */
   const takeBatch = () =>
     waiting.splice(0, maxBatchSize).filter(({ signal, reject }) => {
       if (signal?.aborted) reject(signal.reason);
@@ -90,7 +90,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     }
   };
 
-  /** Refuses those who have waited too long, and looks again when the next of them will have. */
+  /** Refuses items that have waited too long, and schedules the next check. */
   const expire = () => {
     const now = performance.now();
     const stillWaiting = waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);

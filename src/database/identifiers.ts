@@ -2,15 +2,15 @@ import { randomFillSync } from 'node:crypto';
 import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
 
-/** What an identifier's prefix says it names. */
+/** The prefix of an identifier, which tells its kind. */
 export type IdentifierPrefix = 'pi' | 'mer' | 'key';
 
-/** A new UUIDv7 that carries `createdAtMs` (milliseconds since 1970) as its time. */
+/** Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. */
 export function newUuid(createdAtMs: number = Date.now()): string {
   return uuidv7({ msecs: createdAtMs, random: random16() });
 }
 
-/** Random bytes are drawn for many UUIDs at a time: by itself each draw takes longer than all else about a UUID. */
+/** Random bytes for many UUIDs, drawn at once: one draw takes longer than the rest of creating a UUID. */
 const randomPool = new Uint8Array(4096);
 let usedRandomBytes = randomPool.length;
 
@@ -24,12 +24,12 @@ function random16(): Uint8Array {
   return randomPool.subarray(start, usedRandomBytes);
 }
 
-/** The public form of a UUID: prefix, underscore, 26 characters of Crockford base32 (TypeID). */
+/** Returns the public form of a UUID: prefix, underscore, 26 characters of Crockford base32 (TypeID). */
 export function formatIdentifier(prefix: IdentifierPrefix, uuid: string): string {
   return fromUUIDBytes(prefix, uuidToBytes(uuid));
 }
 
-/** The UUID behind a public identifier, or undefined where the text is not one with that prefix. */
+/** Returns the UUID of a public identifier, or undefined if the text is not one with that prefix. */
 export function parseIdentifier(prefix: IdentifierPrefix, text: string): string | undefined {
   try {
     const id = fromString(text, prefix);
@@ -40,8 +40,8 @@ export function parseIdentifier(prefix: IdentifierPrefix, text: string): string 
 }
 
 /**
- * Why a text that `parseIdentifier` refuses is not an identifier with that prefix, as the end of a sentence that
- * begins with "it". Does not repeat the text, which may be a secret in the wrong place.
+ * Returns why `parseIdentifier` refuses a text, as the end of a sentence that begins with "it". Does not repeat the
+ * text, which may be a secret.
  */
 export function identifierProblem(prefix: IdentifierPrefix, text: string): string {
   const suffixLength = 26;

@@ -4,11 +4,11 @@ import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
 import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
+import { clientWithDeadline } from './client-with-deadline.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
-import { impatientClient } from './impatient-client.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
@@ -22,12 +22,12 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
 ];
 
-/** Locks out a second `migrate` while one runs: the number has no meaning beyond being ours. */
+/** Locks out a second `migrate` while one runs. The number is arbitrary. */
 const migrationLockId = 7_046_029_254_386_353;
 
 /**
- * MikroORM over one PostgreSQL, not connected yet: the first query connects. Without timeouts a statement may take
- * as long as it takes, as a migration has to.
+ * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a statement has
+ * no time limit, as a migration needs.
  */
 export function createOrm(
   location: DatabaseLocation,
@@ -36,10 +36,10 @@ export function createOrm(
   migrations: readonly MigrationObject[] = ourMigrations,
 ): MikroORM {
   const options: Options = {
-    // MikroORM reads the host and the like from an address but drops its parameters: pg gets the whole of it.
+    // MikroORM drops the parameters of an address, so pg gets its whole configuration here.
     driverOptions: {
       ...pgConfigOf(location, timeouts?.connectTimeoutMs),
-      ...(timeouts && { Client: impatientClient(timeouts.statementTimeoutMs) }),
+      ...(timeouts && { Client: clientWithDeadline(timeouts.statementTimeoutMs) }),
     },
     dbName: databaseName(location),
     entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, NetworkEntity, PaymentIntentEntity],
@@ -53,15 +53,15 @@ export function createOrm(
     pool: { min: 0, max: poolSize },
     ensureDatabase: false,
     forceUtcTimezone: true,
-    // Errors reach our own log through whoever catches them.
+    // Errors are logged where they are caught.
     logger: () => {},
   };
   return new MikroORM(options);
 }
 
 /**
- * Closes the connections, and resolves once PostgreSQL has ended their sessions. MikroORM's own `close` resolves as soon as
- * they are asked to end: whoever looks for sessions then may still find them.
+ * Closes the connections, and resolves once PostgreSQL has ended their sessions. MikroORM's own `close` resolves
+ * earlier, while the sessions may still exist.
  */
 export async function endSessions(orm: MikroORM): Promise<void> {
   const pool: Pool = await orm.em.getConnection().getNativeClient();
@@ -82,7 +82,7 @@ function databaseName(location: DatabaseLocation): string {
   return 'url' in location ? decodeURIComponent(new URL(location.url).pathname.slice(1)) : location.database;
 }
 
-/** The names of the migrations that this database still lacks. */
+/** Returns the names of the migrations that this database still lacks. */
 export async function pendingMigrations(em: EntityManager): Promise<string[]> {
   const [table] = await em.execute<{ exists: boolean }[]>(
     `select to_regclass('${migrationsTable}') is not null as exists`,
@@ -95,9 +95,9 @@ export async function pendingMigrations(em: EntityManager): Promise<string[]> {
 }
 
 /**
- * Brings the schema up to date, in one transaction that succeeds or leaves nothing behind, and answers the
- * names of the migrations it ran. Run by several processes at once, one does the work and the others wait for it.
- * Throws StartupError, with what to grant, if the role may not change the schema.
+ * Brings the schema up to date in one transaction, and returns the names of the migrations it ran. If several processes
+ * call it at once, one does the work and the others wait for it. Throws StartupError, with the rights to grant, if the
+ * role may not change the schema.
  */
 export async function migrate(
   location: DatabaseLocation,
@@ -113,13 +113,13 @@ export async function migrate(
     });
   } catch (cause) {
     const fault = faultOf(cause);
-    throw fault?.code === insufficientPrivilege ? await missingRight(orm, fault.message, cause) : cause;
+    throw fault?.code === insufficientPrivilege ? await missingRightError(orm, fault.message, cause) : cause;
   } finally {
     await orm.close();
   }
 }
 
-async function missingRight(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
+async function missingRightError(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
   const [row] = await orm.em
     .fork()
     .execute<{ role: string; database: string; grantee: string }[]>(

@@ -1,4 +1,4 @@
-// What an operator can do about a database that refuses: PostgreSQL's own messages name the fault, seldom the remedy.
+// Remedies for errors of the database: PostgreSQL's own messages name the fault, but seldom the remedy.
 
 /** SQLSTATE: the role lacks a right. */
 export const insufficientPrivilege = '42501';
@@ -15,11 +15,11 @@ const remedies: Record<string, string> = {
     "the certificate is for another host: use the name it is for, or sslmode=verify-ca with the server's CA",
 };
 
-/** Node.js has a code for each way in which a certificate is not trusted. */
+/** Node.js's codes for a certificate that is not trusted. */
 const untrustedCertificate =
   /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+|CERT_\w+)$/;
 
-/** The fault in a chain of errors that PostgreSQL or the connection to it reported: the SQLSTATE or the system's code. */
+/** Returns the first error of a chain of causes that has a code: a SQLSTATE, or a code of the system. */
 export function faultOf(error: unknown): { code: string; message: string } | undefined {
   for (let cause = error; cause instanceof Error; cause = cause.cause ?? previousOf(cause)) {
     const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
@@ -29,7 +29,7 @@ export function faultOf(error: unknown): { code: string; message: string } | und
   return undefined;
 }
 
-/** What to do about the fault, or undefined if there is nothing to say beyond its message. */
+/** Returns the remedy for an error, or undefined if none is known. */
 export function remedyFor(error: unknown): string | undefined {
   const { code = '', message = '' } = faultOf(error) ?? {};
   if (/no encryption$/.test(message))
@@ -39,12 +39,12 @@ export function remedyFor(error: unknown): string | undefined {
   }
   if (remedies[code] !== undefined) return remedies[code];
   if (error instanceof Error && /does not support SSL/.test(error.message)) {
-    return 'turn TLS on in the server, or write sslmode=disable if the network between is yours alone';
+    return 'turn TLS on in the server, or write sslmode=disable if you control the whole network in between';
   }
   return undefined;
 }
 
-/** What MikroORM wraps. */
+/** Returns the error that MikroORM has wrapped. */
 function previousOf(error: Error): unknown {
   const { previous } = error as { previous?: unknown };
   return previous === error ? undefined : previous;

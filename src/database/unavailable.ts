@@ -2,13 +2,12 @@ import { ConnectionException } from '@mikro-orm/core';
 import { ServiceError } from '../requests/errors.ts';
 
 /**
- * SQLSTATE classes and codes that say nothing about the statement, only that the server could not take it now:
- * connection exception, insufficient resources (too many connections, disk full), operator intervention
- * (shutting down, starting up), system error, serialization failure and deadlock, a lock not to be had, a standby that
- * is read-only.
+ * SQLSTATE classes and codes of a server that could not run the statement now: connection exception, insufficient
+ * resources (too many connections, disk full), operator intervention (shutting down, starting up), system error,
+ * serialization failure and deadlock, lock not available, a standby that is read-only.
  */
 const transientSqlState = /^(?:08...|53...|57P..|57014|58...|40001|40P01|55P03|25006)$/;
-/** Errors of the socket. */
+/** Error codes of the socket. */
 const transientErrno = new Set([
   'EADDRNOTAVAIL',
   'ECONNABORTED',
@@ -24,16 +23,16 @@ const transientErrno = new Set([
   'ETIMEDOUT',
   'EAI_AGAIN',
 ]);
-/** `pg` and its pool say these without a code. */
+/** Errors of `pg` and its pool that have no code. */
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;
 
-/** True where the database could not be reached or could not answer now, and the same call may succeed later. */
+/** True if the database could not be reached or could not respond now, and the same call may succeed later. */
 export function isDatabaseUnavailable(reason: unknown): boolean {
   for (let error = reason; error instanceof Error; error = error.cause ?? previous(error)) {
     if (error instanceof ConnectionException) return true;
     const { code, severity } = error as { code?: unknown; severity?: unknown };
-    // The server ended the session, or never let it begin.
+    // The server ended the session or refused it.
     if (severity === 'FATAL' || severity === 'PANIC') return true;
     if (typeof code === 'string' && (transientSqlState.test(code) || transientErrno.has(code))) return true;
     if (transientMessage.test(error.message)) return true;
@@ -41,7 +40,7 @@ export function isDatabaseUnavailable(reason: unknown): boolean {
   return false;
 }
 
-/** Runs a piece of work with the database; where the database is at fault, it throws `unavailable`. */
+/** Runs `work`, and throws `unavailable` if the database is at fault. */
 export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

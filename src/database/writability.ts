@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
-/** What the service does with each table. Administration needs more, and says so when it is refused. */
+/** Rights that the service needs on each table. Administration needs more, and reports what it lacks. */
 const neededRights = {
   schema_migrations: ['select'],
   merchants: ['select'],
@@ -17,7 +17,7 @@ export interface MissingRight {
   grantee: string;
 }
 
-/** The rights that this connection's role lacks on the service's tables. */
+/** Returns the rights that this connection's role lacks on the service's tables. */
 export async function findMissingRights(em: EntityManager): Promise<MissingRight[]> {
   const wanted = Object.entries(neededRights).flatMap(([table, rights]) =>
     rights.map((right) => ({ table, right })),
@@ -30,26 +30,26 @@ export async function findMissingRights(em: EntityManager): Promise<MissingRight
   );
 }
 
-/** Throws what PostgreSQL says where nothing can be written, such as on a standby. Writes nothing. */
+/** Throws PostgreSQL's error if nothing can be written, such as on a standby. Writes nothing. */
 export async function assertWritable(em: EntityManager): Promise<void> {
   await em.fork().execute('insert into payment_intents select * from payment_intents where false');
 }
 
 /** Megabytes that have to be free. */
 export const minFreeMb = 16;
-/** Of 8 KB each, filled by one row. */
+/** Pages of 8 KB, each filled by one row. */
 const probePages = (minFreeMb * 1024) / 8;
 
 /**
- * Writes to the database's disk for a moment, and throws what PostgreSQL says if it cannot. On a full disk it goes on for
- * a while with the pages and the log files that it has: only growing by some pages shows it, so a temporary table grows
- * here. Returns false if the role may not create one, so that nothing is known.
+ * Writes to the database's disk, and throws PostgreSQL's error if that fails. On a full disk PostgreSQL can still write
+ * to the pages and log files that it has. Only a growing table shows the fault, so a temporary table grows here.
+ * Returns false if the role may not create one: nothing is known then.
  */
 export async function probeDisk(entityManager: EntityManager): Promise<boolean> {
   const em = entityManager.fork();
   await em.begin();
   try {
-    // Where the intents are, not where an administrator wants temporary data.
+    // On the disk of the intents, not the one configured for temporary data.
     await em.execute("set local temp_tablespaces = ''");
     await em.execute('create temporary table disk_probe (page text) on commit drop');
     await em.execute('alter table disk_probe alter column page set storage plain');
@@ -65,7 +65,7 @@ export async function probeDisk(entityManager: EntityManager): Promise<boolean> 
   }
 }
 
-/** True on a standby, or for a role that may only read. Takes no lock, so that no migration delays it. */
+/** True on a standby, or for a role that may only read. Takes no lock, so migrations do not delay it. */
 async function isReadOnly(em: EntityManager): Promise<boolean> {
   const [row] = await em
     .fork()
@@ -73,17 +73,17 @@ async function isReadOnly(em: EntityManager): Promise<boolean> {
   return row?.read_only === true;
 }
 
-/** `disk_full`. */
+/** SQLSTATE `disk_full`. */
 const diskFull = '53100';
 
 export interface DatabaseProbe {
-  /** True if creates can be stored; false if the database answers and they cannot. Throws if it does not answer. */
+  /** Returns whether creates can be stored. Throws if the database does not respond. */
   probe(): Promise<boolean>;
-  /** Told of every write that failed: a full disk is looked for from then on, until there is room again. */
+  /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
   onFailedWrite(reason: unknown): void;
 }
 
-/** What readiness asks the database. Cheap while nothing has failed: rights, and whether it may be written. */
+/** Returns the probe for readiness: rights and read-only mode, and also the disk after a failed write. */
 export function createDatabaseProbe(em: EntityManager): DatabaseProbe {
   let isDiskSuspect = false;
   return {

@@ -1,4 +1,4 @@
-// What an operator does with merchants, their payout wallets and their API keys.
+// An operator's tasks: merchants, their payout wallets and their API keys.
 
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -34,12 +34,12 @@ export interface ApiKeySummary {
   revokedAt: Date | undefined;
 }
 
-/** A key just made: the only time it can be seen whole. */
+/** A new key: the whole key is only ever returned here. */
 export interface NewApiKey extends ApiKeySummary {
   apiKey: string;
 }
 
-/** Creates a merchant who is paid to these wallets in that mode. Answers the merchant's id. */
+/** Creates a merchant who is paid to these wallets in that mode. Returns the merchant's id. */
 export async function createMerchant(
   em: EntityManager,
   name: string,
@@ -82,7 +82,7 @@ export async function setWallets(
   await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
 }
 
-/** Where a merchant is paid in that mode; a chain without a wallet is left out. */
+/** Returns a merchant's wallets in that mode; a chain without a wallet is left out. */
 export async function findWallets(em: EntityManager, merchantId: string, mode: ModeName): Promise<Wallets> {
   const id = await findMerchant(em, merchantId);
   const rows = await em.fork().find(PayoutWalletEntity, { merchantId: id, mode });
@@ -119,7 +119,7 @@ export async function revokeApiKey(em: EntityManager, keyId: string): Promise<Ap
   });
 }
 
-/** Issues a successor for the key, which expires at `expiresAt` or never, and lets the old one work for `overlapMs` more. */
+/** Issues a successor for the key, which expires at `expiresAt` or never, and keeps the old one for `overlapMs`. */
 export async function rotateApiKey(
   em: EntityManager,
   peppers: KeyRing,
@@ -134,19 +134,19 @@ export async function rotateApiKey(
     if (old.expiresAt && old.expiresAt <= new Date()) {
       throw new AdministrationError(`${keyId} has expired: create a new key instead`);
     }
-    // A key that ends sooner anyway is not given more time.
+    // A key that expires sooner keeps its expiry.
     if (!old.expiresAt || old.expiresAt > end) old.expiresAt = end;
     return insertKey(tx, peppers, old.merchantId, old.mode, expiresAt);
   });
 }
 
-/** True where there is a merchant with that id. */
+/** True if there is a merchant with that id. */
 export async function merchantExists(em: EntityManager, merchantId: string): Promise<boolean> {
   const id = parseIdentifier('mer', merchantId);
   return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;
 }
 
-/** The UUID behind a merchant's id. Throws AdministrationError where the text is none. */
+/** Returns the UUID of a merchant's id. Throws AdministrationError if the text is not one. */
 export function merchantUuidOf(merchantId: string): string {
   const id = parseIdentifier('mer', merchantId);
   if (id !== undefined) return id;
@@ -155,7 +155,7 @@ export function merchantUuidOf(merchantId: string): string {
   );
 }
 
-/** The UUID behind a key's id. Throws AdministrationError where the text is none; it may be the key itself, and is not repeated. */
+/** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
 export function keyUuidOf(keyId: string): string {
   const id = parseIdentifier('key', keyId);
   if (id !== undefined) return id;

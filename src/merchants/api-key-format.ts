@@ -12,7 +12,7 @@ const checkValues = 62 ** checkLength;
 const shape = /^sk_(testnet|mainnet)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
 
 /**
- * A new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and 6 base62 check
+ * Returns a new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and 6 base62 check
  * characters: a truncated HMAC-SHA256 of all that, under the newest pepper. A key that was mistyped or made up is
  * refused without asking the database.
  */
@@ -22,8 +22,8 @@ export function generateApiKey(mode: ModeName, peppers: KeyRing): string {
 }
 
 /**
- * The format of a key whose check characters are right, or undefined if the text is no API key. Says nothing about
- * whether the key exists. Compares with the check under every pepper in the ring, in constant time.
+ * Returns the format of a key whose check characters are right, or undefined if the text is not an API key. The key
+ * need not exist. Compares with the check under every pepper in the ring, in constant time.
  */
 export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | undefined {
   if (!shape.test(text)) return undefined;
@@ -44,7 +44,7 @@ function isSame(given: string, expected: string): boolean {
   return difference === 0;
 }
 
-/** What may be shown of a key: its prefix and its last four characters. */
+/** Returns the part of a key that may be shown: its prefix and its last four characters. */
 export function apiKeyHint(apiKey: string): string {
   return `${apiKey.slice(0, 'sk_testnet_'.length)}…${apiKey.slice(-4)}`;
 }

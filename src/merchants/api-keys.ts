@@ -6,7 +6,7 @@ import { getAddress } from 'viem/utils';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { type Batcher, createBatcher } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -15,31 +15,30 @@ import type { Trace } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { apiKeyFormatOf } from './api-key-format.ts';
 
-/** Longest time a result of the database about a key is used if the notification of its change was lost. */
+/** Longest time a lookup of a key is cached if the notification of its change was lost. */
 const apiKeyCacheMs = 10_000;
-/** Keys remembered at most; the least recently used make room. */
+/** Most keys cached. The least recently used are evicted. */
 const apiKeyCacheSize = 10_000;
-/** Lookups share a query with what else waits: a flood of unknown keys costs a few queries, not one for each key. */
+/** Waiting lookups share a query: a flood of unknown keys costs a few queries, not one for each key. */
 const lookupQueue = { maxBatchSize: 256, maxWaiting: 4_096, maxWaitMs: 3_000 };
 /**
- * Queries in flight for each format, together a fifth of the default pool. Keys of the old format wait for each other,
- * because anybody can make up one that has to be looked up.
+ * Queries in flight for each format, together a fifth of the default pool. Keys of the old format share one, because
+ * anybody can make up one that has to be looked up.
  */
 const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyFormat, number>;
 
 export interface ApiKeys {
   /**
-   * Whom a key stands for, or undefined if it is malformed, unknown, revoked or expired; a promise of that if the
-   * database has to be asked. A key with wrong check
-   * characters costs no query; of one that only we can have issued, `onIdentified` hears before the query. Throws
-   * `unavailable` if the database cannot be asked or too many lookups wait: those of keys in the old format, which
-   * anybody can make up, wait for each other.
+   * Returns the identity of a key, or undefined if it is malformed, unknown, revoked or expired; a promise of that if the
+   * database has to be queried. A key with wrong check characters costs no query. For a key that only the service can
+   * have issued, `onIdentified` is called before the query. Throws `unavailable` if the database cannot be queried or too
+   * many lookups wait. Keys in the old format, which anybody can make up, wait in a queue of their own.
    */
   identify(
     apiKey: string,
     request?: Pick<RequestContext, 'trace' | 'onIdentified'>,
   ): Identity | undefined | Promise<Identity | undefined>;
-  /** Drops what is remembered, and what is being looked up right now: a key, a wallet or a merchant has changed. */
+  /** Drops cached results and lookups in flight. Call it when a key, a wallet or a merchant has changed. */
   forget(): void;
 }
 
@@ -50,7 +49,7 @@ interface KnownKey {
 }
 
 export interface ApiKeysObserver {
-  /** Called for each lookup: whether the result was remembered, or the database had to be asked. */
+  /** Called for each lookup, with whether its result was cached. */
   onLookup?: (remembered: boolean) => void;
   tracing?: Tracing | undefined;
 }
@@ -68,41 +67,19 @@ export function createApiKeys(
 ): ApiKeys {
   let generation = 0;
   const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
-  // Apart from the known ones, which a flood of unknown keys must not push out.
+  // Separate, so that a flood of unknown keys does not evict known ones.
   const unknown = new LRUCache<string, true>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
-  /** Shared by callers that ask for the same key at the same time. */
+  /** Lookups in flight, shared by callers with the same key. */
   const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const run = (batch: readonly Lookup[]) => {
-    const find = () =>
-      findKeys(
-        em,
-        peppers,
-        batch.map(({ apiKey }) => apiKey),
-      );
-    return orUnavailable(() =>
-      tracing
-        ? tracing.statement(
-            { operation: 'SELECT', table: 'api_keys' },
-            batch.map(({ trace }) => trace),
-            find,
-          )
-        : find(),
-    );
-  };
-  const createLane = (slots: number) =>
-    createBatcher<Lookup, KnownKey | undefined>({ ...lookupQueue, slots, run });
-  const lanes: Record<ApiKeyFormat, ReturnType<typeof createLane>> = {
-    crc32: createLane(lookupSlots.crc32),
-    keyed: createLane(lookupSlots.keyed),
-  };
+  const batchers = createLookupBatchers(em, peppers, tracing);
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
     if (running !== undefined) return running;
     const startedIn = generation;
-    const result = lanes[format].add(lookup).then((found) => {
-      // Read before a change, stored after it, it would outlive the change.
+    const result = batchers[format].add(lookup).then((found) => {
+      // A result read before a change must not be cached after it.
       if (generation !== startedIn) return found;
       if (found === undefined) unknown.set(cacheKey, true);
       else known.set(cacheKey, found);
@@ -118,7 +95,7 @@ export function createApiKeys(
 
   return {
     identify(apiKey, request) {
-      // A digest, so that no key stays in memory and no comparison of texts tells how much of a guess was right.
+      // A digest, so that no key stays in memory and the time of a comparison tells nothing about a key.
       const cacheKey = hash('sha256', apiKey, 'base64');
       const key = known.get(cacheKey);
       if (key !== undefined || unknown.has(cacheKey)) {
@@ -145,7 +122,33 @@ function identityOf(key: KnownKey | undefined): Identity | undefined {
   return key.identity;
 }
 
-/** One query for all keys and their merchants' wallets, which every request needs too; undefined for unknown keys. */
+type LookupBatcher = Batcher<Lookup, KnownKey | undefined>;
+
+function createLookupBatchers(
+  em: EntityManager,
+  peppers: KeyRing,
+  tracing: Tracing | undefined,
+): Record<ApiKeyFormat, LookupBatcher> {
+  const run = (batch: readonly Lookup[]) => {
+    const find = () =>
+      findKeys(
+        em,
+        peppers,
+        batch.map(({ apiKey }) => apiKey),
+      );
+    const traces = batch.map(({ trace }) => trace);
+    return orUnavailable(() =>
+      tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, traces, find) : find(),
+    );
+  };
+  const createLookupBatcher = (slots: number): LookupBatcher => createBatcher({ ...lookupQueue, slots, run });
+  return {
+    crc32: createLookupBatcher(lookupSlots.crc32),
+    keyed: createLookupBatcher(lookupSlots.keyed),
+  };
+}
+
+/** Finds keys and their merchants' wallets, which every request needs, in one query. Unknown keys are undefined. */
 async function findKeys(
   em: EntityManager,
   peppers: KeyRing,
@@ -164,8 +167,8 @@ async function findKeys(
     [hashes.flat(), hashes.flatMap(() => peppers.versions)],
   );
   const found = Map.groupBy(rows, ({ key_hash }) => key_hash);
-  return hashes.map((ofKey) => {
-    const rowsOfKey = ofKey.flatMap((keyHash) => found.get(keyHash) ?? []);
+  return hashes.map((keyHashes) => {
+    const rowsOfKey = keyHashes.flatMap((keyHash) => found.get(keyHash) ?? []);
     return rowsOfKey.length === 0 ? undefined : knownKeyOf(rowsOfKey as [KeyRow, ...KeyRow[]]);
   });
 }

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 
-/** Milliseconds between two tries to listen again. */
+/** Pause before listening again. */
 const retryMs = 1_000;
 
 export interface KeyChanges {
@@ -11,9 +11,9 @@ export interface KeyChanges {
 }
 
 /**
- * Calls `onChange` whenever a key or a payout wallet changes anywhere, on a connection of its own (LISTEN needs
- * one). Where that connection is lost it listens anew, and calls `onChange` then too: what happened meanwhile went
- * unheard. Behind PgBouncer in transaction mode nothing is ever heard, and the cache's time limit holds alone.
+ * Calls `onChange` whenever any process changes a key or a payout wallet. Uses a connection of its own, which LISTEN
+ * needs. If that connection is lost, it listens again and calls `onChange`, because notifications may have been missed.
+ * Behind PgBouncer in transaction mode none arrive, and only the cache's time limit applies.
  */
 export async function listenForKeyChanges(
   location: DatabaseLocation,
@@ -27,7 +27,7 @@ export async function listenForKeyChanges(
   const listen = async () => {
     const connection = new pg.Client({ ...pgConfigOf(location), keepAlive: true });
     let lost = false;
-    const lose = (reason?: unknown) => {
+    const onLost = (reason?: unknown) => {
       if (lost) return;
       lost = true;
       client = undefined;
@@ -36,8 +36,8 @@ export async function listenForKeyChanges(
       retry = setTimeout(() => void listen(), retryMs);
       connection.end().catch(() => {});
     };
-    connection.on('error', lose);
-    connection.on('end', lose);
+    connection.on('error', onLost);
+    connection.on('end', onLost);
     connection.on('notification', ({ payload }) => {
       onChange();
       logger.debug({ payload }, 'an API key or a payout wallet has changed');
@@ -49,7 +49,7 @@ export async function listenForKeyChanges(
       client = connection;
       onChange();
     } catch (error) {
-      lose(error);
+      onLost(error);
     }
   };
 

@@ -1,7 +1,7 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from '../config/config.ts';
 
-/** A logger that writes JSON, one object a line. */
+/** Returns a logger that writes JSON, one object per line. */
 export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
   return pino(
     {
@@ -19,20 +19,20 @@ export function createLogger(level: LogLevel, destination: DestinationStream): L
 /** Where the log goes. */
 export interface LogOutput {
   destination: DestinationStream;
-  /** Lines that were dropped so far because what reads the log is slower than it is written. */
+  /** Lines dropped so far because the log is read more slowly than it is written. */
   droppedLines(): number;
-  /** Calls back once lines are written again, with how many were dropped since it did so last. */
+  /** Calls `announce` when lines are written again, with the number dropped since its last call. */
   onRecovery(announce: (droppedLines: number) => void): void;
 }
 
-/** Bytes of the log that wait to be taken: some seconds of it at full load. */
+/** Most bytes of the log kept for a slow reader: some seconds of it at full load. */
 const maxUnwrittenBytes = 4 * 1024 * 1024;
 
 /**
- * Standard output: JSON as it is, or readable lines where a person watches. JSON is written in blocks, a tenth of
- * a second late at the most, and whole when the process exits: a write for every line would cost a third of the
- * service's throughput. Only a process that is killed takes its last lines with it. If nobody reads standard output,
- * 4 MiB of lines are kept and further ones dropped: a stuck reader neither stops the service nor fills its memory.
+ * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, at most a tenth of a
+ * second late, and flushed when the process exits: one write per line would cost a third of the service's throughput.
+ * Only a killed process loses its last lines. If nobody reads standard output, 4 MiB of lines are kept and further ones
+ * are dropped: a stuck reader neither stops the service nor fills its memory.
  */
 export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   if (isTerminal) {
@@ -46,7 +46,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
     return { destination, droppedLines: () => 0, onRecovery: () => {} };
   }
   let isFailing = false;
-  // Before pino's own listener, which would try to write the last lines until it succeeds, however long that takes.
+  // Registered before pino's own listener, which would retry the last lines until it succeeds.
   process.once('exit', () => {
     if (isFailing) output.destroy();
   });
@@ -60,7 +60,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   let dropped = 0;
   let announced = 0;
   output.on('drop', () => dropped++);
-  // A full disk under the log, for instance: the lines are kept, and the next one tries again.
+  // The disk may be full, for example. The lines are kept, and the next write tries again.
   output.on('error', () => {
     isFailing = true;
   });
@@ -68,7 +68,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
     isFailing = false;
   });
   return {
-    // Without flushSync, which pino would call for each fatal line: it waits for a reader that may never read.
+    // No flushSync: pino would call it for each fatal line, and it waits for a reader that may never read.
     destination: {
       write: (line) => void output.write(line),
       flush: (done: (error?: Error) => void) => output.flush(done),
@@ -86,8 +86,8 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
 }
 
 /**
- * What an error says of itself. Its other properties stay out: PostgreSQL's `detail` quotes whole rows, metadata
- * and idempotency keys included.
+ * Returns the properties of an error that are logged. The others are left out: PostgreSQL's `detail` quotes whole rows,
+ * including metadata and idempotency keys.
  */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { message: String(error) };

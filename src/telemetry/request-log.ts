@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { RequestContext, RequestObserver, RequestOutcome } from '../requests/request-context.ts';
 
-/** Refusals of one kind that are logged one by one in a second; further ones of that second share a line. */
+/** Refusals of one kind that are logged individually in one second. Further ones share a line. */
 const maxRefusalLines = 100;
 const summaryIntervalMs = 1_000;
 
@@ -15,14 +15,13 @@ interface Refusals {
 export interface RequestLog {
   /** Writes the line of a request, or counts it for the summary of its second. */
   observe: RequestObserver;
-  /** No request follows: writes the summary of the second that is under way. */
+  /** Writes the summary of the current second. Call it after the last request. */
   stop(): void;
 }
 
 /**
- * One line for one request; a flood of refusals of one kind (door, method and code) is summarised each second, and so
- * is whatever anybody may read without a key. Successful requests of a known client, and `internal` errors, always
- * have a line of their own.
+ * Logs one line per request. A flood of refusals of one kind (door, method and code) is summarised each second, and so
+ * are successful requests without a key. Other successful requests and `internal` errors always have their own line.
  */
 export function createRequestLog(logger: Logger): RequestLog {
   const refusals = new Map<string, Refusals>();
@@ -67,8 +66,8 @@ export function createRequestLog(logger: Logger): RequestLog {
 }
 
 /**
- * Only what is named here is written: headers, bodies, keys, client secrets and
- * metadata never reach it. An `internal` error is written whole, and `unavailable` with its reason.
+ * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. An `internal` error is
+ * logged whole, and `unavailable` with its reason.
  */
 function logRequest(
   logger: Logger,
@@ -95,7 +94,7 @@ function logRequest(
   else logger.info(line, message);
 }
 
-/** The trace that holds the request's span; none where it was not sampled, and nobody would find it. */
+/** Returns the id of the request's trace, or undefined if the trace is not sampled. */
 function traceIdOf({ trace }: RequestContext): string | undefined {
   return trace?.span.isRecording() ? trace.span.spanContext().traceId : undefined;
 }

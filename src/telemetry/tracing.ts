@@ -1,124 +1,155 @@
-// Traces by OpenTelemetry, where its standard variables ask for them. Spans are begun and ended by hand: its
-// instrumentations patch what they watch, and know nothing of creates that share a statement. Names and attributes
-// are those of the semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
+// Traces by OpenTelemetry, if its standard variables turn them on. Spans are started and ended by hand: its
+// instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
+// semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
-import type { Attributes, DiagLogFunction, DiagLogger } from '@opentelemetry/api';
+import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter, Tracer } from '@opentelemetry/api';
+import type { NodeSDK } from '@opentelemetry/sdk-node';
 import type { Logger } from 'pino';
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
+import type { Operation, Statement, Trace } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
 
+const serviceName = 'payment-intent-service';
 const maxStopMs = 2_000;
 
+type OpenTelemetry = typeof import('@opentelemetry/api');
+
 /**
- * Starts OpenTelemetry, which configures itself by the `OTEL_*` variables of this process and speaks to our log.
- * Once in a process: its providers are global.
+ * Starts OpenTelemetry, which reads the `OTEL_*` variables of this process and reports problems to `logger`. Call it
+ * once per process: its providers are global.
  */
 export async function startTracing(version: string, logger: Logger): Promise<Tracing> {
-  const [
-    { diag, DiagLogLevel, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace },
-    sdkNode,
-    resources,
-  ] = await Promise.all([
-    import('@opentelemetry/api'),
+  const otel = await import('@opentelemetry/api');
+  const sdk = await startSdk(otel, version, logger);
+  const tracer = otel.trace.getTracer(serviceName, version);
+  return {
+    begin: (context, operation, header) => beginRequest(otel, tracer, context, operation, header),
+    end: (context, outcome) => endRequest(otel, context, outcome),
+    statement: (statement, traces, run) => traceStatement(otel, tracer, statement, traces, run),
+    stop: () => stopSdk(sdk, logger),
+  };
+}
+
+async function startSdk(
+  { diag, DiagLogLevel }: OpenTelemetry,
+  version: string,
+  logger: Logger,
+): Promise<NodeSDK> {
+  const [{ NodeSDK }, { defaultResource, resourceFromAttributes }] = await Promise.all([
     import('@opentelemetry/sdk-node'),
     import('@opentelemetry/resources'),
   ]);
-  const sdk = new sdkNode.NodeSDK({
-    // What the variables say of the service goes before this.
-    resource: resources.defaultResource().merge(
-      resources.resourceFromAttributes({
-        'service.name': 'payment-intent-service',
-        'service.version': version,
-      }),
+  const sdk = new NodeSDK({
+    // Attributes from the variables take precedence.
+    resource: defaultResource().merge(
+      resourceFromAttributes({ 'service.name': serviceName, 'service.version': version }),
     ),
-    // Metrics and the log have ways of their own.
+    // Metrics and logs are not sent by OpenTelemetry.
     metricReaders: [],
     logRecordProcessors: [],
   });
   diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   sdk.start();
-  const tracer = trace.getTracer('payment-intent-service', version);
-  const headers = {
-    get: (header: Headers, name: string) => header.get(name) ?? undefined,
-    keys: (header: Headers) => [...header.keys()],
-  };
-
-  return {
-    begin(context, operation, header) {
-      const parent = propagation.extract(ROOT_CONTEXT, header, headers);
-      const span = tracer.startSpan(
-        operation.name,
-        {
-          kind: SpanKind.SERVER,
-          attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
-        },
-        parent,
-      );
-      context.trace = { span, operation, inside: trace.setSpan(parent, span) };
-    },
-    end({ trace, door, identity, replayed }, outcome) {
-      if (trace === undefined) return;
-      const { span, operation } = trace;
-      span.setAttributes({
-        ...(outcome === 'ok' ? operation.okStatus : errorStatusOf(door, outcome)),
-        ...(identity && {
-          'payment_intents.merchant_id': identity.merchantTypeId,
-          'payment_intents.key_id': identity.keyTypeId,
-        }),
-        ...(replayed && { 'payment_intents.replayed': true }),
-        'payment_intents.code': outcome,
-      });
-      // What the client did wrong is no error of this side.
-      if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
-        span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
-      }
-      span.end();
-    },
-    async statement({ operation, table, creates }, traces, run) {
-      const attributes = {
-        'db.system.name': 'postgresql',
-        'db.operation.name': operation,
-        'db.collection.name': table,
-        ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
-      };
-      const spans = traces.flatMap((trace) =>
-        trace?.span.isRecording()
-          ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
-          : [],
-      );
-      try {
-        return await run();
-      } catch (reason) {
-        const { code, name } = reason as { code?: unknown; name?: unknown };
-        const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
-        for (const span of spans) {
-          span
-            .setAttributes({
-              'error.type': String(code ?? name),
-              ...(isSqlState && { 'db.response.status_code': code }),
-            })
-            .setStatus({ code: SpanStatusCode.ERROR });
-        }
-        throw reason;
-      } finally {
-        for (const span of spans) span.end();
-      }
-    },
-    async stop() {
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
-      });
-      await Promise.race([sdk.shutdown(), late]).catch((reason) => {
-        logger.warn({ err: reason }, 'the last spans could not be sent');
-      });
-      clearTimeout(timer);
-    },
-  };
+  return sdk;
 }
 
-/** The status of an answer that is an error, in the words of its door; none where the client did not wait for one. */
+const headerGetter: TextMapGetter<Headers> = {
+  get: (header, name) => header.get(name) ?? undefined,
+  keys: (header) => [...header.keys()],
+};
+
+function beginRequest(
+  { propagation, ROOT_CONTEXT, SpanKind, trace }: OpenTelemetry,
+  tracer: Tracer,
+  context: RequestContext,
+  operation: Operation,
+  header: Headers,
+): void {
+  const parent = propagation.extract(ROOT_CONTEXT, header, headerGetter);
+  const span = tracer.startSpan(
+    operation.name,
+    {
+      kind: SpanKind.SERVER,
+      attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
+    },
+    parent,
+  );
+  context.trace = { span, operation, inside: trace.setSpan(parent, span) };
+}
+
+function endRequest(
+  { SpanStatusCode }: OpenTelemetry,
+  { trace, door, identity, replayed }: RequestContext,
+  outcome: RequestOutcome,
+): void {
+  if (trace === undefined) return;
+  const { span, operation } = trace;
+  span.setAttributes({
+    ...(outcome === 'ok' ? operation.okStatus : errorStatusOf(door, outcome)),
+    ...(identity && {
+      'payment_intents.merchant_id': identity.merchantTypeId,
+      'payment_intents.key_id': identity.keyTypeId,
+    }),
+    ...(replayed && { 'payment_intents.replayed': true }),
+    'payment_intents.code': outcome,
+  });
+  // Client mistakes are not server errors.
+  if (outcome === 'internal' || outcome === 'unavailable' || outcome === 'deadline_exceeded') {
+    span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
+  }
+  span.end();
+}
+
+async function traceStatement<T>(
+  { SpanKind, SpanStatusCode }: OpenTelemetry,
+  tracer: Tracer,
+  { operation, table, creates }: Statement,
+  traces: readonly (Trace | undefined)[],
+  run: () => Promise<T>,
+): Promise<T> {
+  const attributes = {
+    'db.system.name': 'postgresql',
+    'db.operation.name': operation,
+    'db.collection.name': table,
+    ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
+  };
+  const spans = traces.flatMap((trace) =>
+    trace?.span.isRecording()
+      ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
+      : [],
+  );
+  try {
+    return await run();
+  } catch (reason) {
+    const { code, name } = reason as { code?: unknown; name?: unknown };
+    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
+    for (const span of spans) {
+      span
+        .setAttributes({
+          'error.type': String(code ?? name),
+          ...(isSqlState && { 'db.response.status_code': code }),
+        })
+        .setStatus({ code: SpanStatusCode.ERROR });
+    }
+    throw reason;
+  } finally {
+    for (const span of spans) span.end();
+  }
+}
+
+async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
+  });
+  await Promise.race([sdk.shutdown(), timeout]).catch((reason) => {
+    logger.warn({ err: reason }, 'the last spans could not be sent');
+  });
+  clearTimeout(timer);
+}
+
+/** Returns the status attribute of a failed request, by its door. A canceled HTTP request has none. */
 function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): Attributes {
   const row = Object.hasOwn(catalogue, outcome) ? catalogue[outcome as ErrorCode] : undefined;
   if (door === 'public') return row === undefined ? {} : { 'http.response.status_code': row.httpStatus };
@@ -127,19 +158,19 @@ function errorStatusOf(door: RequestContext['door'], outcome: RequestOutcome): A
   return { 'rpc.status_code': grpcCode.toUpperCase() };
 }
 
-/** OpenTelemetry's own troubles: a collector that is away is none of the payments' errors. */
+/** Returns a logger for OpenTelemetry's own problems. All are warnings: payments work without a collector. */
 function diagnosticsTo(logger: Logger): DiagLogger {
   const warn: DiagLogFunction = (...parts) => {
-    // Other parts than texts may be spans.
-    const texts = parts.filter((part) => typeof part === 'string').map(inOneSentence);
+    // Parts that are not strings may be spans.
+    const texts = parts.filter((part) => typeof part === 'string').map(messageOf);
     logger.warn(`OpenTelemetry: ${texts.join(' ')}`);
   };
   const ignore: DiagLogFunction = () => {};
   return { error: warn, warn, info: ignore, debug: ignore, verbose: ignore };
 }
 
-/** Errors come as the JSON of all that they hold, stack trace included. */
-function inOneSentence(text: string): string {
+/** Returns the message of an error, which OpenTelemetry passes as JSON with its stack trace. */
+function messageOf(text: string): string {
   if (!text.startsWith('{')) return text;
   try {
     const { message, code, name } = JSON.parse(text) as Record<string, string | undefined>;

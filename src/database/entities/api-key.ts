@@ -3,8 +3,8 @@ import { modeNames } from '../../contract/chains.ts';
 import { MerchantEntity, notifyKeysChanged } from './merchant.ts';
 
 /**
- * What the last six characters of a key are: `keyed`, an HMAC that only the service can make, or `crc32`, the
- * checksum of the first release, which anybody can make.
+ * The kind of a key's last six characters: `keyed`, an HMAC that only the service can make, or `crc32`, the checksum of
+ * the first release, which anybody can make.
  */
 export const apiKeyFormats = ['crc32', 'keyed'] as const;
 export type ApiKeyFormat = (typeof apiKeyFormats)[number];
@@ -16,18 +16,18 @@ export const ApiKeyEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: () => p.manyToOne(MerchantEntity).mapToPk().fieldName('merchant_id').index(),
-    /** The mode of everything done with this key; the prefix of the key is for people. */
+    /** The mode of every request with this key. The prefix of the key is for people. */
     mode: p.enum(modeNames),
     /** Version of the pepper in `API_KEY_PEPPERS` that `keyHash` was made with. */
     pepperVersion: p.smallint(),
     /** HMAC-SHA256 of the whole key under the pepper. */
     keyHash: p.blob().unique(),
-    /** What its last six characters are; keys that were issued before there were two formats have the old one. */
+    /** The kind of its last six characters. Keys issued before there were two formats have the old one. */
     format: p.enum(apiKeyFormats).default('crc32'),
     /** The key's prefix and last four characters, for people to tell keys apart. */
     hint: p.text(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** From this moment on the key is refused; never, where null. */
+    /** The key is refused from this moment on; null if it does not expire. */
     expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
   },

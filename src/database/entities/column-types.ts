@@ -20,7 +20,7 @@ export class JsonTextType extends Type<JsonObject, string> {
   }
 }
 
-/** Bytes that are hexadecimal text here: a Buffer each would cost more than the hash that fills it. */
+/** Bytes as hexadecimal text: a Buffer for each would cost more than computing the hash. */
 export class HexType extends Type<string | null, string | null> {
   override convertToDatabaseValue(value: string | null): string | null {
     return value == null ? null : `\\x${value}`;
@@ -33,7 +33,7 @@ export class HexType extends Type<string | null, string | null> {
   }
 }
 
-/** The 20 bytes of an address, which is text with its EIP-55 checksum here. */
+/** The 20 bytes of an address, as text with its EIP-55 checksum. */
 export class AddressType extends Type<string, string> {
   override convertToDatabaseValue(value: string): string {
     return `\\x${value.slice(2)}`;

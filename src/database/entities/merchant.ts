@@ -1,15 +1,15 @@
 import { defineEntity, p } from '@mikro-orm/core';
 import { chainNames, modeNames } from '../../contract/chains.ts';
 
-/** The channel on which PostgreSQL tells every process that what it knows of keys and wallets is out of date. */
+/** The channel on which PostgreSQL notifies every process that its cached keys and wallets are out of date. */
 export const keysChangedChannel = 'api_keys_changed';
-/** Body of the triggers that tell, so that a change by plain SQL tells too. */
+/** Body of the triggers that notify, so that changes by plain SQL notify too. */
 export const notifyKeysChanged = `perform pg_notify('${keysChangedChannel}', ''); return null`;
 
 /** Longest name of a merchant, in characters. */
 export const maxMerchantNameLength = 200;
 
-/** Who is paid. */
+/** A merchant, who is paid. */
 export const MerchantEntity = defineEntity({
   name: 'Merchant',
   tableName: 'merchants',

@@ -6,8 +6,8 @@ import { AddressType } from './column-types.ts';
 export const modeType = 'payment_mode';
 
 /**
- * The networks that intents refer to: what `networks` in `contract/chains.ts` holds, for whoever reads the database with
- * SQL. Rows are added by migrations and never changed, because intents that are being paid refer to them.
+ * The networks that intents refer to: a copy of `networks` in `contract/chains.ts` for queries in SQL. Rows are added
+ * by migrations and never changed, because open intents refer to them.
  */
 export const NetworkEntity = defineEntity({
   name: 'Network',

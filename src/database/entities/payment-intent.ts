@@ -14,23 +14,22 @@ const laneNames = ['sdk', 'manual'] as const;
 export type LaneName = (typeof laneNames)[number];
 
 /**
- * Every status of an intent's life. PostgreSQL cannot use a new value of an enum in the transaction that adds it, so all
- * are there from the start.
+ * Every status of an intent's life. PostgreSQL cannot use a new value of an enum in the transaction that adds it, so
+ * all of them exist from the start.
  */
 const statusNames = ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled'] as const;
 export type StatusName = (typeof statusNames)[number];
 
 /**
- * A payment intent at rest. Everything about the chain and the token follows from `network`, whose row never changes: a
- * later change of our tables changes no intent that somebody is paying.
+ * A payment intent at rest. Everything about the chain and the token follows from `network`, whose row never changes,
+ * so a later release cannot change an open intent.
  *
- * The idempotency key and the fingerprint of the request live on the same row, so that one insert decides
- * who was first. What is unique is so for one merchant, or carried by the UUID itself: the table can be
- * distributed by merchant.
+ * The idempotency key and the fingerprint of the request live on the same row, so that one insert decides who was
+ * first. Unique constraints cover one merchant, or the UUID itself: the table can be distributed by merchant.
  *
- * An insert pays for every rule (`npm run bench -- --schema`). Types, NOT NULL and one check are rules here; foreign keys
- * are not, because each insert would lock the one row of its merchant: merchants and networks cannot be deleted instead.
- * The rules that the code keeps alone are in `verification.ts`, and `doctor` holds the rows against them.
+ * Every constraint slows inserts (`npm run bench -- --schema`). The table has types, NOT NULL and one check. It has no
+ * foreign keys, because each insert would lock the one row of its merchant; instead, merchants and networks cannot be
+ * deleted. The rules that only the code enforces are in `verification.ts`, and `doctor` checks the rows against them.
  */
 export const PaymentIntentEntity = defineEntity({
   name: 'PaymentIntent',
@@ -38,7 +37,7 @@ export const PaymentIntentEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: p.uuid(),
-    /** The network's mode, again: what is unique or listed is so for one merchant and mode. */
+    /** The network's mode, repeated for indexes: intents are unique and listed per merchant and mode. */
     mode: p.enum(modeNames).nativeEnumName(modeType),
     status: p.enum(statusNames).nativeEnumName('payment_intent_status'),
     /** The id of one of the `networks`. */
@@ -53,7 +52,7 @@ export const PaymentIntentEntity = defineEntity({
     /** Version of the key in `CLIENT_SECRET_KEYS` that the client secret is derived with. */
     clientSecretVersion: p.smallint(),
     idempotencyKey: p.text().nullable(),
-    /** SHA-256 of the normalised request; there if the idempotency key is. */
+    /** SHA-256 of the normalised request; set if the idempotency key is. */
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
   indexes: [{ name: 'payment_intents_merchant_index', properties: ['merchantId', 'mode', 'id'] }],

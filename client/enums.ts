@@ -1,9 +1,8 @@
-// The words of the contract's enums, each with its number: JSON says the word, gRPC the number.
+// The values of the contract's enums: JSON sends their names, gRPC their numbers.
 
 /**
- * A value that this version of the client has no word for: `unknown:` and what the server sent, which is the word
- * over JSON (`unknown:refunded`) and the number over gRPC (`unknown:5`). The server is newer than the client. Give a
- * `switch` a `default`, and store the value as it is.
+ * A value that is newer than this version of the client: `unknown:` and what the server sent, which is a name over JSON
+ * (`unknown:refunded`) and a number over gRPC (`unknown:5`). Give a `switch` a `default`, and store the value as it is.
  */
 export type Unknown = `unknown:${string}`;
 
@@ -19,8 +18,8 @@ export const modes = { testnet: 1, mainnet: 2 } as const satisfies Record<Mode, 
 export const statuses = { requires_payment: 1 } as const satisfies Record<PaymentIntentStatus, number>;
 export const tokens = { USDC: 1 } as const satisfies Record<Token, number>;
 
-/** The word for what the server sent: a word over JSON, a number over gRPC. */
-export function wordOf<Word extends string>(
+/** Returns the value for what the server sent: a name over JSON, a number over gRPC. */
+export function enumValueOf<Word extends string>(
   words: Readonly<Record<Word, number>>,
   sent: string | number,
 ): Word | Unknown {
