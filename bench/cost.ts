@@ -55,6 +55,9 @@ export const costKinds = [
   },
 ] as const satisfies Kind[];
 
+/** For the code of a server to be compiled. */
+const warmUpSeconds = 5;
+
 /** Microseconds by answer, a figure for each round. */
 export type Costs = Map<string, number[]>;
 
@@ -73,8 +76,8 @@ export async function measureCosts(
     const apiKey = changeKey ? changeKey(database.apiKey) : database.apiKey;
     const load = { port: server.port, apiKey, inFlight: 64, ...(body && { body }), status };
     const measure = async () => {
-      // A server's first requests are the dearest.
-      await loadByH2load(folder, 'http', { ...load, seconds: 1 });
+      // Until then a part of the processor time is the compiler's.
+      await loadByH2load(folder, 'http', { ...load, seconds: warmUpSeconds });
       costs.set(answer, [
         ...(costs.get(answer) ?? []),
         await cpuMicrosEach(server, folder, { ...load, seconds }),

@@ -3,7 +3,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createBatcher } from '../src/database/batcher.ts';
 import type { PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
-import { createPaymentIntentStore, type PaymentIntentStore } from '../src/payment-intents/store.ts';
+import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
+import {
+  createInsert,
+  createPaymentIntentStore,
+  type PaymentIntentStore,
+} from '../src/payment-intents/store.ts';
 import { blockCreates } from './support/blocker.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -251,5 +256,41 @@ describe('the batcher', () => {
       { reason: new Error('all of it') },
       { value: 3 },
     ]);
+  });
+});
+
+describe('a transaction', () => {
+  const statements = () => createPreparedStatements(service.database.orm.em);
+  const note = preparedStatement('insert_note', 'insert into notes (text) values ($1)');
+  const notes = () => service.query<{ text: string }>('select text from notes order by text');
+
+  beforeAll(() => service.query('create table notes (text text not null)'));
+  afterAll(() => service.query('drop table notes'));
+
+  test('holds an insert of intents and another statement: both are there', async () => {
+    const intents = [row(), row()];
+    const insert = createInsert(service.database.orm.em);
+    const inserted = await statements().transaction(async (run) => {
+      await run(note, ['kept']);
+      return insert(intents, run);
+    });
+    expect(inserted).toBe(2);
+    expect(await idsIn(intents.map(({ id }) => id))).toHaveLength(2);
+    expect(await notes()).toEqual([{ text: 'kept' }]);
+  });
+
+  test('that fails leaves nothing of either, and its connection can be used again', async () => {
+    const intent = row();
+    const insert = createInsert(service.database.orm.em);
+    const before = await notes();
+    for (let i = 0; i < 20; i++) {
+      const failing = statements().transaction(async (run) => {
+        await insert([intent], run);
+        await run(note, [null]);
+      });
+      await expect(failing).rejects.toMatchObject({ code: '23502' });
+    }
+    expect(await idsIn([intent.id])).toEqual([]);
+    expect(await notes()).toEqual(before);
   });
 });

@@ -7,7 +7,7 @@ const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
 export type LogLevel = (typeof logLevels)[number];
 
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
-const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
+export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
 /** The checked configuration. README.md has the table of variables. */

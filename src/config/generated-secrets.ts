@@ -1,30 +1,63 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import type { SecretName } from './config.ts';
+import { type SecretName, secretNames } from './config.ts';
 import { type KeyRing, minKeyBytes, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
 import { readIfThere, writeOnce } from './write-once.ts';
 
 /**
- * The secrets of an embedded database, kept beside it in `secrets.json` (0600) and generated on first use. They
- * belong to the data: without them its API keys are refused and its client secrets change.
+ * Returns the secrets of an embedded database, which are kept beside it in `secrets.json` (0600) and generated on first
+ * use. They belong to the data: without them its API keys are refused and its client secrets change.
+ *
+ * A secret that a later version needs is added in a file of its own, `secrets.<name>.json`: of several processes that
+ * start at once, the first one makes it and the others read it, as with `secrets.json`.
  */
-export function loadOrGenerateSecrets(dataDir: string): Promise<Record<SecretName, KeyRing>> {
-  return loadSecrets(dataDir, (file) => writeOnce(file, freshSecrets()));
+export async function loadOrGenerateSecrets<Name extends string = SecretName>(
+  dataDir: string,
+  names: readonly Name[] = secretNames as readonly SecretName[] as readonly Name[],
+): Promise<Record<Name, KeyRing>> {
+  const secrets = await readSecrets(join(dataDir, 'secrets.json'), names, (file) =>
+    writeOnce(file, freshSecrets(names)),
+  );
+  for (const name of names) {
+    if (secrets[name] !== undefined) continue;
+    const added = await readSecrets(addedFile(dataDir, name), [name], (file) =>
+      writeOnce(file, freshSecrets([name])),
+    );
+    secrets[name] = added[name] as KeyRing;
+  }
+  return secrets as Record<Name, KeyRing>;
 }
 
-/** The same secrets, or a StartupError if there are none yet. */
-export async function loadSecrets(
-  dataDir: string,
-  makeIfMissing = (_file: string): Promise<string> => Promise.reject(new Error('there is none')),
-): Promise<Record<SecretName, KeyRing>> {
-  const file = join(dataDir, 'secrets.json');
+/** Returns the secrets that are there, and makes none. Throws StartupError if there are none at all. */
+export async function loadSecrets(dataDir: string): Promise<Partial<Record<SecretName, KeyRing>>> {
+  const secrets = await readSecrets(join(dataDir, 'secrets.json'), secretNames, () =>
+    Promise.reject(new Error('there is none')),
+  );
+  for (const name of secretNames) {
+    if (secrets[name] !== undefined) continue;
+    const added = await readSecrets(addedFile(dataDir, name), [name], async () => '{}');
+    if (added[name] !== undefined) secrets[name] = added[name];
+  }
+  return secrets;
+}
+
+function addedFile(dataDir: string, name: string): string {
+  return join(dataDir, `secrets.${name}.json`);
+}
+
+async function readSecrets<Name extends string>(
+  file: string,
+  names: readonly Name[],
+  makeIfMissing: (file: string) => Promise<string>,
+): Promise<Partial<Record<Name, KeyRing>>> {
   try {
     const stored = JSON.parse((await readIfThere(file)) ?? (await makeIfMissing(file)));
-    return {
-      CLIENT_SECRET_KEYS: parseKeyRing(String(stored.CLIENT_SECRET_KEYS)),
-      API_KEY_PEPPERS: parseKeyRing(String(stored.API_KEY_PEPPERS)),
-    };
+    const secrets: Partial<Record<Name, KeyRing>> = {};
+    for (const name of names) {
+      if (stored[name] !== undefined) secrets[name] = parseKeyRing(String(stored[name]));
+    }
+    return secrets;
   } catch (cause) {
     throw new StartupError(
       `the secrets in ${file} cannot be used (${cause instanceof Error ? cause.message : cause}): make the file readable, or set DATA_DIR to another folder`,
@@ -33,8 +66,8 @@ export async function loadSecrets(
   }
 }
 
-function freshSecrets(): string {
-  const secrets = { CLIENT_SECRET_KEYS: freshKeyRing(), API_KEY_PEPPERS: freshKeyRing() };
+function freshSecrets(names: readonly string[]): string {
+  const secrets = Object.fromEntries(names.map((name) => [name, freshKeyRing()]));
   return `${JSON.stringify(secrets, null, 2)}\n`;
 }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { link, readFile, rm, writeFile } from 'node:fs/promises';
 
 /** Returns the contents of a file, or undefined if it does not exist. */
@@ -15,7 +16,7 @@ export async function readIfThere(file: string): Promise<string | undefined> {
  * wrote first.
  */
 export async function writeOnce(file: string, text: string): Promise<string> {
-  const draft = `${file}.new-${process.pid}`;
+  const draft = `${file}.new-${randomUUID()}`;
   await writeFile(draft, text, { mode: 0o600 });
   try {
     await link(draft, file);

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Pool, QueryResult } from 'pg';
+import type { Pool, QueryConfig, QueryResult } from 'pg';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -19,25 +19,70 @@ export function preparedStatement(label: string, text: string): PreparedStatemen
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 
+export interface PreparedStatements {
+  /** Runs one statement, which is a transaction by itself. */
+  run: RunPrepared;
+  /** Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there. */
+  transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T>;
+}
+
 /** `invalid_sql_statement_name` and `duplicate_prepared_statement`. */
 const notAsPrepared = /^(?:26000|42P05)$/;
+
+const isNotAsPrepared = (reason: unknown) => notAsPrepared.test((reason as { code?: string }).code ?? '');
 
 /**
  * Runs statements prepared on MikroORM's connections, and unprepared from the moment a pooler in transaction mode
  * shows itself: it hands out another session each time, where a statement is not prepared, or is already. The one
  * place that knows; every prepared statement goes through it.
  */
-export function createRunPrepared(em: EntityManager): RunPrepared {
+export function createPreparedStatements(em: EntityManager): PreparedStatements {
   let mayPrepare = true;
-  return async ({ name, text }, values) => {
-    const pool: Pool = await em.getConnection().getNativeClient();
-    if (!mayPrepare) return pool.query({ text, values });
+  const poolOf = (): Promise<Pool> => em.getConnection().getNativeClient();
+
+  /** Runs the work prepared, and once more unprepared if that fails for being prepared: then it did nothing. */
+  const prepared = async <T>(work: (textOf: (statement: PreparedStatement) => object) => Promise<T>) => {
+    const unprepared = () => work(({ text }) => ({ text }));
+    if (!mayPrepare) return unprepared();
     // Whatever others in flight learn meanwhile, this run was prepared, and is run unprepared if that fails.
-    return pool.query({ name, text, values }).catch((reason) => {
-      if (!notAsPrepared.test((reason as { code?: string }).code ?? '')) throw reason;
+    return work(({ name, text }) => ({ name, text })).catch((reason) => {
+      if (!isNotAsPrepared(reason)) throw reason;
       mayPrepare = false;
-      // Such a statement was refused before it did anything.
-      return pool.query({ text, values });
+      return unprepared();
     });
+  };
+
+  return {
+    async run(statement, values) {
+      const pool = await poolOf();
+      return prepared((textOf) => pool.query({ ...textOf(statement), values } as QueryConfig));
+    },
+    async transaction(work) {
+      const pool = await poolOf();
+      return prepared(async (textOf) => {
+        const client = await pool.connect();
+        // The statement that runs hears of it too; unheard, the event would end the process.
+        const ignore = () => {};
+        client.on('error', ignore);
+        let fault: Error | undefined;
+        try {
+          await client.query('begin');
+          const result = await work((statement, values) =>
+            client.query({ ...textOf(statement), values } as QueryConfig),
+          );
+          await client.query('commit');
+          return result;
+        } catch (reason) {
+          // A connection that cannot roll back is closed, which rolls back too.
+          await client.query('rollback').catch((error) => {
+            fault = error;
+          });
+          throw reason;
+        } finally {
+          client.off('error', ignore);
+          client.release(fault);
+        }
+      });
+    },
   };
 }

@@ -2,7 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
 import { createBatcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { createRunPrepared, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
@@ -134,9 +134,12 @@ function isFaultOfARow(reason: unknown): boolean {
  * The statement is prepared and runs on MikroORM's own connections: `em.insertMany` has no ON CONFLICT, and the
  * query builder, which has one, takes several times the processor time for a row. `npm run bench -- --inserts`
  * holds them side by side. Columns and types are the entity's, so that the two cannot drift apart. Values are written as
- * PostgreSQL reads them: `pg` would look at each one for what it may be.
+ * PostgreSQL reads them: `pg` would look at each one for what it may be. With the `run` of a transaction, the rows are
+ * written together with whatever else it writes.
  */
-export function createInsert(em: EntityManager): (rows: readonly PaymentIntentRow[]) => Promise<number> {
+export function createInsert(
+  em: EntityManager,
+): (rows: readonly PaymentIntentRow[], run?: RunPrepared) => Promise<number> {
   const platform = em.getPlatform();
   const { tableName, props } = em.getMetadata(PaymentIntentEntity);
   const columns = props.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
@@ -160,14 +163,14 @@ export function createInsert(em: EntityManager): (rows: readonly PaymentIntentRo
   // One row by itself takes PostgreSQL a fifth less time than the same row in arrays.
   const insertOne = statement('insert_payment_intent', `values (${placeholders.join(', ')})`);
   const insertMany = statement('insert_payment_intents', `select * from unnest(${arrays.join(', ')})`);
-  const runPrepared = createRunPrepared(em);
+  const statements = createPreparedStatements(em);
 
-  return async (rows) => {
+  return async (rows, run = statements.run) => {
     const [only] = rows.length === 1 ? rows : [];
     const values = columns.map(({ textOf, isQuoted }) =>
       only ? textOf(only) : arrayLiteral(rows.map(textOf), isQuoted),
     );
-    const result = await runPrepared(only ? insertOne : insertMany, values);
+    const result = await run(only ? insertOne : insertMany, values);
     return result.rowCount ?? 0;
   };
 }

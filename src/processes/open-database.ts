@@ -52,11 +52,19 @@ async function openEmbedded(
       await migrate(postgres.location);
       pending = [];
     }
-    const generated = await (bringUpToDate ? loadOrGenerateSecrets : loadSecrets)(config.dataDir);
+    const generated: Partial<Record<SecretName, KeyRing>> = bringUpToDate
+      ? await loadOrGenerateSecrets(config.dataDir)
+      : await loadSecrets(config.dataDir);
     return {
       orm,
       location: postgres.location,
-      keyRing: (name) => config.secrets[name] ?? generated[name],
+      keyRing(name) {
+        const ring = config.secrets[name] ?? generated[name];
+        if (ring === undefined) {
+          throw new StartupError(`${config.dataDir} has no ${name} yet: the next "npm start" adds it`);
+        }
+        return ring;
+      },
       embedded: true,
       pending,
       close,

@@ -1,0 +1,66 @@
+// Secrets that did not exist when `.data` was made are added to it, and what is there stays as it is.
+
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { loadOrGenerateSecrets, loadSecrets } from '../src/config/generated-secrets.ts';
+
+let folder: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-secrets-'));
+});
+
+afterEach(() => rm(folder, { recursive: true }));
+
+const names = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'LATER_KEYS'] as const;
+
+/** What tells one key from another. */
+const print = (
+  secrets: Partial<Record<string, { hmac(version: number, text: string, encoding: 'hex'): string }>>,
+) => Object.fromEntries(Object.entries(secrets).map(([name, ring]) => [name, ring?.hmac(1, 'text', 'hex')]));
+
+test('a secret of a later version is added; those that are there stay', async () => {
+  const before = print(await loadOrGenerateSecrets(folder));
+  const file = await readFile(join(folder, 'secrets.json'), 'utf8');
+  const after = print(await loadOrGenerateSecrets(folder, names));
+  expect(after).toMatchObject(before);
+  expect(Object.keys(after)).toEqual([...names]);
+  expect(await readFile(join(folder, 'secrets.json'), 'utf8')).toBe(file);
+  expect(print(await loadOrGenerateSecrets(folder, names))).toEqual(after);
+  expect((await stat(join(folder, 'secrets.LATER_KEYS.json'))).mode & 0o777).toBe(0o600);
+});
+
+test('processes that start at once agree', async () => {
+  await loadOrGenerateSecrets(folder);
+  const all = await Promise.all(Array.from({ length: 8 }, () => loadOrGenerateSecrets(folder, names)));
+  expect(new Set(all.map((secrets) => JSON.stringify(print(secrets)))).size).toBe(1);
+  expect((await readdir(folder)).sort()).toEqual(['secrets.LATER_KEYS.json', 'secrets.json']);
+});
+
+test('a new folder has all of them in one file', async () => {
+  await loadOrGenerateSecrets(folder, names);
+  expect(await readdir(folder)).toEqual(['secrets.json']);
+});
+
+test('looking adds nothing, and finds what was added', async () => {
+  await writeFile(
+    join(folder, 'secrets.json'),
+    `{"CLIENT_SECRET_KEYS":"1:${Buffer.alloc(32).toString('base64')}"}`,
+  );
+  expect(Object.keys(await loadSecrets(folder))).toEqual(['CLIENT_SECRET_KEYS']);
+  expect(await readdir(folder)).toEqual(['secrets.json']);
+  const added = print(await loadOrGenerateSecrets(folder));
+  expect(print(await loadSecrets(folder))).toEqual(added);
+});
+
+test('a secret that is damaged is not made anew', async () => {
+  await writeFile(
+    join(folder, 'secrets.json'),
+    '{"CLIENT_SECRET_KEYS":"1:short","API_KEY_PEPPERS":"1:short"}',
+  );
+  await expect(loadOrGenerateSecrets(folder)).rejects.toThrow(
+    /secrets\.json cannot be used \(entry 1 is shorter/,
+  );
+});
