@@ -7,7 +7,7 @@ import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_in
 import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 
-/** A service with one method that has the rule. */
+/** A service with one method with that rule. */
 function serviceWith(
   rule: Partial<HttpRule> | undefined,
   name = 'DoIt',
@@ -38,7 +38,7 @@ function serviceWith(
 
 const post = (value: string) => ({ pattern: { case: 'post', value } as const, body: '*' });
 
-test('the contract has the one route of the specification', () => {
+test('the contract has the one specified route', () => {
   expect(httpRoutesOf(PaymentIntentService)).toEqual([
     {
       httpMethod: 'POST',
@@ -49,7 +49,7 @@ test('the contract has the one route of the specification', () => {
   ]);
 });
 
-test('any annotated method gets its route; only a Create answers 201', () => {
+test('every annotated method gets its route; only a Create returns 201', () => {
   expect(httpRoutesOf(serviceWith(post('/v1/things'), 'CreateThing'))).toMatchObject([
     { path: '/v1/things', successStatus: 201 },
   ]);
@@ -59,7 +59,7 @@ test('any annotated method gets its route; only a Create answers 201', () => {
   expect(httpRoutesOf(serviceWith(undefined))).toEqual([]);
 });
 
-describe('an unsupported rule refuses to start', () => {
+describe('an unsupported rule prevents the start', () => {
   test.each<[string, Partial<HttpRule>, string]>([
     ['no pattern', { body: '*' }, 'it names no HTTP method'],
     ['get', { pattern: { case: 'get', value: '/v1/a' } }, '"get" takes its fields from the path and query'],
@@ -102,7 +102,7 @@ describe('an unsupported rule refuses to start', () => {
   });
 });
 
-test('a message in a request and in an answer is refused: the one is closed, the other may grow', () => {
+test('a message used in both a request and an answer is refused: only answers may get new fields', () => {
   const document = { title: 'T', version: '1', description: '', commentOf: () => '' };
   expect(() => createOpenApi({ ...document, services: [serviceWith(post('/v1/things'))] })).toThrow(
     /t\.M is in requests and in answers/,
