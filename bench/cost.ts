@@ -28,7 +28,7 @@ interface Kind {
   target?: string;
 }
 
-export const costKinds = [
+const costKinds = [
   { answer: 'bare node:http, JSON parsed and echoed', status: '2' },
   { answer: '201, a create', status: '2', environment: {}, target: 'at most 2.2' },
   { answer: '429, rate limited', status: '4', environment: { RATE_LIMIT: '1' }, target: 'at most 1.5' },

@@ -1,8 +1,8 @@
-// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` answers the one value that the frontend may see.
+// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` returns the one value that the frontend may see.
 //
 //   PAYMENTS_API_KEY=sk_testnet_… node examples/checkout-server.ts
 //
-// Needs Node.js 24 and nothing else.
+// Needs only Node.js 24.
 
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const { PAYMENTS_API_KEY, PAYMENTS_URL = 'http://127.0.0.1:8080', PORT = '3000' } = process.env;
 if (PAYMENTS_API_KEY === undefined) throw new Error('set PAYMENTS_API_KEY to your secret API key');
 
-/** What an order costs is the backend's to know: an amount that comes from a frontend can be anything. */
+/** The backend knows what an order costs. Never trust an amount from a frontend. */
 const priceOf = (_orderId: string) => 12_500_000;
 
 interface PaymentIntent {
@@ -23,11 +23,11 @@ interface PaymentIntent {
 }
 
 /**
- * Creates the intent of an order, or finds the one it has. The order's id is the idempotency key, so that every
- * retry, of this process or of one that takes its place, means the same intent.
+ * Creates the intent of an order, or finds the existing one. The order's id is the idempotency key, so every retry,
+ * by this process or by another one, gets the same intent.
  *
- * The key lives as long as its intent. Once that has expired unpaid (`expires_at`), the key still finds it, and nobody
- * can pay it: give the order's next attempt a key of its own, such as `order-1001/2`, and store its number.
+ * The key lives as long as its intent. After the intent has expired unpaid (`expires_at`), the key still finds it, but
+ * it can no longer be paid. Use a new key for the order's next attempt, such as `order-1001/2`, and store its number.
  */
 async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
   const maxTries = 8;
@@ -46,13 +46,13 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
       });
       const body = await answer.text();
       if (answer.status === 201) return JSON.parse(body);
-      // 429, 500 and 503 may pass; what else is refused stays refused until somebody changes the request.
+      // 429, 500 and 503 are temporary. Other errors remain until the request is changed.
       if (![429, 500, 503].includes(answer.status) || tryNumber === maxTries) {
         throw new PaymentRefused(`${answer.status} ${body}`);
       }
       wait = Math.max(wait, (Number(answer.headers.get('Retry-After')) || 0) * 1_000);
     } catch (error) {
-      // The connection broke, or no answer came: the intent may be there or not. The next try settles it.
+      // The connection broke, or no answer came: the intent may or may not exist. The next try finds out.
       if (error instanceof PaymentRefused || tryNumber === maxTries) throw error;
     }
     await sleep(wait);
@@ -61,7 +61,7 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
 
 class PaymentRefused extends Error {}
 
-/** What the frontend did wrong: told to it, by this status. */
+/** A mistake of the frontend, answered with this status. */
 class BadRequest extends Error {
   readonly status: number;
   constructor(status: number, message: string) {
@@ -73,8 +73,8 @@ class BadRequest extends Error {
 const maxBodyBytes = 10_000;
 
 /**
- * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so that it is checked first: taken from a
- * body without one, the key would be "undefined", and two payers would get the same intent.
+ * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so it is checked first: without an id, the key
+ * would be "undefined", and two payers would get the same intent.
  */
 async function readOrderId(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
@@ -97,7 +97,7 @@ async function readOrderId(request: IncomingMessage): Promise<string> {
       'order_id must be text of 1 to 100 letters, digits, - and _, such as "order-1001"',
     );
   }
-  // Yours to check: that there is such an order, that it is this payer's, and that it is not paid yet.
+  // Check here that the order exists, belongs to this payer, and is not paid yet.
   return orderId;
 }
 
@@ -108,16 +108,16 @@ const server = createServer(async (request, response) => {
   try {
     const orderId = await readOrderId(request);
     const intent = await createPaymentIntent(orderId);
-    // Yours to store: the order, the intent's id, its mode and chain, and every status you see.
+    // Store here the order, the intent's id, its mode and chain, and every status you observe.
     console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain, status: intent.status });
     return reply(200, { client_secret: intent.client_secret });
   } catch (error) {
     if (error instanceof BadRequest) {
-      // What is left of a body that is too large is not read.
+      // The rest of a body that is too large is not read.
       if (!request.complete) response.setHeader('Connection', 'close');
       return reply(error.status, { error: error.message });
     }
-    // The whole answer goes to your log, and none of it to the payer.
+    // Log the whole answer, but send none of it to the payer.
     console.error(error);
     return reply(502, { error: 'the payment could not be prepared; try again' });
   }

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Creates a payment intent for an order, and may be run again for the same order as often as you like:
+# Creates a payment intent for an order. It is safe to run again for the same order:
 #
 #   export PAYMENTS_API_KEY=sk_testnet_…          # on your server only
 #   examples/create-payment-intent.sh order-1001 12500000
 #
-# Prints the intent and exits with 0, or prints why not and exits with 1. Needs curl 7.71 or newer, and sed.
+# Prints the intent and exits with 0, or prints the reason and exits with 1. Needs curl 7.71 or newer, and sed.
 #
-# The intent's idempotency key lives as long as the intent. Once that has expired unpaid, the same command still
-# finds it, and nobody can pay it: number the order's next attempt, and its key is order-1001/2:
+# The intent's idempotency key lives as long as the intent. After the intent has expired unpaid, the same command still
+# finds it, but it can no longer be paid. Number the order's next attempt, and its key is order-1001/2:
 #
 #   examples/create-payment-intent.sh order-1001 12500000 2
 set -eu
@@ -25,7 +25,7 @@ fail() {
   echo "create-payment-intent.sh: $1" >&2
   exit 1
 }
-# The order becomes a header and a JSON string: whatever could end either is refused or escaped.
+# The order becomes a header and a JSON string: characters that could end either are refused or escaped.
 case $key in *[!!-~]*) fail 'the order must be visible ASCII characters, without spaces' ;; esac
 [ ${#key} -le 255 ] || fail 'the order is longer than 255 characters'
 case $amount_units in *[!0-9]*) fail "the amount must be an integer in the token's smallest unit" ;; esac
@@ -34,10 +34,10 @@ quoted() {
   printf '"%s"' "$(printf '%s' "$1" | sed 's/[\\"]/\\&/g')"
 }
 
-# The order is the idempotency key, so that a repeated request finds the intent that the first one made.
-# The API key comes to curl by a pipe: every process of this machine can read a command line.
-# --retry repeats 429, 500 and 503 after the Retry-After that the answer names; --retry-all-errors adds
-# connections that break. Any other answer is final, and says what to change.
+# The order is the idempotency key, so a repeated request finds the intent that the first one created.
+# curl reads the API key from a pipe, because every process on this machine can read a command line.
+# --retry repeats 429, 500 and 503 after the answer's Retry-After; --retry-all-errors adds broken connections.
+# Any other answer is final, and says what to change.
 # The answer goes to a file, which curl empties before each try.
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT

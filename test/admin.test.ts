@@ -44,7 +44,7 @@ async function json(...args: string[]) {
   return JSON.parse(stdout);
 }
 
-/** A merchant with a wallet in that mode, and the options that name both. */
+/** Creates a merchant with a wallet in that mode. Returns it and the options for both. */
 async function newMerchant(mode: 'testnet' | 'mainnet'): Promise<{ merchant_id: string; args: string[] }> {
   const options = ['--name', 'x', '--mode', mode, '--wallet', wallet];
   const { merchant_id } = await json('merchant', 'create', ...options);
@@ -128,16 +128,16 @@ test("a merchant's whole life", async () => {
   expect(shown.stdout).toContain('cannot be shown again');
 });
 
-describe('says what is wrong, in one line, and exits with 1', () => {
+describe('prints the problem in one line, exits 1', () => {
   const unknown = 'mer_01h2xcejqtf2nbrexx3vqjhp41';
   test.each<[string, string[], RegExp]>([
     [
-      'a merchant that is not there',
+      'an unknown merchant',
       ['key', 'list', '--merchant', unknown],
       /there is no merchant mer_.*"merchant list"/,
     ],
     [
-      'an id of something else',
+      'an id of another type',
       ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
       /"key_01h2xcejqtf2nbrexx3vqjhp41" is not a merchant's id: it does not begin with mer_;/,
     ],
@@ -161,13 +161,9 @@ describe('says what is wrong, in one line, and exits with 1', () => {
       ['key', 'list', '--merchant', 'mer_81h2xcejqtf2nbrexx3vqjhp41'],
       /it has a "8" after mer_, where an id has 0 to 7/,
     ],
+    ['an unknown key', ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /there is no key/],
     [
-      'a key that is not there',
-      ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
-      /there is no key/,
-    ],
-    [
-      'a key where its id belongs',
+      'a key instead of its id',
       ['key', 'revoke', '--key', 'sk_testnet_abc'],
       /that is not the id of a key: it is the key itself;/,
     ],
@@ -218,19 +214,19 @@ describe('says what is wrong, in one line, and exits with 1', () => {
       /at most 3650d/,
     ],
     [
-      'a key that would be dead at once',
+      'a key that would expire at once',
       ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '0s'],
       /'0s' is invalid. The key would be refused from the start/,
     ],
     [
-      'a successor that would be dead at once',
+      'a successor that would expire at once',
       ['key', 'rotate', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41', '--overlap', '1h', '--expires-in', '0d'],
       /'0d' is invalid/,
     ],
     ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
   ])('%s', async (_, args, says) => {
     const { code, stderr, stdout } = await admin(...args);
-    // What the command line itself finds is a wrong call, the rest could not be done.
+    // Usage errors are found by the command line parser, the rest by the command.
     expect([code, stdout]).toEqual([stderr.startsWith('error:') ? 2 : 1, '']);
     expect(stderr).toMatch(says);
     expect(stderr.trim().split('\n').length).toBeLessThanOrEqual(2);
@@ -252,7 +248,7 @@ describe('--help', () => {
     expect(await examplesIn('doctor')).toEqual(['doctor']);
   });
 
-  test('a group shows those of its commands, and the program all of them', async () => {
+  test('a group shows the examples of its commands, and the program shows all', async () => {
     const ofKey = await examplesIn('key');
     expect(ofKey.map((line) => line.split(' ')[1])).toEqual(['create', 'list', 'revoke', 'rotate']);
     const all = await examplesIn();
@@ -260,7 +256,7 @@ describe('--help', () => {
     expect(all).toContain('merchant list');
   });
 
-  test('marks what has to be given', async () => {
+  test('marks required options', async () => {
     const { stdout } = await admin('key', 'rotate', '--help');
     const required = [...stdout.replace(/\n {10,}/g, ' ').matchAll(/^ {2}(--\S+).*\(required\)$/gm)];
     expect(required.map(([, flag]) => flag)).toEqual(['--key', '--overlap']);
@@ -272,7 +268,7 @@ test('--version', async () => {
   expect(await admin('--version')).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
 });
 
-test('a list of keys fits 120 columns, whatever has become of them', { timeout: 60_000 }, async () => {
+test('a list of keys in every state fits 120 columns', { timeout: 60_000 }, async () => {
   const { merchant_id, args } = await newMerchant('testnet');
   const create = (...more: string[]) => json('key', 'create', ...args, ...more);
   await create();
@@ -286,7 +282,7 @@ test('a list of keys fits 120 columns, whatever has become of them', { timeout: 
   expect(stdout).toMatch(/│ revoked \d{4}-\d\d-\d\d \d\d:\d\d +│/);
 });
 
-test('no table is wider than 120 columns: a wider row becomes a block', async () => {
+test('no table is wider than 120 columns: wider rows are printed as blocks', async () => {
   const { merchant_id } = await newMerchant('testnet');
   const args = ['--merchant', merchant_id, '--mode', 'testnet', '--wallet', wallet];
   const { stdout } = await admin('merchant', 'set-wallet', ...args);
@@ -295,7 +291,7 @@ test('no table is wider than 120 columns: a wider row becomes a block', async ()
 });
 
 describe('a key for a mode without a wallet', () => {
-  test('is issued with a warning, which is not part of the output', async () => {
+  test('is issued with a warning on standard error', async () => {
     const { merchant_id } = await newMerchant('testnet');
     const args = ['--merchant', merchant_id, '--mode', 'mainnet', '--json'];
     const { code, stdout, stderr } = await admin('key', 'create', ...args);
@@ -306,13 +302,13 @@ describe('a key for a mode without a wallet', () => {
     );
   });
 
-  test('with a wallet, there is none', async () => {
+  test('there is no warning if the mode has a wallet', async () => {
     const { args } = await newMerchant('testnet');
     expect((await admin('key', 'create', ...args)).stderr).toBe('');
   });
 });
 
-describe('output that cannot be written', () => {
+describe('output errors', () => {
   const through = (pipe: string) =>
     run('bash', ['-c', `set -o pipefail; "$1" src/admin.ts doctor ${pipe}`, 'bash', process.execPath], {
       env: {
@@ -341,7 +337,7 @@ describe('output that cannot be written', () => {
   });
 });
 
-describe('a role that may not do it: one line that says what to grant, and 1', () => {
+describe('a role without the rights: prints the grant to run in one line, exits 1', () => {
   let postgres: OwnPostgres;
 
   beforeAll(async () => {
@@ -369,7 +365,7 @@ describe('a role that may not do it: one line that says what to grant, and 1', (
       stderr:
         'admin: the role we-ak may not change the schema of the database postgres (permission denied for schema public): its owner has to run "grant usage, create on schema public to "we-ak"", or make we-ak the owner of the database\n',
     });
-    // With that it can.
+    // The grant is sufficient.
     await postgres.query('grant usage, create on schema public to "we-ak"');
     expect(await asWeak('postgres', 'migrate')).toMatchObject({ code: 0 });
   });
@@ -387,80 +383,85 @@ describe('a role that may not do it: one line that says what to grant, and 1', (
 });
 
 // Other systems have another `script`.
-describe.skipIf(process.platform !== 'linux')('what cannot be undone asks whoever sits at a terminal', () => {
-  /** The command in a terminal of its own, with what is typed there; without `script` there is none to be had. */
-  const inTerminal = async (typed: string, ...args: string[]) => {
-    const command = [process.execPath, 'src/admin.ts', ...args].join(' ');
-    const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
-    let screen = '';
-    terminal.stdout.on('data', (chunk) => {
-      screen += chunk;
-      if (screen.includes('[y/N]') && terminal.stdin.writable) terminal.stdin.end(typed);
-    });
-    const [code] = await once(terminal, 'close');
-    return { code, screen };
-  };
-  const newKey = async () => {
-    const { merchant_id } = await newMerchant('testnet');
-    const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
-    const status = async () => (await json('key', 'list', '--merchant', merchant_id))[0].status;
-    return { key_id, status };
-  };
+describe.skipIf(process.platform !== 'linux')(
+  'irreversible commands ask for confirmation in a terminal',
+  () => {
+    /** Runs the command in a terminal with that input. The terminal comes from `script`. */
+    const inTerminal = async (typed: string, ...args: string[]) => {
+      const command = [process.execPath, 'src/admin.ts', ...args].join(' ');
+      const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
+      let screen = '';
+      terminal.stdout.on('data', (chunk) => {
+        screen += chunk;
+        if (screen.includes('[y/N]') && terminal.stdin.writable) terminal.stdin.end(typed);
+      });
+      const [code] = await once(terminal, 'close');
+      return { code, screen };
+    };
+    const newKey = async () => {
+      const { merchant_id } = await newMerchant('testnet');
+      const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
+      const status = async () => (await json('key', 'list', '--merchant', merchant_id))[0].status;
+      return { key_id, status };
+    };
 
-  test('no is no', async () => {
-    const { key_id, status } = await newKey();
-    const { code, screen } = await inTerminal('n\n', 'key', 'revoke', '--key', key_id);
-    expect(screen).toMatch(/Revoke key_\w+ \(.*testnet, of mer_\w+\)\?.*for good\. \[y\/N\]/s);
-    expect([code, await status()]).toEqual([1, 'active']);
-  });
-
-  test('yes is yes', async () => {
-    const { key_id, status } = await newKey();
-    const { code } = await inTerminal('y\n', 'key', 'revoke', '--key', key_id);
-    expect([code, await status()]).toEqual([0, 'revoked']);
-  });
-
-  test('--yes asks nothing', async () => {
-    const { key_id, status } = await newKey();
-    const { code, screen } = await inTerminal('', 'key', 'revoke', '--key', key_id, '--yes');
-    expect(screen).not.toMatch(/y\/N/);
-    expect([code, await status()]).toEqual([0, 'revoked']);
-  });
-
-  describe('another wallet for real money', () => {
-    const walletsOf = async (merchantId: string) =>
-      ((await json('merchant', 'list')) as { merchant_id: string; wallets: { address: string }[] }[])
-        .find(({ merchant_id }) => merchant_id === merchantId)
-        ?.wallets.map(({ address }) => address);
-    const setWallet = (args: string[], ...more: string[]) => ['merchant', 'set-wallet', ...args, ...more];
-
-    test('shows the old one and the new one; no is no, yes is yes', async () => {
-      const { merchant_id, args } = await newMerchant('mainnet');
-      const change = setWallet(args, '--wallet-polygon', other);
-      const refused = await inTerminal('n\n', ...change);
-      expect(refused.screen).toMatch(new RegExp(`polygon +${wallet} -> ${other}\\s+Change it\\? \\[y/N\\]`));
-      expect(refused.screen).not.toMatch(/base +0x/);
-      expect([refused.code, await walletsOf(merchant_id)]).toEqual([1, [wallet, wallet]]);
-      const agreed = await inTerminal('y\n', ...change);
-      expect([agreed.code, await walletsOf(merchant_id)]).toEqual([0, [wallet, other]]);
+    test('"no" cancels', async () => {
+      const { key_id, status } = await newKey();
+      const { code, screen } = await inTerminal('n\n', 'key', 'revoke', '--key', key_id);
+      expect(screen).toMatch(/Revoke key_\w+ \(.*testnet, of mer_\w+\)\?.*for good\. \[y\/N\]/s);
+      expect([code, await status()]).toEqual([1, 'active']);
     });
 
-    test('--yes asks nothing, and nor does the wallet that is there already', async () => {
-      const { merchant_id, args } = await newMerchant('mainnet');
-      const same = await inTerminal('', ...setWallet(args, '--wallet', wallet));
-      expect([same.code, same.screen.includes('y/N')]).toEqual([0, false]);
-      const changed = await inTerminal('', ...setWallet(args, '--wallet', other, '--yes'));
-      expect([changed.code, changed.screen.includes('y/N')]).toEqual([0, false]);
-      expect(await walletsOf(merchant_id)).toEqual([other, other]);
+    test('"yes" confirms', async () => {
+      const { key_id, status } = await newKey();
+      const { code } = await inTerminal('y\n', 'key', 'revoke', '--key', key_id);
+      expect([code, await status()]).toEqual([0, 'revoked']);
     });
 
-    test('test money is not asked about', async () => {
-      const { args } = await newMerchant('testnet');
-      const { code, screen } = await inTerminal('', ...setWallet(args, '--wallet', other));
-      expect([code, screen.includes('y/N')]).toEqual([0, false]);
+    test('--yes asks nothing', async () => {
+      const { key_id, status } = await newKey();
+      const { code, screen } = await inTerminal('', 'key', 'revoke', '--key', key_id, '--yes');
+      expect(screen).not.toMatch(/y\/N/);
+      expect([code, await status()]).toEqual([0, 'revoked']);
     });
-  });
-});
+
+    describe('changing a mainnet wallet', () => {
+      const walletsOf = async (merchantId: string) =>
+        ((await json('merchant', 'list')) as { merchant_id: string; wallets: { address: string }[] }[])
+          .find(({ merchant_id }) => merchant_id === merchantId)
+          ?.wallets.map(({ address }) => address);
+      const setWallet = (args: string[], ...more: string[]) => ['merchant', 'set-wallet', ...args, ...more];
+
+      test('shows both wallets; "no" cancels, "yes" confirms', async () => {
+        const { merchant_id, args } = await newMerchant('mainnet');
+        const change = setWallet(args, '--wallet-polygon', other);
+        const refused = await inTerminal('n\n', ...change);
+        expect(refused.screen).toMatch(
+          new RegExp(`polygon +${wallet} -> ${other}\\s+Change it\\? \\[y/N\\]`),
+        );
+        expect(refused.screen).not.toMatch(/base +0x/);
+        expect([refused.code, await walletsOf(merchant_id)]).toEqual([1, [wallet, wallet]]);
+        const agreed = await inTerminal('y\n', ...change);
+        expect([agreed.code, await walletsOf(merchant_id)]).toEqual([0, [wallet, other]]);
+      });
+
+      test('--yes asks nothing; neither does setting the same wallet again', async () => {
+        const { merchant_id, args } = await newMerchant('mainnet');
+        const same = await inTerminal('', ...setWallet(args, '--wallet', wallet));
+        expect([same.code, same.screen.includes('y/N')]).toEqual([0, false]);
+        const changed = await inTerminal('', ...setWallet(args, '--wallet', other, '--yes'));
+        expect([changed.code, changed.screen.includes('y/N')]).toEqual([0, false]);
+        expect(await walletsOf(merchant_id)).toEqual([other, other]);
+      });
+
+      test('a testnet wallet changes without a question', async () => {
+        const { args } = await newMerchant('testnet');
+        const { code, screen } = await inTerminal('', ...setWallet(args, '--wallet', other));
+        expect([code, screen.includes('y/N')]).toEqual([0, false]);
+      });
+    });
+  },
+);
 
 describe('doctor', () => {
   const ring = (version: number) => `${version}:${Buffer.alloc(32, version).toString('base64')}`;
@@ -479,7 +480,7 @@ describe('doctor', () => {
     });
   };
 
-  test('one line for each check, and 0 where all is well', async () => {
+  test('prints one line for each check, exits 0 if all pass', async () => {
     const { code, stdout } = await doctor({});
     const lines = stdout.trim().split('\n');
     expect(lines.map((line) => line.split(/ +/).slice(0, 2))).toEqual(
@@ -501,7 +502,7 @@ describe('doctor', () => {
     expect(code).toBe(0);
   });
 
-  test('verifies the newest intents, or all', async () => {
+  test('verifies the newest intents, or all of them', async () => {
     expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 keep every rule$/m);
     const client = new pg.Client(pgConfigOf(database));
     await client.connect();
@@ -537,7 +538,7 @@ describe('doctor', () => {
     expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
     const client = new pg.Client(pgConfigOf(database));
     await client.connect();
-    // As the first release stores a key.
+    // Stored in the format of the first release.
     await client.query('update api_keys set format = default where id = $1', [
       parseIdentifier('key', key_id),
     ]);
@@ -547,13 +548,13 @@ describe('doctor', () => {
     expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
   });
 
-  test('JSON for scripts', async () => {
+  test('--json prints JSON for scripts', async () => {
     const { code, stdout } = await doctor({}, '--json');
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toContainEqual({ check: 'schema', ok: true, message: 'up to date' });
   });
 
-  test('what is wrong, what to do about it, and 1', async () => {
+  test('prints the problem and the remedy, exits 1', async () => {
     const taken = createServer().listen(0, '127.0.0.1');
     await once(taken, 'listening');
     const port = String((taken.address() as AddressInfo).port);
@@ -584,7 +585,7 @@ describe('doctor', () => {
       /FAILED +TLS +TLS_CERT_FILE cannot be read/,
     ],
   ])('%s', async (_, change, says) => {
-    // The cluster's own database has no schema of ours.
+    // The database "postgres" does not have our schema.
     const empty = env.DATABASE_URL?.replace(database.database, 'postgres');
     const { code, stdout } = await doctor(
       change.DATABASE_URL === 'schema' ? { DATABASE_URL: empty } : change,

@@ -46,7 +46,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     ['a scheme that begins like Bearer', 'Bearerer x', 'api_key_missing'],
     ['the scheme alone', 'Bearer', 'api_key_missing'],
     ['no key at all', 'Bearer x', 'api_key_invalid'],
-    ['a key of nobody, of the first release', `Bearer ${newCrc32Key('testnet')}`, 'api_key_invalid'],
+    ['an unknown key of the first release', `Bearer ${newCrc32Key('testnet')}`, 'api_key_invalid'],
     ['300 characters', `Bearer ${'k'.repeat(300)}`, 'api_key_invalid'],
   ])('%s', async (_, authorization, code) => {
     const answer = await create(authorization);
@@ -57,11 +57,11 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     });
   });
 
-  test('a key of nobody, with the right check characters', async () => {
+  test('an unknown key with valid check characters', async () => {
     expect((await create(`Bearer ${generateApiKey('testnet', peppers())}`)).code).toBe('api_key_invalid');
   });
 
-  test('the scheme in any case, and more than one space', async () => {
+  test('the scheme is case-insensitive and may be followed by several spaces', async () => {
     const { apiKey } = service.merchant.keys.testnet;
     for (const authorization of [`bearer ${apiKey}`, `BEARER ${apiKey}`, `Bearer   ${apiKey}`]) {
       expect((await create(authorization)).code).toBe('ok');
@@ -75,16 +75,16 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     }
   });
 
-  test('a cached key is refused from the moment it expires', async () => {
+  test('a cached key is refused as soon as it expires', async () => {
     const expiresAt = Date.now() + 1_500;
     const { apiKey } = await newKey(new Date(expiresAt));
     expect((await create(`Bearer ${apiKey}`)).code).toBe('ok');
-    // Far below the ten seconds that a lookup is remembered.
+    // Far less than the ten seconds that a lookup is cached.
     await setTimeout(expiresAt - Date.now());
     expect((await create(`Bearer ${apiKey}`)).code).toBe('api_key_invalid');
   });
 
-  test('a key is refused at once when it is revoked, though it was cached', async () => {
+  test('a cached key is refused as soon as it is revoked', async () => {
     const { apiKey, keyId } = await newKey();
     expect((await create(`Bearer ${apiKey}`)).code).toBe('ok');
     await revokeApiKey(em(), keyId);
@@ -103,7 +103,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     expect((await create(`Bearer ${successor.apiKey}`)).code).toBe('ok');
   });
 
-  test('a new payout wallet counts at once', async () => {
+  test('a new payout wallet is used at once', async () => {
     const merchant = await createTestMerchant(service.database);
     const authorization = `Bearer ${merchant.keys.testnet.apiKey}`;
     expect((await create(authorization)).intent?.expected_wallet).toBe(merchant.wallets.testnet.base);
@@ -113,7 +113,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
   });
 });
 
-test('two Authorization headers are refused, on both doors', async () => {
+test('two Authorization headers are refused on both doors', async () => {
   const { apiKey } = service.merchant.keys.testnet;
   const answer = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
@@ -133,7 +133,7 @@ test('two Authorization headers are refused, on both doors', async () => {
   );
   expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([401, 'api_key_invalid']);
 
-  // No client of ours sends two: the frames are written by hand.
+  // No client library sends two, so the frames are written by hand.
   const client = await connectRaw(service.server.ports.grpc);
   const line = service.nextLogLine();
   const headers = [
@@ -150,7 +150,7 @@ test('two Authorization headers are refused, on both doors', async () => {
   client.socket.destroy();
 });
 
-test('malformed, unknown, revoked and expired keys are answered alike, byte for byte', async () => {
+test('malformed, unknown, revoked and expired keys get the same answer, byte for byte', async () => {
   const revoked = await newKey();
   await revokeApiKey(em(), revoked.keyId);
   const expired = await newKey(new Date(Date.now() - 1));
@@ -202,7 +202,7 @@ test('an unauthenticated request is answered before its body is sent', async () 
   }
 });
 
-test('an authenticated client that asks first is told to go on', async () => {
+test('an authenticated client that sends Expect gets 100 Continue', async () => {
   const answer = await new Promise<{ status: number | undefined; continued: boolean }>((resolve, reject) => {
     let continued = false;
     const request = http.request(`${service.publicUrl}/v1/payment_intents`, {
@@ -227,17 +227,17 @@ test('an authenticated client that asks first is told to go on', async () => {
   expect(answer).toEqual({ status: 201, continued: true });
 });
 
-describe('the form of a key', () => {
+describe('the format of a key', () => {
   const formatOf = (text: string, ring = peppers()) => apiKeyFormatOf(text, ring);
 
-  test('is the contract: prefix, 43 characters, 6 of a keyed check', () => {
+  test('has a prefix, 43 characters, and 6 characters of a keyed check', () => {
     for (const mode of ['testnet', 'mainnet'] as const) {
       const key = generateApiKey(mode, peppers());
       expect(key).toMatch(new RegExp(`^sk_${mode}_[0-9A-Za-z]{49}$`));
       expect(formatOf(key)).toBe('keyed');
       expect(apiKeyHint(key)).toBe(`sk_${mode}_…${key.slice(-4)}`);
     }
-    // The same from the contract's words.
+    // The same, computed from the contract's description.
     const zeros = parseKeyRing(`1:${Buffer.alloc(32).toString('base64')}`);
     const body = `sk_testnet_${'0'.repeat(43)}`;
     const digest = createHmac('sha256', Buffer.alloc(32)).update(`api-key-check:${body}`).digest();
@@ -251,14 +251,14 @@ describe('the form of a key', () => {
     expect(formatOf(withCrc32(known))).toBe('crc32');
   });
 
-  test('any pepper of the ring may have made the check, and no other', () => {
+  test('the check is valid with any pepper of the ring, and no other', () => {
     const [old, fresh] = [randomBytes(32).toString('base64'), randomBytes(32).toString('base64')];
     const key = generateApiKey('testnet', parseKeyRing(`1:${old}`));
     expect(formatOf(key, parseKeyRing(`2:${fresh},1:${old}`))).toBe('keyed');
     expect(formatOf(key, parseKeyRing(`2:${fresh}`))).toBeUndefined();
   });
 
-  test('no single character can be changed', () => {
+  test('changing any single character makes a key invalid', () => {
     const key = generateApiKey('testnet', peppers());
     for (let i = 0; i < key.length; i++) {
       for (const other of ['0', 'a', 'Z', '_', ' ', 'é']) {
@@ -279,7 +279,7 @@ describe('the form of a key', () => {
   });
 });
 
-/** CRC-32 (IEEE 802.3) bit by bit, in base62 with digits first: not the service's code. */
+/** CRC-32 (IEEE 802.3) bit by bit, in base62 with digits first. Does not use the service's code. */
 function crc32InBase62(text: string): string {
   let crc = 0xffffffff;
   for (const byte of Buffer.from(text)) {
@@ -300,7 +300,7 @@ function inBase62(value: bigint): string {
   return digits;
 }
 
-test('keys made with an older pepper work after a rotation of the peppers, new ones use the newest', async () => {
+test('after the peppers are rotated, existing keys work and new ones use the newest pepper', async () => {
   const [older, newer] = ['1', '2'].map((version) => `${version}:${randomBytes(32).toString('base64')}`);
   const before = parseKeyRing(older as string);
   const after = parseKeyRing(`${newer},${older}`);
@@ -342,7 +342,7 @@ async function storeCrc32Key(): Promise<string> {
   return apiKey;
 }
 
-test('a key of the first release stays valid on both doors, and is marked', async () => {
+test('a key of the first release stays valid on both doors, and its format is shown', async () => {
   const apiKey = await storeCrc32Key();
   for (const door of doors) {
     expect((await door.create(body, { authorization: `Bearer ${apiKey}` })).code).toBe('ok');
@@ -353,7 +353,7 @@ test('a key of the first release stays valid on both doors, and is marked', asyn
   ]);
 });
 
-test('a made-up key costs no query, unless it has the form of the first release', async () => {
+test('a made-up key costs no query, unless it has the format of the first release', async () => {
   let lookups = 0;
   const keys = createApiKeys(em(), peppers(), { onLookup: () => lookups++ });
   const madeUp = generateApiKey('testnet', parseKeyRing(`1:${randomBytes(32).toString('base64')}`));
@@ -363,7 +363,7 @@ test('a made-up key costs no query, unless it has the form of the first release'
   expect(lookups).toBe(1);
 });
 
-test('however many unknown keys of the first release come, one query looks them up at a time', async () => {
+test('unknown keys of the first release are looked up by one query at a time', async () => {
   const known = await storeCrc32Key();
   const keys = createApiKeys(em(), peppers());
   const blocker = new pg.Client(pgConfigOf(service.location));
@@ -378,7 +378,7 @@ test('however many unknown keys of the first release come, one query looks them 
     );
     return row?.count;
   };
-  // One of the old format, and one of the new, which does not wait behind it.
+  // One in the old format, and one in the new format that does not wait for it.
   await expect.poll(running, { interval: 10, timeout: 5_000 }).toBe(2);
   await blocker.query('commit');
   expect(new Set(await Promise.all(asked))).toEqual(new Set([undefined]));
@@ -387,7 +387,7 @@ test('however many unknown keys of the first release come, one query looks them 
   await blocker.end();
 });
 
-test('more lookups than may wait are refused as unavailable, and unknown keys push out no known one', async () => {
+test('lookups beyond the limit are refused as unavailable, and unknown keys do not evict known ones', async () => {
   let asked = 0;
   const keys = createApiKeys(em(), peppers(), { onLookup: (remembered) => remembered || asked++ });
   const { apiKey } = service.merchant.keys.testnet;
@@ -408,10 +408,10 @@ test('more lookups than may wait are refused as unavailable, and unknown keys pu
   expect(asked).toBe(0);
 });
 
-test('a lookup that a change overtook is not remembered', async () => {
+test('a lookup that was overtaken by a change is not cached', async () => {
   const { apiKey, keyId } = await newKey();
   const keys = createApiKeys(em(), peppers());
-  // Asked before the revocation, answered after the news of it: what it found must not outlive the news.
+  // The query ran before the revocation, and its result arrived after the notification: it must not be cached.
   const asked = keys.identify(apiKey);
   keys.forget();
   expect(await asked).toMatchObject({ mode: 'testnet' });
@@ -419,7 +419,7 @@ test('a lookup that a change overtook is not remembered', async () => {
   expect(await keys.identify(apiKey)).toBeUndefined();
 });
 
-test('no column of the database and no line of the log holds a key', async () => {
+test('no database column and no log line contains a key', async () => {
   const { apiKey } = service.merchant.keys.testnet;
   const rows = await service.query(`select k::text as row from api_keys k`);
   const secretPart = apiKey.slice('sk_testnet_'.length, -4);

@@ -38,7 +38,7 @@ function metadata(extra: Record<string, string> = {}): grpc.Metadata {
   return result;
 }
 
-/** Plain calls are served by our own handler, compressed ones by Connect: nobody can tell which. */
+/** Plain calls are handled by our own code, compressed ones by Connect. The answers must be the same. */
 const paths = [
   ['our own handler', {}],
   ['Connect', { 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip }],
@@ -57,7 +57,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
 
   afterAll(() => client.close());
 
-  test('a valid message has the answer that the other way has', async () => {
+  test('a valid message gets the same answer either way', async () => {
     const plain = new grpc.Client(
       `127.0.0.1:${service.server.ports.grpc}`,
       grpc.credentials.createInsecure(),
@@ -150,7 +150,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
     expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
   });
 
-  test('the deadline of a call holds, whatever the database does', async () => {
+  test('the deadline of a call holds while the database is blocked', async () => {
     const blocker = new pg.Client(pgConfigOf(service.location));
     await blocker.connect();
     await blocker.query('begin; lock table payment_intents');
@@ -164,7 +164,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
   });
 });
 
-// Through Connect protobuf-es takes a field by its number alone: the one difference between the two.
+// Connect's protobuf-es checks only a field's number. This is the one difference between the two.
 test.each<[string, number[]]>([
   ['an amount as a group', [field(1, 3), 11]],
   ['an amount as eight bytes', [field(1, 1), 1, 0, 0, 0, 0, 0, 0, 0]],
@@ -176,14 +176,14 @@ test.each<[string, number[]]>([
     'a number of metadata as a varint',
     [...valid, field(6, 2), 6, field(1, 2), 4, field(2, 2), 2, field(2, 0), 1],
   ],
-])('%s is not taken for one', async (_, bytes) => {
+])('%s is refused', async (_, bytes) => {
   expect(readGrpcAnswer(await grpcCall(client, Uint8Array.from(bytes), metadata()))).toMatchObject({
     code: 'invalid_body',
     status: grpc.status.INVALID_ARGUMENT,
   });
 });
 
-test('a call that was refused half sent does not hold the server when it stops', async () => {
+test('a call that was refused before it was sent completely does not delay shutdown', async () => {
   const own = await startService({ DRAIN_TIMEOUT: '20' });
   const ownClient = new grpc.Client(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure());
   const oversized = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(200_000) } });
@@ -195,7 +195,7 @@ test('a call that was refused half sent does not hold the server when it stops',
   expect(await Promise.race([closed, setTimeout(10_000, 'still draining')])).toBe('closed');
 });
 
-test('a timeout that is no timeout', async () => {
+test('an invalid timeout', async () => {
   const { headers, trailers } = await http2Request(
     { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': 'soon' },
     envelope(valid),
@@ -220,7 +220,7 @@ test('an unknown method and an unknown service', async () => {
   }
 });
 
-/** One HTTP/2 request with the bytes of its body as they are. */
+/** Sends one HTTP/2 request with a raw body. */
 function http2Request(
   headers: http2.OutgoingHttpHeaders,
   body: Uint8Array,
@@ -267,12 +267,12 @@ describe('gRPC frames', () => {
   test.each<[string, Uint8Array, Record<string, string>, string]>([
     ['no message', new Uint8Array(), {}, 'INVALID_BODY'],
     ['two messages', Buffer.concat([envelope(valid), envelope(valid)]), {}, 'INVALID_BODY'],
-    ['a length that lies: too long', envelope(valid, 0, valid.length + 10), {}, 'INVALID_BODY'],
-    ['a length that lies: 4 GiB', envelope(valid, 0, 0xffffffff), {}, 'BODY_TOO_LARGE'],
-    ['half a head', Uint8Array.from([0, 0, 0]), {}, 'INVALID_BODY'],
+    ['a wrong length: too long', envelope(valid, 0, valid.length + 10), {}, 'INVALID_BODY'],
+    ['a wrong length: 4 GiB', envelope(valid, 0, 0xffffffff), {}, 'BODY_TOO_LARGE'],
+    ['half a frame header', Uint8Array.from([0, 0, 0]), {}, 'INVALID_BODY'],
     ['flagged as compressed without an encoding', envelope(gzipSync(valid), 1), {}, 'INVALID_BODY'],
     ['an unknown compression', envelope(valid, 1), { 'grpc-encoding': 'zstd' }, 'UNSUPPORTED_MEDIA_TYPE'],
-    ['compressed rubbish', envelope(valid, 1), { 'grpc-encoding': 'gzip' }, 'INVALID_BODY'],
+    ['invalid compressed data', envelope(valid, 1), { 'grpc-encoding': 'gzip' }, 'INVALID_BODY'],
     [
       'a bomb: 10 MiB in a few bytes',
       envelope(gzipSync(Buffer.alloc(10 * 1024 * 1024)), 1),
@@ -295,7 +295,7 @@ describe('gRPC frames', () => {
     });
   });
 
-  test('gzip, announced, is understood', async () => {
+  test('an announced gzip message is accepted', async () => {
     const body = envelope(gzipSync(valid), 1);
     const { trailers } = await http2Request(
       { 'content-type': 'application/grpc', te: 'trailers', 'grpc-encoding': 'gzip' },
@@ -305,7 +305,7 @@ describe('gRPC frames', () => {
   });
 });
 
-test('a message that comes byte by byte is read', async () => {
+test('a message that arrives byte by byte is read', async () => {
   const session = http2.connect(service.internalUrl);
   const stream = session.request({
     ':method': 'POST',
@@ -316,7 +316,7 @@ test('a message that comes byte by byte is read', async () => {
   });
   const trailers = once(stream, 'trailers');
   stream.resume();
-  // Each byte is out before the next one is written, so that each is a frame of its own.
+  // Each byte is sent before the next one is written, so each is a separate frame.
   for (const byte of envelope(valid)) await new Promise((sent) => stream.write(Uint8Array.of(byte), sent));
   stream.end();
   expect((await trailers)[0]['grpc-status']).toBe('0');
@@ -392,7 +392,7 @@ describe('one connection', () => {
     });
   const endStream = 1;
 
-  test.each(['3', '70'])('a stream with a wrong content-length (%s) ends alone', async (contentLength) => {
+  test.each(['3', '70'])('a wrong content-length (%s) ends only its own stream', async (contentLength) => {
     const connection = await connectRaw(service.server.ports.grpc);
     for (const [stream, length] of [
       [1, contentLength],
@@ -402,7 +402,7 @@ describe('one connection', () => {
       connection.socket.write(encodeFrame(frameTypes.data, endStream, stream, envelope(valid)));
     }
     await connection.frame(({ type, stream }) => type === frameTypes.rstStream && stream === 1);
-    // The end of the answer: trailers.
+    // The answer ends with trailers.
     await connection.frame(
       ({ type, stream, flags }) => type === frameTypes.headers && stream === 3 && (flags & endStream) === 1,
     );
@@ -410,9 +410,9 @@ describe('one connection', () => {
     connection.socket.destroy();
   });
 
-  test('is ended by a fault that is its own', async () => {
+  test('is closed by a connection error', async () => {
     const connection = await connectRaw(service.server.ports.grpc);
-    // Clients have odd numbers.
+    // Client streams have odd numbers.
     connection.socket.write(encodeHeaders(2, headers('7')));
     await connection.frame(({ type }) => type === frameTypes.goaway);
     await connection.closed;

@@ -28,7 +28,7 @@ function post(
   return httpRequest(service.publicUrl + path, { headers: { ...authorized(), ...headers } }, body);
 }
 
-/** What every refusal has in common; answers the code, message and details. */
+/** Checks what all refusals have in common. Returns the code, message and details. */
 function refusal({ status, headers, body }: HttpAnswer) {
   const { error } = JSON.parse(body);
   expect(headers['content-type']).toBe('application/json');
@@ -44,7 +44,7 @@ function refusal({ status, headers, body }: HttpAnswer) {
 const bytes = (...parts: (string | number[])[]) =>
   Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : Buffer.from(part))));
 
-describe('what is not one I-JSON value', () => {
+describe('a body that is not one I-JSON value', () => {
   test.each<[string, string | Uint8Array, RegExp]>([
     ['an empty body', '', /Unexpected end at line 1 column 1\./],
     ['white space', ' \n ', /Unexpected end at line 2 column 2\./],
@@ -70,12 +70,8 @@ describe('what is not one I-JSON value', () => {
     ['Infinity', '{"amount_units":-Infinity}', /Unexpected character/],
     ['a leading zero', '{"amount_units":01}', /Unexpected character/],
     ['a hexadecimal number', '{"amount_units":0x10}', /Unexpected character/],
-    [
-      'a name that stands twice',
-      '{"amount_units":1,"amount_units":2}',
-      /twice in one object at line 1 column 19\./,
-    ],
-    ['a name that stands twice, once escaped', '{"amount_units":1,"amount\\u005funits":2}', /twice/],
+    ['a duplicate name', '{"amount_units":1,"amount_units":2}', /twice in one object at line 1 column 19\./],
+    ['a duplicate name, once escaped', '{"amount_units":1,"amount\\u005funits":2}', /twice/],
     ['10,000 nested arrays', `{"metadata":{"a":${'['.repeat(10_000)}`, /deeper than 16 levels/],
     ['10,000 nested objects', '{"a":'.repeat(10_000), /deeper than 16 levels/],
   ])('%s', async (_, body, says) => {
@@ -144,7 +140,7 @@ describe('a field of the wrong type or shape', () => {
     },
   );
 
-  test('faults of shape and broken rules are named in one answer', async () => {
+  test('wrong shapes and broken rules are listed in one answer', async () => {
     const body =
       '{"amount_units":"1","chain":"base","wallet_address":"0x1","metadata":{"a":"\\u0000"},"typo":1}';
     expect(refusal(await post(body)).details).toEqual([
@@ -155,7 +151,7 @@ describe('a field of the wrong type or shape', () => {
     ]);
   });
 
-  test('the message by itself says what is wrong first, and how much more there is', async () => {
+  test('the message states the first fault and the number of others', async () => {
     const error = async (body: string) => JSON.parse((await post(body)).body).error.message;
     expect(await error('{"amount_units":"5","chain":"bse","lane":1}')).toBe(
       'Invalid body: amount_units must be a JSON number, without quotes; and 2 more.',
@@ -168,7 +164,7 @@ describe('a field of the wrong type or shape', () => {
     );
   });
 
-  test('a thousand faults are counted, not listed', async () => {
+  test('a thousand faults are counted but not listed', async () => {
     const body = `{"amount_units":1${Array.from({ length: 1000 }, (_, i) => `,"f${i}":1`).join('')}}`;
     const { details } = refusal(await post(body));
     expect(details).toHaveLength(21);
@@ -176,7 +172,7 @@ describe('a field of the wrong type or shape', () => {
   });
 });
 
-describe('what surrounds the body', () => {
+describe('headers, methods, paths and lengths', () => {
   test.each<[string, Record<string, string>]>([
     ['no content type', { 'Content-Type': '' }],
     ['text', { 'Content-Type': 'text/plain' }],
@@ -257,18 +253,18 @@ describe('what surrounds the body', () => {
     });
   });
 
-  test('a body of 65 KiB, announced', async () => {
+  test('a body with a Content-Length of 65 KiB', async () => {
     const answer = await post(`{"amount_units":1,"metadata":{"a":"${'x'.repeat(65 * 1024)}"}}`);
     expect(refusal(answer)).toMatchObject({ status: 413, code: 'body_too_large' });
   });
 
-  test('a body of exactly 64 KiB is read, one byte more is not', async () => {
+  test('a body of 64 KiB is accepted, one byte more is refused', async () => {
     const body = `{"amount_units":1}${' '.repeat(64 * 1024 - 18)}`;
     expect((await post(body)).status).toBe(201);
     expect((await post(`${body} `)).status).toBe(413);
   });
 
-  test('a chunked body that never ends is answered, and cut', async () => {
+  test('a chunked body that never ends is answered, and its connection is closed', async () => {
     const socket = net.connect(service.server.ports.http, '127.0.0.1');
     const { apiKey } = service.merchant.keys.testnet;
     socket.write(
@@ -292,7 +288,7 @@ describe('what surrounds the body', () => {
   });
 
   test.each([
-    ['no HTTP at all', 'hello\r\n\r\n', /^HTTP\/1\.1 400 /],
+    ['bytes that are not HTTP', 'hello\r\n\r\n', /^HTTP\/1\.1 400 /],
     ['a header without a colon', `POST ${path} HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n`, /^HTTP\/1\.1 400 /],
     [
       'two lengths',
@@ -325,7 +321,7 @@ describe('what surrounds the body', () => {
   });
 });
 
-test('what follows a whole request on its connection does not cost it its answer', async () => {
+test('garbage after a complete request does not prevent its answer', async () => {
   const body = '{"amount_units":1}';
   const socket = net.connect(service.server.ports.http, '127.0.0.1');
   let answer = '';
@@ -340,7 +336,7 @@ test('what follows a whole request on its connection does not cost it its answer
   expect(answer.match(/^HTTP.*/gm)).toEqual(['HTTP/1.1 201 Created']);
 });
 
-test('a client that goes away before its request is whole harms nobody', async () => {
+test('a client that disconnects in the middle of a request does no harm', async () => {
   const line = service.nextLogLine();
   const socket = net.connect(service.server.ports.http, '127.0.0.1');
   const { apiKey } = service.merchant.keys.testnet;
@@ -352,7 +348,7 @@ test('a client that goes away before its request is whole harms nobody', async (
   expect((await post('{"amount_units":1}')).status).toBe(201);
 });
 
-describe('HTTP/1.1 to the letter', () => {
+describe('HTTP/1.1 conformance', () => {
   const body = '{"amount_units":1}';
   const raw = async (head: string, content = body) => {
     const socket = net.connect(service.server.ports.http, '127.0.0.1');
@@ -384,7 +380,7 @@ describe('HTTP/1.1 to the letter', () => {
   test.each([
     ['no Host', ''],
     ['two Hosts', 'Host: a\r\nHost: a\r\n'],
-  ])('%s: 400, with the error, on every path', async (_, hosts) => {
+  ])('%s: 400 with an error body, on every path', async (_, hosts) => {
     for (const target of [`POST ${path}`, 'GET /docs', 'GET /nothing']) {
       const answer = await raw(`${target} HTTP/1.1\r\n${hosts}${common()}`);
       expect(answer).toMatch(
@@ -397,7 +393,7 @@ describe('HTTP/1.1 to the letter', () => {
     expect(await raw(`POST ${path} HTTP/1.0\r\n${common()}`)).toMatch(/^HTTP\/1\.1 201 /);
   });
 
-  test('a body in a coding that nobody would undo: 415', async () => {
+  test('an unsupported Content-Encoding: 415', async () => {
     const head = common().replace(/\r\nContent-Length.*/, '');
     const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
     const send = (coding: string) =>
@@ -406,12 +402,12 @@ describe('HTTP/1.1 to the letter', () => {
     expect(await send('gzip, chunked')).toMatch(/^HTTP\/1\.1 415 [\s\S]*"code":"unsupported_media_type"/);
   });
 
-  test('an expectation that is not known: 417, with the error', async () => {
+  test('an unknown expectation: 417 with an error body', async () => {
     const answer = await raw(`POST ${path} HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\n${common()}`);
     expect(answer).toMatch(/^HTTP\/1\.1 417 [\s\S]*"code":"invalid_body"/);
   });
 
-  test('a body that is too large by its own word is refused before anybody says 100 Continue', async () => {
+  test('a Content-Length over the limit is refused without 100 Continue', async () => {
     const answer = await raw(
       `POST ${path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n${common().replace(/\d+$/, '70000')}`,
       '',

@@ -31,11 +31,11 @@ describe('the table of chains agrees with viem', () => {
     },
   );
 
-  test('USDC is USDC', () => {
+  test('the token contracts are those of native USDC', () => {
     expect([usdcSymbol, usdcDecimals]).toEqual([tokens.usdc.symbol, tokens.usdc.decimals]);
   });
 
-  test('no bridged token is among the tokens to be paid in, all are among the refused wallets', () => {
+  test('bridged tokens are not accepted for payment, and are refused as wallets', () => {
     const native = networks.map(({ usdcAddress }) => usdcAddress);
     for (const address of Object.values(bridgedUsdcAddresses)) {
       expect(getAddress(address)).toBe(address);
@@ -53,7 +53,7 @@ const address = fc
   .filter((hex) => BigInt(`0x${hex}`) > 0xffffn);
 
 describe('wallet addresses', () => {
-  test('lower case, upper case and checksummed are one address, answered with its checksum', () => {
+  test('lower-case, upper-case and checksummed forms are the same address, returned with its checksum', () => {
     fc.assert(
       fc.property(address, (hex) => {
         const checksummed = getAddress(`0x${hex}`);
@@ -64,7 +64,7 @@ describe('wallet addresses', () => {
     );
   });
 
-  test('any other mix of cases is refused', () => {
+  test('any other mix of upper and lower case is refused', () => {
     fc.assert(
       fc.property(address, fc.array(fc.boolean(), { minLength: 40, maxLength: 40 }), (hex, upper) => {
         const mixed = `0x${[...hex].map((digit, i) => (upper[i] ? digit.toUpperCase() : digit)).join('')}`;
@@ -74,7 +74,7 @@ describe('wallet addresses', () => {
     );
   });
 
-  test('no text that is not an address is taken for one', () => {
+  test('text that is not an address is refused', () => {
     fc.assert(
       fc.property(
         fc.oneof(fc.string(), fc.stringMatching(/^0x[0-9a-fA-F]{38,42}$/), fc.string({ unit: 'binary' })),
@@ -90,7 +90,7 @@ describe('wallet addresses', () => {
     );
   });
 
-  test('no address that holds no wallet is accepted, however it is written', () => {
+  test('addresses that cannot be wallets are refused in every notation', () => {
     for (const hex of [0n, 1n, 0x11n, 0x100n, 0x1010n, 0xffffn].map((n) =>
       n.toString(16).padStart(40, '0'),
     )) {
@@ -101,7 +101,7 @@ describe('wallet addresses', () => {
   });
 });
 
-test('clamping answers the nearest number from 5 to 60', () => {
+test('clamping returns the nearest number from 5 to 60', () => {
   fc.assert(
     fc.property(fc.integer(), (minutes) => {
       const clamped = clampExpiryMinutes(minutes);

@@ -1,4 +1,4 @@
-// What the client makes of what comes back: from a newer service, from something that is not the service, or nothing.
+// How the client handles answers from a newer service, answers from something else, and no answer.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -46,7 +46,7 @@ afterEach(async () => {
 
 afterAll(() => service.close());
 
-/** A server of this test, closed at its end with all its connections. Returns its address. */
+/** Starts a server, which is closed with its connections when the test ends. Returns its address. */
 async function listen(server: Server): Promise<string> {
   const sockets = new Set<{ destroy(): void }>();
   server.on('connection', (socket) => void sockets.add(socket));
@@ -68,7 +68,7 @@ interface Answer {
   body?: string;
 }
 
-/** Something that answers every request of either protocol the same. Keeps what it was asked. */
+/** A server that gives the same answer to every request of either protocol, and records the requests. */
 async function startAnswering(protocol: Protocol, answer: Answer) {
   const asked: { path: string; headers: http.IncomingHttpHeaders }[] = [];
   const hear = (
@@ -110,7 +110,7 @@ const html = (title: string) =>
   `<html>\r\n<head><style>b { color: red }</style><title>${title}</title></head>\r\n<body><h1>${title}</h1></body></html>`;
 
 describe('a service newer than the client', () => {
-  test('over JSON its words are passed through as unknown ones', async () => {
+  test('over JSON, unknown words are passed through', async () => {
     const { baseUrl } = await startAnswering('json', {
       status: 201,
       body: JSON.stringify({
@@ -141,7 +141,7 @@ describe('a service newer than the client', () => {
     });
   });
 
-  test('over gRPC its numbers are passed through as unknown ones', async () => {
+  test('over gRPC, unknown numbers are passed through', async () => {
     const newer = connectNodeAdapter({
       routes: (router) =>
         router.service(PaymentIntentService, {
@@ -150,7 +150,7 @@ describe('a service newer than the client', () => {
               id: 'pi_01m7yzn0mtexwagr0spq4wg7vz',
               clientSecret: 'pi_01m7yzn0mtexwagr0spq4wg7vz_secret_x',
               expiresAt: timestampFromDate(new Date()),
-              // Numbers that our contract does not have yet.
+              // Numbers that are not in the contract yet.
               ...({ status: 5, chain: 3, mode: 3, lane: 0 } as object),
             }),
         }),
@@ -241,22 +241,31 @@ describe.each(protocols)('over %s', (protocol) => {
     [501, 'Not Implemented', 'unavailable', false],
     [502, 'Bad Gateway', 'unavailable', true],
     [504, 'Gateway Time-out', 'unavailable', true],
-  ])('a proxy that answers %i and HTML is told as what it is', async (status, title, code, isRetryable) => {
-    const { baseUrl } = await startAnswering(protocol, {
-      status,
-      headers: { 'Content-Type': 'text/html; charset=utf-8', 'X-Request-Id': 'proxy-1' },
-      body: html(title),
-    });
-    const error = await errorAt(protocol, baseUrl);
-    expect(error).toMatchObject({ code, isRetryable, httpStatus: status, requestId: 'proxy-1', details: [] });
-    expect(error.message).toContain(
-      `HTTP ${status} (text/html), which is not the payment service's answer; `,
-    );
-    expect(error.message).toContain(JSON.stringify(`${title} ${title}`));
-    expect(error.message.includes('is baseUrl right?')).toBe(status === 404);
-  });
+  ])(
+    'an HTML page with status %i from a proxy is reported as such',
+    async (status, title, code, isRetryable) => {
+      const { baseUrl } = await startAnswering(protocol, {
+        status,
+        headers: { 'Content-Type': 'text/html; charset=utf-8', 'X-Request-Id': 'proxy-1' },
+        body: html(title),
+      });
+      const error = await errorAt(protocol, baseUrl);
+      expect(error).toMatchObject({
+        code,
+        isRetryable,
+        httpStatus: status,
+        requestId: 'proxy-1',
+        details: [],
+      });
+      expect(error.message).toContain(
+        `HTTP ${status} (text/html), which is not the payment service's answer; `,
+      );
+      expect(error.message).toContain(JSON.stringify(`${title} ${title}`));
+      expect(error.message.includes('is baseUrl right?')).toBe(status === 404);
+    },
+  );
 
-  test('what may pass is tried again, what may not is not', async () => {
+  test('only temporary errors are retried', async () => {
     for (const [status, tries] of [
       [408, 3],
       [502, 3],
@@ -270,7 +279,7 @@ describe.each(protocols)('over %s', (protocol) => {
     }
   });
 
-  test('an answer without end is not read to its end', async () => {
+  test('an endless answer is not read to its end', async () => {
     const flood = (_: unknown, answer: http.ServerResponse | http2.Http2ServerResponse) => {
       const response = answer as http.ServerResponse;
       const more = () => {
@@ -285,7 +294,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(error.message.length).toBeLessThan(400);
   });
 
-  test('what repeats a secret does not get it into the error', async () => {
+  test('an answer that repeats a secret does not put it into the error', async () => {
     const { baseUrl } = await startAnswering(protocol, {
       status: 200,
       body: `Authorization: Bearer ${service.merchant.keys.testnet.apiKey} {"client_secret":"pi_1_secret_abc-def"}`,
@@ -294,7 +303,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(message).toContain('"Authorization: Bearer [secret] {\\"client_secret\\":\\"pi_1[secret]\\"}"');
   });
 
-  test('a redirect is not followed: the key goes nowhere else', async () => {
+  test('a redirect is not followed, so the key is not sent elsewhere', async () => {
     const elsewhere = await startAnswering(protocol, { status: 200, body: 'welcome' });
     for (const status of [301, 302, 307, 308]) {
       const { baseUrl } = await startAnswering(protocol, {
@@ -308,7 +317,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(elsewhere.asked).toEqual([]);
   });
 
-  test('a path in front of the service is kept', async () => {
+  test('a path prefix in the base URL is kept', async () => {
     for (const path of ['/payments', '/payments/', '/a/b/v1']) {
       const { asked, baseUrl } = await startAnswering(protocol, { status: 404 });
       await errorAt(protocol, baseUrl + path);
@@ -318,7 +327,7 @@ describe.each(protocols)('over %s', (protocol) => {
     }
   });
 
-  test('the client and what it runs on are named', async () => {
+  test('the User-Agent has the client and its runtime', async () => {
     const { asked, baseUrl } = await startAnswering(protocol, { status: 404 });
     await errorAt(protocol, baseUrl);
     expect(asked[0]?.headers['user-agent']).toBe(
@@ -326,7 +335,7 @@ describe.each(protocols)('over %s', (protocol) => {
     );
   });
 
-  test('nobody there: the cause is told, not just that it failed', async () => {
+  test('nothing listens: the error has the cause', async () => {
     const gone = http.createServer();
     gone.listen(0, '127.0.0.1');
     await once(gone, 'listening');
@@ -340,7 +349,7 @@ describe.each(protocols)('over %s', (protocol) => {
       message: `No answer came: connect ECONNREFUSED 127.0.0.1:${port}`,
       cause: expect.any(Error),
     });
-    // Of a name with several addresses, each is told.
+    // If a name has several addresses, each is listed.
     expect((await errorAt(protocol, `http://localhost:${port}`)).message).toMatch(
       /ECONNREFUSED (127\.0\.0\.1|::1):\d+/,
     );
@@ -360,7 +369,7 @@ describe.each(protocols)('over %s', (protocol) => {
     );
   });
 
-  test('a refusal of the service has its request id', async () => {
+  test('an error from the service has its request id', async () => {
     const linesBefore = service.log.length;
     const error = await errorAt(protocol, serviceUrl(), { apiKey: 'sk_testnet_nonsense' });
     expect(error).toMatchObject({
@@ -371,11 +380,11 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(service.log.slice(linesBefore).map(({ request_id }) => request_id)).toContain(error.requestId);
   });
 
-  describe('time', () => {
-    /** Takes connections and never says a word. */
+  describe('timeouts', () => {
+    /** Accepts connections and never answers. */
     const startSilent = () => listen(createServer());
 
-    test('of each try', async () => {
+    test('apply to each try', async () => {
       const baseUrl = await startSilent();
       const error = await errorAt(protocol, baseUrl, { timeoutMs: 100 });
       expect(error).toMatchObject({
@@ -385,7 +394,7 @@ describe.each(protocols)('over %s', (protocol) => {
       });
     });
 
-    test('of the whole call, given to the client or to the call', async () => {
+    test('apply to the whole call, set for the client or for the call', async () => {
       const baseUrl = await startSilent();
       const startedAtMs = performance.now();
       const error = await errorAt(protocol, baseUrl, { timeoutMs: 150, callTimeoutMs: 700, maxTries: 100 });
@@ -402,7 +411,7 @@ describe.each(protocols)('over %s', (protocol) => {
       });
     });
 
-    test('a pause that the call has no time for is not begun', async () => {
+    test('the client does not wait longer than the call has time for', async () => {
       const { baseUrl } = await startAnswering(protocol, { status: 503, headers: { 'Retry-After': '30' } });
       const startedAtMs = performance.now();
       const error = await errorAt(protocol, baseUrl, { callTimeoutMs: 5_000, maxTries: 6 });
@@ -410,7 +419,7 @@ describe.each(protocols)('over %s', (protocol) => {
       expect(performance.now() - startedAtMs).toBeLessThan(2_500);
     });
 
-    test('a signal ends a try in flight', async () => {
+    test('a signal aborts a try in flight', async () => {
       const controller = new AbortController();
       const silent = createServer();
       const baseUrl = await listen(silent);
@@ -436,7 +445,7 @@ test.each<[string, Answer, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
-test('an empty message over gRPC is no intent', async () => {
+test('an empty message over gRPC is an error', async () => {
   const empty = connectNodeAdapter({
     routes: (router) =>
       router.service(PaymentIntentService, { createPaymentIntent: () => create(PaymentIntentSchema) }),

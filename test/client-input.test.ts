@@ -1,4 +1,4 @@
-// What the client refuses before anything is sent, and that both protocols send the same.
+// Input that the client refuses before it sends anything. Both protocols send the same.
 
 import { runInNewContext } from 'node:vm';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -29,7 +29,7 @@ const clientOver = (protocol: 'json' | 'grpc') =>
     protocol,
   });
 
-/** The error of a create over each protocol. Fails if one succeeds, or if anything was sent. */
+/** Returns the error of a create over each protocol. Fails if one succeeds, or if anything was sent. */
 async function refused(create: unknown, options: unknown = {}) {
   const before = service.requestLines().length;
   const errors = await Promise.all(
@@ -47,8 +47,8 @@ async function refused(create: unknown, options: unknown = {}) {
   return errors[0] as PaymentIntentsError;
 }
 
-describe('names that are no field', () => {
-  test('the misspelt wallet of a payment is not the default wallet', async () => {
+describe('unknown field names', () => {
+  test('a misspelt wallet field is refused instead of using the default wallet', async () => {
     const error = await refused({ amountUnits: 1, walletAdress: '0x0' });
     expect(error).toBeInstanceOf(PaymentIntentsError);
     expect(error).toMatchObject({
@@ -72,14 +72,14 @@ describe('names that are no field', () => {
     expect(error.details[0]?.message).toMatch(new RegExp(`did you mean ${meant}\\?$`));
   });
 
-  test('a name that is near none gets the list', async () => {
+  test('a name unlike any field gets the list of fields', async () => {
     const error = await refused({ amountUnits: 1, currency: 'USD' });
     expect(error.details[0]?.message).toBe(
       'is not a field here; there are amountUnits, chain, walletAddress, expiresInMinutes, lane, metadata, token',
     );
   });
 
-  test('every fault is named at once', async () => {
+  test('all faults are listed at once', async () => {
     const error = await refused({ amount_units: 1, chain: 'solana', lane: 5, metadata: { at: new Date(0) } });
     expect(error.details.map(({ field }) => field)).toEqual([
       'amount_units',
@@ -91,7 +91,7 @@ describe('names that are no field', () => {
     expect(error.message).toMatch(/; and 4 more$/);
   });
 
-  test.each([undefined, null, 5, 'order'])('a create that is no object: %o', async (create) => {
+  test.each([undefined, null, 5, 'order'])('an argument that is not an object: %o', async (create) => {
     expect(await refused(create)).toMatchObject({ code: 'invalid_body', details: [{ field: 'body' }] });
   });
 
@@ -107,14 +107,14 @@ describe('names that are no field', () => {
     });
   });
 
-  test('an option of the call', async () => {
+  test('an unknown option of the call', async () => {
     const error = await refused({ amountUnits: 1 }, { idempotencykey: 'order-1' });
     expect(error).toBeInstanceOf(TypeError);
     expect(error.message).toMatch(/did you mean idempotencyKey\?$/);
   });
 });
 
-test('minutes beyond the width of an integer are clamped over both', async () => {
+test('minutes beyond int32 are clamped over both protocols', async () => {
   for (const protocol of protocols) {
     const intent = await clientOver(protocol).createPaymentIntent({
       amountUnits: 1,
@@ -161,7 +161,7 @@ describe('metadata', () => {
     ['an array', [], 'metadata', /must be an object, not an array/],
     ['a string', 'order-1', 'metadata', /must be an object, not "order-1"/],
     ['an instance itself', new Order(), 'metadata', /an instance of Order/],
-  ])('%s is refused by its path', async (_, metadata, field, message) => {
+  ])('%s is refused, and the error has its path', async (_, metadata, field, message) => {
     const error = await refused({ amountUnits: 1, metadata });
     expect(error).toMatchObject({ code: 'invalid_body', isRetryable: false });
     expect(error.details).toEqual([{ field, message: expect.stringMatching(message) }]);
@@ -189,7 +189,7 @@ describe('metadata', () => {
     ['an empty name', { '': 1 }, { '': 1 }],
   ])('%s, over both protocols', async (name, metadata, expected) => {
     for (const protocol of protocols) {
-      // The same key: a request that meant something else over the other protocol would be refused.
+      // Both use the same key, so a different request over the other protocol would be refused.
       const intent = await clientOver(protocol).createPaymentIntent(
         { amountUnits: 1, metadata },
         { idempotencyKey: name.replaceAll(' ', '-') },
@@ -200,7 +200,7 @@ describe('metadata', () => {
     }
   });
 
-  test('the retries send what the first try sent, whatever becomes of the object', async () => {
+  test('retries send what the first try sent, even if the object changes', async () => {
     for (const protocol of protocols) {
       const network = await startLossyNetwork(service.server.ports[protocol === 'json' ? 'http' : 'grpc']);
       const client = createPaymentIntentsClient({
@@ -228,14 +228,14 @@ describe('the idempotency key', () => {
     ['null', null],
     ['a number', 1001],
     ['a missing order id', undefined],
-  ])('%s is refused, and not tried', async (_, idempotencyKey) => {
+  ])('%s is refused, and nothing is sent', async (_, idempotencyKey) => {
     const error = await refused({ amountUnits: 1 }, { idempotencyKey });
     expect(error).toMatchObject({ code: 'idempotency_key_invalid', isRetryable: false });
     expect(error.message).toMatch(/^idempotencyKey must be 1 to 255 visible ASCII characters, not /);
   });
 
   test.each(['!~/order-1001/2', 'a'.repeat(255), '"quoted-\\"-form"'])(
-    'what the service takes is sent: %s',
+    'a valid key is sent: %s',
     async (idempotencyKey) => {
       for (const protocol of protocols) {
         const intent = await clientOver(protocol).createPaymentIntent({ amountUnits: 1 }, { idempotencyKey });
@@ -286,7 +286,7 @@ describe('the options of a client', () => {
     const options = { ...good, ...change } as PaymentIntentsClientOptions;
     expect(() => createPaymentIntentsClient(options)).toThrow(TypeError);
     expect(() => createPaymentIntentsClient(options)).toThrow(message);
-    // A key does not get into a log by being wrong.
+    // An invalid API key must not appear in an error.
     expect(() => createPaymentIntentsClient(options)).toThrow(
       expect.objectContaining({ message: expect.not.stringContaining('sk_testnet') }),
     );
@@ -297,7 +297,7 @@ describe('the options of a client', () => {
     expect(() => create()).toThrow(/the options must be an object, not undefined/);
   });
 
-  test('of a call', async () => {
+  test('the options of a call', async () => {
     const error = await refused({ amountUnits: 1 }, { signal: 'soon' });
     expect(error).toBeInstanceOf(TypeError);
     expect(error.message).toBe('signal must be an AbortSignal, not "soon"');

@@ -1,4 +1,4 @@
-// The package as a merchant gets it: packed, installed into an empty folder, compiled, run, bundled for the edge.
+// The package as merchants use it: packed, installed into an empty folder, compiled, run, bundled for the edge.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ import { startService, type TestService } from './support/service.ts';
 const run = promisify(execFile);
 const require = createRequire(import.meta.url);
 let service: TestService;
-/** Has the package installed, and nothing else. */
+/** A folder with only the package installed. */
 let folder: string;
 let tarball: string;
 let env: NodeJS.ProcessEnv;
@@ -44,7 +44,7 @@ afterAll(async () => {
 
 const installed = (...path: string[]) => join(folder, 'node_modules/payment-intents-client', ...path);
 
-/** TypeScript as old as the types promise to work with: the one that comes with the checker of packages. */
+/** The oldest TypeScript that the types support. It comes with `@arethetypeswrong/cli`. */
 const oldTypeScript = createRequire(require.resolve('@arethetypeswrong/core')).resolve('typescript/bin/tsc');
 const typeScript = resolve('node_modules/typescript/bin/tsc');
 
@@ -54,7 +54,7 @@ interface Compilation {
   compiler?: string;
 }
 
-/** Compiles a file of the folder, declarations of packages included. Throws what the compiler said. */
+/** Compiles a file of the folder, including declarations of packages. Throws the compiler's output. */
 async function compile(file: string, { module, moduleResolution, compiler = typeScript }: Compilation) {
   const options = [
     ...[
@@ -83,7 +83,7 @@ test('packing prints where the tarball is and leaves nothing to commit', { timeo
   expect(await status()).toBe(before);
 });
 
-test('are the types wrong? No', { timeout: 60_000 }, async () => {
+test('passes Are The Types Wrong', { timeout: 60_000 }, async () => {
   const { stdout } = await run('node_modules/.bin/attw', ['--format', 'json', tarball]);
   const { analysis, problems } = JSON.parse(stdout);
   expect(problems ?? {}).toEqual({});
@@ -184,7 +184,7 @@ describe('its types', () => {
     await compile(file, compilation);
   });
 
-  test('every field of what it returns is explained', async () => {
+  test('every returned field has a doc comment', async () => {
     for (const [file, names] of [
       ['payment-intent.d.ts', ['PaymentIntent', 'CreatePaymentIntent']],
       ['error.d.ts', ['PaymentIntentsError']],
@@ -215,7 +215,7 @@ for (const [client, options] of [[main, { baseUrl: process.env.PAYMENTS_URL }], 
 }
 console.log(JSON.stringify(results));
 `;
-  // An error of one format is an error of the other: a process may have both.
+  // An error of one module format is recognised by the other: a process may load both.
   const expected = Array(3).fill(['pi_', true, true, false, 'invalid_body']);
 
   test('imported', async () => {
@@ -247,7 +247,7 @@ const json = require('payment-intents-client/json');
 });
 
 describe('its README', () => {
-  /** The TypeScript of the README by what it has in it. */
+  /** Returns the one TypeScript block of the README that contains `mark`. */
   async function block(mark: string): Promise<string> {
     const readme = await readFile(installed('README.md'), 'utf8');
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
@@ -267,7 +267,7 @@ describe('its README', () => {
     }
   });
 
-  test('every code of an error is in its table, as retryable or not', async () => {
+  test('its table has every error code, retryable or not', async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const rows = [...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| .* \| (.*?) *\|$/gm)].flatMap(
       ([, codes = '', advice = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => [code, advice]),
@@ -283,7 +283,7 @@ describe('its README', () => {
     });
   });
 
-  test('from an intent to a handled error, as it says', async () => {
+  test('creates an intent and handles an error', async () => {
     const file = join(folder, 'create.mts');
     await writeFile(file, await block('process.argv'));
     const first = await run(process.execPath, [file, 'order-1001'], { env });
@@ -310,21 +310,21 @@ describe('its README', () => {
     expect(unset.stderr).toContain('it is empty; is the environment variable set?');
   });
 
-  test('over gRPC, and the process ends', async () => {
+  test('works over gRPC, and the process ends', async () => {
     const file = join(folder, 'grpc.mts');
     await writeFile(file, await block("protocol: 'grpc'"));
     const { stdout } = await run(process.execPath, [file], { env, timeout: 10_000 });
     expect(stdout).toMatch(/^pi_\w{26}\n$/);
   });
 
-  test('on an edge runtime: bundled, and run by workerd with a plain compatibility date', {
+  test('works on an edge runtime: bundled, and run by workerd with a plain compatibility date', {
     timeout: 60_000,
   }, async () => {
     await writeFile(join(folder, 'worker.ts'), await block('export default'));
     const bundle = await rolldown({ input: join(folder, 'worker.ts'), cwd: folder, platform: 'neutral' });
     const { output } = await bundle.write({ file: join(folder, 'worker.js') });
     const [chunk] = output;
-    // Nothing of Node.js and nothing of gRPC.
+    // The bundle contains neither Node.js modules nor gRPC.
     expect(chunk.imports).toEqual([]);
     expect(
       chunk.moduleIds.filter(
@@ -343,7 +343,7 @@ describe('its README', () => {
     }
   });
 
-  /** Runs worker.js of the folder in workerd, with the service as its outside world. */
+  /** Runs the folder's worker.js in workerd, which can only reach the service. */
   async function startWorker(): Promise<{ url: string; close(): Promise<void> }> {
     await writeFile(
       join(folder, 'workerd.capnp'),
@@ -384,7 +384,7 @@ const worker :Workerd.Worker = (
   }
 });
 
-test('the tarball holds what it says and nothing of the service', async () => {
+test('the tarball contains the documented files and nothing of the service', async () => {
   const files = (await readdir(installed('dist/esm/src'), { recursive: true })).sort();
   expect(files.filter((name) => name.endsWith('.js'))).toEqual([
     'contract/error-catalogue.js',

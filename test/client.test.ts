@@ -28,7 +28,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
       ...change,
     });
 
-  test('answers the intent with all its fields', async () => {
+  test('returns the intent with all its fields', async () => {
     const intent = await clientAt(port()).createPaymentIntent({
       amountUnits: 12_500_000n,
       chain: 'polygon',
@@ -57,7 +57,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     });
   });
 
-  test('the largest amount is exact, and one more is refused', async () => {
+  test('the largest amount is exact, and a larger one is refused', async () => {
     const client = clientAt(port());
     const { amountUnits } = await client.createPaymentIntent({ amountUnits: 2n ** 53n - 1n });
     expect(amountUnits).toBe(9007199254740991n);
@@ -66,7 +66,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     });
   });
 
-  test('an idempotency key of its own for each call, or the one that is given', async () => {
+  test('each call uses a new idempotency key, or the given one', async () => {
     const client = clientAt(port());
     const [a, b] = [
       await client.createPaymentIntent({ amountUnits: 1 }),
@@ -79,7 +79,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     expect(again).toEqual({ ...first, replayed: true });
   });
 
-  test('an expired intent keeps its key; the next attempt at its order has one of its own', async () => {
+  test('an expired intent keeps its key; the next attempt at its order uses another key', async () => {
     const client = clientAt(port());
     const order = `${protocol}-order-1001`;
     const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: order });
@@ -96,7 +96,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     expect(second.expiresAt.getTime()).toBeGreaterThan(Date.now());
   });
 
-  test('a lost request and a lost answer: retried with the same key, one intent', async () => {
+  test('a lost request and a lost answer are retried with the same key and create one intent', async () => {
     const network = await startLossyNetwork(port());
     const mark = `${protocol} lossy`;
     const intent = await clientAt(network.port).createPaymentIntent({
@@ -104,7 +104,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
       metadata: { mark },
     });
     network.close();
-    // The key was the client's own: a second one would have made a second intent.
+    // The client chose the key: a second key would have created a second intent.
     expect(intent.replayed).toBe(true);
     expect(
       await service.query(`select id from payment_intents where metadata->>'mark' = $1`, [mark]),
@@ -118,7 +118,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     ['amount_units', { amountUnits: 1.5 }],
     ['amount_units', { amountUnits: 2n ** 64n }],
     ['expires_in_minutes', { expiresInMinutes: 1.5 }],
-  ])('what the types forbid is refused and not tried again: %s in %o', async (field, change) => {
+  ])('input that the types forbid is refused and not retried: %s in %o', async (field, change) => {
     const linesBefore = service.log.length;
     const create = { amountUnits: 1, ...change } as CreatePaymentIntent;
     const error = await clientAt(port())
@@ -131,7 +131,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     expect(service.log.length - linesBefore).toBeLessThanOrEqual(1);
   });
 
-  test('a refusal is a typed error and not tried again', async () => {
+  test('a refusal is a typed error and is not retried', async () => {
     const linesBefore = service.log.length;
     const error = await clientAt(port())
       .createPaymentIntent({ amountUnits: 0, walletAddress: 'nobody' })
@@ -153,21 +153,21 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     });
   });
 
-  test('nobody there: gives up after its tries, with the key to go on with', async () => {
+  test('nothing listens: fails after the last try, and the error has the idempotency key', async () => {
     const client = clientAt(1, { maxTries: 2 });
     const error = await client.createPaymentIntent({ amountUnits: 1 }).catch((reason) => reason);
     expect(error).toMatchObject({ code: 'network', isRetryable: true, requestId: undefined });
     expect(error.idempotencyKey).toMatch(/^[0-9a-f-]{36}$/);
   });
 
-  test('Retry-After is kept', async () => {
+  test('Retry-After is respected', async () => {
     const limited = await startService({ RATE_LIMIT: '1' });
     const client = createPaymentIntentsClient({
       baseUrl: protocol === 'json' ? limited.publicUrl : limited.internalUrl,
       apiKey: limited.merchant.keys.testnet.apiKey,
       protocol,
     });
-    // Two at once are the burst of a limit of one; the third is told to come back after a second.
+    // A limit of one allows a burst of two; the third is told to retry after a second.
     await Promise.all([1, 2].map(() => client.createPaymentIntent({ amountUnits: 1 })));
     const startedAtMs = performance.now();
     await client.createPaymentIntent({ amountUnits: 1 });
@@ -176,7 +176,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
     await limited.close();
   });
 
-  test('a signal ends the call', async () => {
+  test('a signal aborts the call', async () => {
     const ended = AbortSignal.timeout(50);
     const call = clientAt(1, { maxTries: 50 }).createPaymentIntent({ amountUnits: 1 }, { signal: ended });
     await expect(call).rejects.toMatchObject({ name: 'TimeoutError' });
@@ -186,7 +186,7 @@ describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
 test.each([
   ['seconds', '1'],
   ['a date', () => new Date(Date.now() + 2_000).toUTCString()],
-])('what something in between answers is understood: 503 with Retry-After in %s', async (_, retryAfter) => {
+])('a 503 from a proxy is understood, with Retry-After in %s', async (_, retryAfter) => {
   const unavailableOnce = typeof retryAfter === 'string' ? retryAfter : retryAfter();
   const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce });
   const client = createPaymentIntentsClient({
@@ -200,7 +200,7 @@ test.each([
   expect(performance.now() - startedAtMs).toBeGreaterThan(950);
 });
 
-test('a server that asks for more patience than a minute is not waited for', async () => {
+test('a Retry-After of more than a minute is not waited for', async () => {
   const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '3600' });
   const client = createPaymentIntentsClient({
     baseUrl: `http://127.0.0.1:${network.port}`,
@@ -231,7 +231,7 @@ test.each([
   'src/contract/gen/openapi.json',
   'examples/checkout-server.ts',
   'examples/create-payment-intent.sh',
-])('%s says how long an idempotency key lives, and what comes after it', async (file) => {
+])('%s says how long an idempotency key lives, and what to do afterwards', async (file) => {
   const text = (await readFile(file, 'utf8')).replaceAll(/\s+(?:[#*] )?/g, ' ');
   expect(text).toMatch(/key lives as long as (?:its|the) intent/);
   expect(text).toMatch(/expired/);

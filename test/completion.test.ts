@@ -1,4 +1,4 @@
-// Shell completion of the command line, in the shells themselves.
+// Shell completion of the command line, in real shells.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -17,7 +17,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A script in a shell that has a command `admin`, as docs/operations.md makes one. */
+/** Runs a script in a shell with the command `admin`, defined as in docs/operations.md. */
 async function shell(program: string, ...args: string[]): Promise<string[]> {
   const env = { PATH: process.env.PATH, HOME: home, NODE: process.execPath, TERM: 'dumb' };
   return (await run(program, args, { env })).stdout.trim().split('\n');
@@ -57,7 +57,7 @@ test.runIf(hasFish)('fish', async () => {
 const hasZsh = succeeds('zsh', '--version');
 if (!hasZsh) console.log('skipped: zsh (apt-get install zsh)');
 test.runIf(hasZsh)('zsh', async () => {
-  // A terminal of zsh's own, in which Tab is pressed.
+  // A terminal of zsh, in which Tab is pressed.
   const complete = `
     zmodload zsh/zpty
     zpty -b terminal "zsh -f -i"
@@ -73,7 +73,7 @@ test.runIf(hasZsh)('zsh', async () => {
   expect((await shell('zsh', '-fc', complete)).join('\n')).toMatch(/admin key rotate/);
 });
 
-test('the program says which shells it knows', async () => {
+test('the program lists the shells that it supports', async () => {
   const failed = await run(process.execPath, ['src/admin.ts', 'complete', 'tcsh']).catch((error) => error);
   expect([failed.code, failed.stderr]).toEqual([2, expect.stringMatching(/choices are zsh, bash, fish/)]);
 });

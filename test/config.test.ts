@@ -10,7 +10,7 @@ const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
 const url = 'postgresql://user:hunter2@db.example:5432/payments';
 
 describe('the configuration', () => {
-  test('has the defaults of the contract', () => {
+  test('has the documented defaults', () => {
     expect(loadConfig({})).toEqual({
       databaseUrl: undefined,
       dataDir: '.data',
@@ -38,7 +38,7 @@ describe('the configuration', () => {
     });
   });
 
-  test('takes every limit from its variable, times in seconds', () => {
+  test('reads every limit from its variable, times in seconds', () => {
     const limits = {
       MAX_CONNECTIONS: '1',
       MAX_CONCURRENT_STREAMS: '2',
@@ -68,7 +68,7 @@ describe('the configuration', () => {
     }
   });
 
-  test('an empty variable is one that is not set', () => {
+  test('an empty variable counts as not set', () => {
     expect(loadConfig({ DATABASE_URL: '', HTTP_PORT: '', LOG_LEVEL: '' })).toEqual(loadConfig({}));
   });
 
@@ -83,7 +83,7 @@ describe('the configuration', () => {
     expect(loadConfig(env as Record<string, string>).tracing).toBe(tracing);
   });
 
-  test('names every problem at once, and no secret', () => {
+  test('lists all problems at once, without secrets', () => {
     const env = {
       DATABASE_URL: url.replace('postgresql', 'mysql'),
       HTTP_PORT: '80a',
@@ -129,7 +129,7 @@ describe('the configuration', () => {
 });
 
 describe('a key ring', () => {
-  test('signs with the newest and knows the older', () => {
+  test('signs with the newest version and verifies older ones', () => {
     const [two, one] = [Buffer.alloc(32, 2), Buffer.alloc(40, 1)].map((key) => key.toString('base64'));
     const keys = parseKeyRing(`2:${two}, 1:${one}`);
     expect([keys.newestVersion, keys.versions]).toEqual([2, [2, 1]]);
@@ -137,8 +137,8 @@ describe('a key ring', () => {
     expect(() => keys.hmac(3, 'abc', 'hex')).toThrow('no version 3');
   });
 
-  test('is HMAC-SHA256 (RFC 4231, test case 1, with its key filled up with zeros)', () => {
-    // HMAC pads a short key with zeros, so the vector of the 20-byte key holds for 32 bytes too.
+  test('is HMAC-SHA256 (RFC 4231, test case 1, with its key padded with zeros)', () => {
+    // HMAC pads a short key with zeros, so the vector of the 20-byte key is valid for 32 bytes too.
     const key = Buffer.concat([Buffer.alloc(20, 0x0b), Buffer.alloc(12)]).toString('base64');
     expect(parseKeyRing(`1:${key}`).hmac(1, 'Hi There', 'hex')).toBe(
       'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7',
@@ -209,7 +209,7 @@ describe('an idempotency key', () => {
 });
 
 describe('an identifier', () => {
-  test('is the TypeID of its UUID, and back', () => {
+  test('converts to the TypeID of its UUID and back', () => {
     // From the TypeID specification's list of valid identifiers.
     expect(formatIdentifier('pi', '0188bac7-4afa-78aa-bc3b-bd1eef28d881')).toBe(
       'pi_01h2xcejqtf2nbrexx3vqjhp41',
@@ -221,7 +221,7 @@ describe('an identifier', () => {
     expect(parseIdentifier('mer', formatIdentifier('mer', uuid))).toBe(uuid);
   });
 
-  test('made later sorts later', () => {
+  test('sorts by time of creation', () => {
     const ids = Array.from({ length: 1000 }, (_, i) =>
       formatIdentifier('pi', newUuid(1_700_000_000_000 + i)),
     );
@@ -237,7 +237,7 @@ describe('an identifier', () => {
     'pi_81h2xcejqtf2nbrexx3vqjhp41',
     'pi_01H2XCEJQTF2NBREXX3VQJHP41',
     "pi_'; drop table",
-  ])('%j is none', (text) => {
+  ])('%j is refused', (text) => {
     expect(parseIdentifier('pi', text)).toBeUndefined();
   });
 });

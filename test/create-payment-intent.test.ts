@@ -29,7 +29,7 @@ function createdAtMs(id: string): number {
 }
 
 describe.each(['public', 'internal'])('the %s door', (door) => {
-  test('fills every default in', async () => {
+  test('fills in every default', async () => {
     const before = Date.now();
     const intent = await create(door, { amount_units: 1 });
     expect(intent).toEqual({
@@ -59,7 +59,7 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
     ['mainnet', 'polygon', 137, 12, '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359'],
     ['testnet', 'base', 84532, 10, '0x036CbD53842c5426634e7929541eC2318f3dCF7e'],
     ['testnet', 'polygon', 80002, 12, '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582'],
-  ] as const)('takes the facts of %s %s', async (mode, chain, chainId, confirmations, token) => {
+  ] as const)('uses the chain data of %s %s', async (mode, chain, chainId, confirmations, token) => {
     expect(await create(door, { amount_units: 12_500_000, chain }, mode)).toMatchObject({
       mode,
       chain,
@@ -70,7 +70,7 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
     });
   });
 
-  test('answers every field as it was asked', async () => {
+  test('returns every field as requested', async () => {
     const body = {
       amount_units: 9007199254740991,
       chain: 'polygon',
@@ -92,7 +92,7 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
   test.each([
     ['all lower case', '0xd8da6bf26964af9d7eed9e03e53415d37aa96045'],
     ['all upper case', '0xD8DA6BF26964AF9D7EED9E03E53415D37AA96045'],
-  ])('answers a wallet in %s with its checksum', async (_, wallet_address) => {
+  ])('returns a wallet in %s with its checksum', async (_, wallet_address) => {
     const intent = await create(door, { amount_units: 1, wallet_address });
     expect(intent.expected_wallet).toBe('0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045');
   });
@@ -108,13 +108,13 @@ describe.each(['public', 'internal'])('the %s door', (door) => {
     [60, 60],
     [61, 60],
     [2147483647, 60],
-  ])('clamps %d minutes to %d, and expires exactly then', async (asked, effective) => {
+  ])('clamps %d minutes to %d, and sets the expiry exactly', async (asked, effective) => {
     const intent = await create(door, { amount_units: 1, expires_in_minutes: asked });
     expect(intent.expires_in_minutes).toBe(effective);
     expect(Date.parse(intent.expires_at) - createdAtMs(intent.id)).toBe(effective * 60_000);
   });
 
-  test('stores what it answers', async () => {
+  test('stores what it returns', async () => {
     const intent = await create(door, {
       amount_units: 42,
       chain: 'polygon',
@@ -169,7 +169,7 @@ test('integers beyond int32 and beyond any double are clamped too', async () => 
   }
 });
 
-test('every response of the public door is sealed against caches and carries its request id', async () => {
+test('every response of the public door forbids caching and has a request id', async () => {
   const { headers } = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
     {

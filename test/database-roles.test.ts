@@ -1,4 +1,4 @@
-// The role, the database and the rights, made from nothing by the commands of docs/operations.md.
+// The role, the database and the rights, created by the commands in docs/operations.md.
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -45,7 +45,7 @@ async function admin(role: string, ...args: string[]) {
 }
 
 test.runIf(hasPsql)(
-  'from nothing to an intent, by a role with the documented rights only',
+  'a role with only the documented rights creates an intent on a new database',
   { timeout: 120_000 },
   async () => {
     await sh(await documentedCommands('From nothing'));
@@ -55,7 +55,7 @@ test.runIf(hasPsql)(
     await sh(await documentedCommands('Rights'));
     expect((await admin('payments_service', 'doctor')).filter(({ ok }: { ok: boolean }) => !ok)).toEqual([]);
 
-    // What the table of rights says that administration needs.
+    // The rights that the documentation lists for administration.
     await postgres.query(
       `create role administrator login password 'PASSWORD';
      grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;

@@ -1,5 +1,5 @@
-// TLS to the database: `sslmode` of DATABASE_URL means what libpq means by it. A real PostgreSQL that takes nothing but
-// TLS, with a self-signed certificate.
+// TLS to the database: `sslmode` in DATABASE_URL has libpq's meaning. Uses a real PostgreSQL that accepts only TLS,
+// with a self-signed certificate.
 
 import { execFile } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
@@ -24,7 +24,7 @@ let folder: string;
 let postgres: OwnPostgres;
 let plain: OwnPostgres;
 
-/** A self-signed certificate and its key, as `<name>.pem` and `<name>.key`. */
+/** Creates a self-signed certificate and its key, as `<name>.pem` and `<name>.key`. */
 async function makeCertificate(name: string, subject: string, alternativeNames?: string): Promise<void> {
   await run('openssl', [
     ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
@@ -66,7 +66,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** Whether the connection is encrypted; throws if there is none. */
+/** Returns whether the connection is encrypted; throws if it cannot connect. */
 async function isEncrypted(url: string): Promise<boolean | undefined> {
   const client = new pg.Client(pgConfigOf({ url }));
   await client.connect();
@@ -76,7 +76,7 @@ async function isEncrypted(url: string): Promise<boolean | undefined> {
   return rows[0]?.ssl;
 }
 
-/** An address with these parameters; `certificate` stands for the path of a file. */
+/** A URL with these parameters; file names become paths. */
 const address = (
   server: OwnPostgres,
   host: string,
@@ -104,7 +104,7 @@ describe('connects, encrypted', () => {
     expect(await isEncrypted(address(postgres, host, parameters))).toBe(true);
   });
 
-  test('with a certificate of its own', async () => {
+  test('with a client certificate', async () => {
     const parameters = { sslmode: 'require', sslcert: 'client.pem', sslkey: 'client.key' };
     expect(await isEncrypted(address(postgres, 'localhost', parameters, 'with_certificate'))).toBe(true);
     await expect(
@@ -112,7 +112,7 @@ describe('connects, encrypted', () => {
     ).rejects.toThrow(/requires a valid client certificate/);
   });
 
-  test('by variables, which the address overrides', async () => {
+  test('with parameters from variables, which the address overrides', async () => {
     process.env.PGSSLMODE = 'require';
     try {
       expect(await isEncrypted(address(postgres, '127.0.0.1', {}))).toBe(true);
@@ -134,7 +134,7 @@ describe('refuses to connect', () => {
     ['127.0.0.1', { sslmode: 'verify-ca', sslrootcert: 'other.pem' }, /self-signed certificate/],
     ['localhost', { sslmode: 'verify-full' }, /self-signed certificate/],
     ['localhost', { sslmode: 'verify-full', sslrootcert: 'system' }, /self-signed certificate/],
-    // The certificate is for "localhost", which is not the host that was asked for.
+    // The certificate is for "localhost", not for the requested host.
     ['127.0.0.1', { sslmode: 'verify-full', sslrootcert: 'server.pem' }, /127\.0\.0\.1 is not in the cert/],
     ['127.0.0.1', { sslmode: 'disable' }, /no encryption/],
     ['127.0.0.1', {}, /no encryption/],
@@ -149,7 +149,7 @@ describe('refuses to connect', () => {
   });
 });
 
-test('the service, its migrations and its listener use it too, also after a file has gone', async () => {
+test('the service, its migrations and its listener use TLS, even after a file was removed', async () => {
   const files = {
     sslrootcert: 'service-ca.pem',
     sslcert: 'service-client.pem',
@@ -165,7 +165,7 @@ test('the service, its migrations and its listener use it too, also after a file
   );
   expect(database.pending).toEqual([]);
   for (const name of Object.values(files)) await rm(file(name));
-  // Two at the same time are two connections.
+  // Two concurrent queries need two connections.
   const sleep = () => database.orm.em.fork().execute('select pg_sleep(0.1)');
   await Promise.all([sleep(), sleep()]);
   const heard = new EventEmitter();
@@ -177,7 +177,7 @@ test('the service, its migrations and its listener use it too, also after a file
   await database.close();
 });
 
-describe('says what is wrong with the address, before it connects', () => {
+describe('reports faults of the address before it connects', () => {
   test.each<[Record<string, string>, RegExp]>([
     [{ sslmode: 'prefer' }, /sslmode=prefer of DATABASE_URL is not supported: use disable, require/],
     [{ sslmode: 'allow' }, /sslmode=allow of DATABASE_URL is not supported/],

@@ -1,4 +1,4 @@
-// What `npm ci` runs and installs is what package.json says, and nothing else.
+// `npm ci` installs and runs only what package.json lists.
 
 import { readFile } from 'node:fs/promises';
 import { expect, test } from 'vitest';
@@ -14,7 +14,7 @@ const lock: { packages: Record<string, { hasInstallScript?: boolean }> } = JSON.
   await readFile('package-lock.json', 'utf8'),
 );
 
-test('every package with an install script is named, allowed or not', () => {
+test('every package with an install script is listed as allowed or not', () => {
   const withScript = Object.entries(lock.packages)
     .filter(([, { hasInstallScript }]) => hasInstallScript)
     .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
@@ -22,7 +22,7 @@ test('every package with an install script is named, allowed or not', () => {
   expect(withScript.length).toBeGreaterThan(0);
 });
 
-test('the client uses what the service uses', async () => {
+test('the client uses the same versions as the service', async () => {
   const client: Manifest & { version: string } = JSON.parse(await readFile('client/package.json', 'utf8'));
   for (const [name, version] of Object.entries(client.dependencies)) {
     expect([name, version]).toEqual([name, manifest.dependencies[name]]);

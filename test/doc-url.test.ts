@@ -1,4 +1,4 @@
-// Every error leads to its entry on the reference page, at the address by which its client reaches the service.
+// Every error links to its entry on the reference page, at the address that the client used.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -24,7 +24,7 @@ useService((started) => {
 
 const docUrlOf = (body: string) => JSON.parse(body).error.doc_url;
 
-/** Sends bytes and reads until the service closes. */
+/** Sends bytes and reads until the service closes the connection. */
 async function exchange(bytes: string): Promise<string> {
   const socket = net.connect(service.server.ports.http, '127.0.0.1');
   socket.write(bytes);
@@ -43,12 +43,12 @@ test.each([
   ['POST', '/v1/payment_intents', {}, 'api_key_missing'],
   ['POST', '/v1/payment_intents', { Authorization: 'Bearer x' }, 'api_key_invalid'],
   ['POST', '/v1/payment_intents', { Origin: 'https://shop.example' }, 'browser_forbidden'],
-])('%s %s %j leads to %s', async (method, path, headers, code) => {
+])('%s %s %j links to %s', async (method, path, headers, code) => {
   const answer = await httpRequest(`${service.publicUrl}${path}`, { method, headers });
   expect(docUrlOf(answer.body)).toBe(`${service.publicUrl}/docs#error-${code}`);
 });
 
-describe('the address is the one that the client knows', () => {
+describe('the link uses the address that the client used', () => {
   test.each<[string, Record<string, string>, string]>([
     ['a name', { Host: 'payments.example' }, 'http://payments.example/docs#error-not_found'],
     ['a port', { Host: 'payments.example:8443' }, 'http://payments.example:8443/docs#error-not_found'],
@@ -65,7 +65,7 @@ describe('the address is the one that the client knows', () => {
       'http://payments.example/docs#error-not_found',
     ],
     [
-      'a proxy that says anything else',
+      'a proxy that sends other values',
       { Host: 'payments.example', 'X-Forwarded-Proto': 'javascript' },
       'http://payments.example/docs#error-not_found',
     ],
@@ -88,7 +88,7 @@ describe('the address is the one that the client knows', () => {
     expect(docUrlOf(body)).toBe('/docs#error-not_found');
   });
 
-  test('what is not HTTP', async () => {
+  test('bytes that are not HTTP', async () => {
     expect(docUrlOf(await exchange('nonsense\r\n\r\n'))).toBe('/docs#error-invalid_body');
   });
 

@@ -18,7 +18,7 @@ beforeAll(async () => {
 
 afterAll(() => service.close());
 
-test('the page takes nothing from anywhere else, and cannot be put into a frame', async () => {
+test('the page loads nothing from elsewhere, and cannot be framed', async () => {
   const answer = await fetch(`${service.publicUrl}/docs`);
   expect(answer.headers.get('content-type')).toBe('text/html; charset=utf-8');
   const policy = answer.headers.get('content-security-policy');
@@ -31,7 +31,7 @@ test('the page takes nothing from anywhere else, and cannot be put into a frame'
   expect(page).not.toMatch(/<style| style=|<script>| on[a-z]+="/);
 });
 
-test.each(['POST', 'DELETE'])('%s is not what a page answers', async (method) => {
+test.each(['POST', 'DELETE'])('%s of the page is refused', async (method) => {
   const { status, headers } = await httpRequest(`${service.publicUrl}/docs`, { method });
   expect([status, headers.allow]).toEqual([405, 'GET, HEAD']);
 });
@@ -70,16 +70,16 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
 
   afterAll(() => browser.close());
 
-  test('is light: all of its first load is under 50 KB', () => {
+  test('loads less than 50 KB', () => {
     expect(transferred).toBeGreaterThan(5_000);
     expect(transferred).toBeLessThan(50_000);
   });
 
-  /** What is shown, which is not what is hidden. */
+  /** The visible text. */
   const shown = async (selector: string) => (await page.locator(selector).innerText()).replace(/\s+/g, ' ');
   const plain = (markdown: string) => markdown.replace(/[`*]/g, '').replace(/\s+/g, ' ');
 
-  test('shows every field of the request and the answer, its type, rules and whole description', async () => {
+  test('shows every field of the request and the response with its type, rules and full description', async () => {
     const expectFields = async (properties: object, idPrefix: string) => {
       for (const [name, schema] of Object.entries(properties)) {
         const text = await shown(`[id="${idPrefix}-${name}"]`);
@@ -103,7 +103,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(await shown('#createPaymentIntent-header-Idempotency-Key')).toMatch(/1 to 255 characters/);
   });
 
-  test('says how authentication, amounts, idempotency, errors, retries and changes work', async () => {
+  test('explains authentication, amounts, idempotency, errors, retries and changes', async () => {
     expect(await shown('#authentication')).toMatch(/API keys belong on servers/);
     expect(await shown('#amounts')).toMatch(/12500000/);
     expect(await shown('#idempotency')).toMatch(/as long as its intent.*order-1001\/2/);
@@ -111,7 +111,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(await shown('#what-may-change')).toMatch(/statuses.*chain_id.*error codes/);
   });
 
-  test('shows every error with its status, what to do and an example, and each can be linked to', async () => {
+  test('shows every error with its status, remedy, example and anchor', async () => {
     for (const [code, { message, httpStatus, retryable }] of Object.entries(catalogue)) {
       const text = await shown(`#error-${code}`);
       expect(text).toContain(message);
@@ -127,7 +127,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       .toBe('#error-unavailable');
   });
 
-  test('the contents lead to everything, and every link within the page has its goal', async () => {
+  test('the table of contents lists everything, and every link within the page works', async () => {
     const dead = await page.evaluate(() =>
       [...document.querySelectorAll<HTMLAnchorElement>('a[href^="#"]')]
         .map(({ hash }) => decodeURIComponent(hash.slice(1)))
@@ -150,14 +150,14 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     }
   });
 
-  test('an example of the request and of the answer', async () => {
+  test('shows an example of the request and of the response', async () => {
     const side = (await page.locator('#createPaymentIntent .side').innerText()).replace(/\s+/g, '');
     const json = (value: object) => JSON.stringify(value).replace(/\s+/g, '');
     expect(side).toContain(json(operation.requestBody.content['application/json'].example));
     expect(side).toContain(json(operation.responses[201].content['application/json'].example));
   });
 
-  test('one language for all samples, chosen by the keyboard, and kept for the next visit', async () => {
+  test('one language for all samples, selectable by keyboard, and kept for the next visit', async () => {
     const visible = () => page.locator('#createPaymentIntent .panel:visible').getAttribute('data-language');
     expect(await visible()).toBe('curl');
     await page.locator('[id="createPaymentIntent-curl"]').focus();
@@ -171,7 +171,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(await visible()).toBe('curl');
   });
 
-  test('copies what is shown', async () => {
+  test('copies the visible text', async () => {
     await browser.context.grantPermissions(['clipboard-read', 'clipboard-write']);
     const blocks = page.locator('.code');
     expect(await page.locator('.copy').count()).toBe(await blocks.count());
@@ -186,11 +186,11 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await samples.locator('label', { hasText: 'curl' }).click();
   });
 
-  test('the addresses to copy are those of the service that the page comes from', async () => {
+  test('samples use the address of the service that served the page', async () => {
     expect(await shown('#samples')).toContain(`export PAYMENTS_URL=${service.publicUrl}`);
   });
 
-  test('follows light and dark', async () => {
+  test('follows the light or dark color scheme', async () => {
     const brightnessOf = (color: string) => {
       const [r = 0, g = 0, b = 0] = [...color.matchAll(/[\d.]+/g)].map(Number);
       return (r + g + b) / 3;
@@ -217,7 +217,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
 
   test.each(
     widths.flatMap((width) => (['light', 'dark'] as const).map((scheme) => [width, scheme] as const)),
-  )('at %i px in %s: nothing runs out of the page, and axe finds nothing', async (width, colorScheme) => {
+  )('at %i px in %s: nothing overflows the page, and axe finds no problems', async (width, colorScheme) => {
     await page.setViewportSize({ width, height: 900 });
     await page.emulateMedia({ colorScheme });
     const [scrollWidth, clientWidth] = await page.evaluate(() => [
@@ -234,7 +234,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(passes.length).toBeGreaterThan(20);
   });
 
-  test('on a phone the contents open as a drawer, by keyboard too, and close after a choice', async () => {
+  test('on a phone the contents open as a drawer, also by keyboard, and close after a choice', async () => {
     await page.setViewportSize({ width: 320, height: 800 });
     const nav = page.locator('#nav');
     expect(await nav.isVisible()).toBe(false);
@@ -275,22 +275,22 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       ).toEqual([{ amount_units: '7000000' }]);
     });
 
-    test('shows a refusal whole', async () => {
+    test('shows the complete error', async () => {
       await form().locator('textarea').fill('{"amount_units": 0}');
       await send(service.merchant.keys.testnet.apiKey, '400 Bad Request');
       expect(await form().locator('.result').innerText()).toContain('"field": "amount_units"');
-      // The browser's own note on a failed request.
+      // The browser itself logs a failed request.
       expect(complaints.splice(0)).toEqual([expect.stringMatching(/400/)]);
     });
 
-    test('a mainnet key is not even sent', async () => {
+    test('a mainnet key is not sent', async () => {
       const lines = service.log.length;
       await send(service.merchant.keys.mainnet.apiKey, 'Not sent: a mainnet key');
       expect(await form().locator('.key').inputValue()).toBe('');
       expect(service.log.length).toBe(lines);
     });
 
-    test('the key is hidden, not offered again, and nowhere but on the page', async () => {
+    test('the key is hidden, not autocompleted, and stored nowhere', async () => {
       const key = form().locator('.key');
       await key.fill('sk_testnet_secret');
       expect(await key.getAttribute('autocomplete')).toBe('off');
@@ -314,10 +314,10 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       expect(await page.locator('.key').first().inputValue()).toBe('');
     });
 
-    test('a page that came by another name has no form', async () => {
+    test('a page loaded from another host name has no form', async () => {
       const other = await openBrowser();
       const elsewhere = await other.context.newPage();
-      // As a rebound name leads here.
+      // As in a DNS rebinding attack.
       await elsewhere.route('http://rebound.example/**', async (route) => {
         const { pathname } = new URL(route.request().url());
         route.fulfill({ response: await route.fetch({ url: `${service.publicUrl}${pathname}` }) });
@@ -329,7 +329,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     });
   });
 
-  test('without a complaint of the browser', () => {
+  test('the browser logs no errors', () => {
     expect(complaints).toEqual([]);
   });
 });
@@ -346,7 +346,7 @@ describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
 
   afterAll(() => browser.close());
 
-  test('all is there to read, in every language; what needs JavaScript is not shown', async () => {
+  test('all content is readable, in every language; controls that need JavaScript are hidden', async () => {
     const text = await page.locator('main').innerText();
     for (const name of Object.keys(PaymentIntent.properties)) expect(text).toContain(name);
     for (const language of ['TypeScript', 'Python', 'Go', 'curl']) {
@@ -357,7 +357,7 @@ describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
     expect(await page.locator('.try:visible').count()).toBe(0);
   });
 
-  test('the contents open on a phone', async () => {
+  test('the contents can be opened on a phone', async () => {
     await page.setViewportSize({ width: 320, height: 800 });
     await page.locator('.menu').click();
     expect(await page.locator('#nav').isVisible()).toBe(true);
@@ -365,7 +365,7 @@ describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
 });
 
 describe.skipIf(!hasBrowser)('in Chromium, of a service with an external database', () => {
-  test('offers to send nothing, and no place for a key', async () => {
+  test('has no forms and no field for a key', async () => {
     const external = await startService({}, { embedded: false });
     const browser = await openBrowser();
     const page = await browser.context.newPage();

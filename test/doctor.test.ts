@@ -1,5 +1,5 @@
-// `admin doctor` on databases that the shared PostgreSQL cannot be: one whose role lacks rights, one that can only be
-// read, one on a full disk, and the embedded one in each of its states.
+// `admin doctor` on databases that the shared PostgreSQL cannot simulate: one whose role lacks rights, a read-only one,
+// one on a full disk, and the embedded one in each of its states.
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -34,7 +34,7 @@ async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
   return new Map((JSON.parse(stdout) as Finding[]).map((finding) => [finding.check, finding]));
 }
 
-describe('a database of an operator', () => {
+describe('an external database', () => {
   let postgres: OwnPostgres;
   let secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
   const as = (role: string) => doctor({ DATABASE_URL: postgres.url(role, 'postgres'), ...secrets });
@@ -57,7 +57,7 @@ describe('a database of an operator', () => {
 
   afterAll(() => postgres.stop());
 
-  test('a role without INSERT is told what to grant', async () => {
+  test('a role without INSERT fails, with the grant to run', async () => {
     expect((await as('Read-er')).get('rights')).toEqual({
       check: 'rights',
       ok: false,
@@ -66,7 +66,7 @@ describe('a database of an operator', () => {
     });
   });
 
-  test('a role without any right is told so', async () => {
+  test('a role without any rights fails', async () => {
     const { ok, message } = (await as('reader')).get('database') as Finding;
     expect([ok, message]).toEqual([
       false,
@@ -76,13 +76,13 @@ describe('a database of an operator', () => {
     ]);
   });
 
-  test('a role with what the service needs is enough', async () => {
+  test('a role with the documented rights passes', async () => {
     const findings = await as('writer');
     expect([...findings.values()].filter(({ ok }) => !ok)).toEqual([]);
     expect(findings.get('disk')?.message).toBe('not checked: the role may not create temporary tables');
   });
 
-  test('what can only be read, such as a standby', async () => {
+  test('a read-only database, such as a standby, fails', async () => {
     const { ok, message } = (await as('standby')).get('rights') as Finding;
     expect([ok, message]).toEqual([
       false,
@@ -103,7 +103,7 @@ test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
       message: '16 MB can be written',
     });
     await postgres.fillDisk();
-    // PostgreSQL is there and answers.
+    // PostgreSQL is running and answers.
     const findings = await doctor(env);
     expect(findings.get('database')?.ok).toBe(true);
     expect(findings.get('disk')).toMatchObject({
@@ -127,7 +127,7 @@ describe('the embedded database', () => {
 
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  test('is not made, started or changed by looking', { timeout: 120_000 }, async () => {
+  test('is not created, started or changed by the check', { timeout: 120_000 }, async () => {
     const absent = await doctor({ DATA_DIR: dataDir });
     expect(absent.get('database')).toMatchObject({
       ok: true,
@@ -137,13 +137,13 @@ describe('the embedded database', () => {
 
     const postgres = await startEmbeddedPostgres(dataDir);
     const running = await doctor({ DATA_DIR: dataDir });
-    // There is nothing in it: neither a schema nor secrets. Both stay so.
+    // It has neither a schema nor secrets, and the check creates none.
     expect(running.get('database')).toMatchObject({
       ok: false,
       message: expect.stringMatching(/secrets in .* cannot be used \(there is none\)/),
     });
     expect((await readdir(dataDir)).sort()).toEqual(['postgres']);
-    // Nobody used it before, so it is not stopped either.
+    // It had no users before the check, so the check does not stop it.
     expect(await readdir(join(dataDir, 'postgres'))).toContain('postmaster.pid');
 
     await postgres.stop();
@@ -155,7 +155,7 @@ describe('the embedded database', () => {
     expect(await readdir(join(dataDir, 'postgres'))).not.toContain('postmaster.pid');
   });
 
-  test('is checked while the service runs on it', { timeout: 120_000 }, async () => {
+  test('is checked while the service uses it', { timeout: 120_000 }, async () => {
     const service: ChildProcess = spawn(process.execPath, ['src/main.ts'], {
       env: { PATH: process.env.PATH, ...ports, DATA_DIR: dataDir },
       stdio: ['ignore', 'pipe', 'inherit'],

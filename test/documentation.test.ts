@@ -1,4 +1,4 @@
-// The documents of the public port: in memory before it opens, compressed, and not sent again to who has them.
+// The documents of the public port: in memory before it opens, compressed, and not sent again to clients that have them.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -15,7 +15,7 @@ import { createTestDatabase } from './support/service.ts';
 
 const paths = ['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'];
 
-/** The service's source in a folder of its own, so that its files can be taken away. */
+/** A copy of the service's source, so that its files can be removed. */
 let copy: string;
 let database: Awaited<ReturnType<typeof createTestDatabase>>;
 
@@ -47,7 +47,7 @@ function startCopy(): ChildProcess {
   });
 }
 
-describe('a service whose files are gone once it is ready', () => {
+describe('a service whose files were removed after the start', () => {
   let child: ChildProcess;
   let url: string;
   const get = (path: string, headers: Record<string, string> = {}) => fetch(`${url}${path}`, { headers });
@@ -72,36 +72,39 @@ describe('a service whose files are gone once it is ready', () => {
     await rename(join(copy, 'gone-too'), join(copy, 'node_modules'));
   });
 
-  test.each(paths)('answers GET %s all the same', async (path) => {
+  test.each(paths)('still answers GET %s', async (path) => {
     const answer = await get(path);
     expect(answer.status).toBe(200);
     expect((await answer.text()).length).toBeGreaterThan(100);
   });
 
-  test.each(['/docs', '/openapi.json'])('%s is compressed as the client accepts it', async (path) => {
-    const plain = await rawBody(`${url}${path}`, '');
-    expect(plain.coding).toBeUndefined();
-    const codings: [string, string | undefined][] = [
-      ['gzip, deflate, br, zstd', 'br'],
-      ['br', 'br'],
-      ['gzip', 'gzip'],
-      ['GZIP;q=0.5', 'gzip'],
-      ['br;q=0, gzip', 'gzip'],
-      ['br;q=0.0,gzip;q=0', undefined],
-      ['brotli', undefined],
-      ['deflate', undefined],
-    ];
-    for (const [accepted, expected] of codings) {
-      const { coding, body, vary } = await rawBody(`${url}${path}`, accepted);
-      expect([accepted, coding, vary]).toEqual([accepted, expected, 'Accept-Encoding']);
-      const decoded =
-        coding === 'br' ? brotliDecompressSync(body) : coding === 'gzip' ? gunzipSync(body) : body;
-      expect(decoded.equals(plain.body)).toBe(true);
-      if (coding !== undefined) expect(body.length).toBeLessThan(plain.body.length / 4);
-    }
-  });
+  test.each(['/docs', '/openapi.json'])(
+    '%s is compressed in an encoding that the client accepts',
+    async (path) => {
+      const plain = await rawBody(`${url}${path}`, '');
+      expect(plain.coding).toBeUndefined();
+      const codings: [string, string | undefined][] = [
+        ['gzip, deflate, br, zstd', 'br'],
+        ['br', 'br'],
+        ['gzip', 'gzip'],
+        ['GZIP;q=0.5', 'gzip'],
+        ['br;q=0, gzip', 'gzip'],
+        ['br;q=0.0,gzip;q=0', undefined],
+        ['brotli', undefined],
+        ['deflate', undefined],
+      ];
+      for (const [accepted, expected] of codings) {
+        const { coding, body, vary } = await rawBody(`${url}${path}`, accepted);
+        expect([accepted, coding, vary]).toEqual([accepted, expected, 'Accept-Encoding']);
+        const decoded =
+          coding === 'br' ? brotliDecompressSync(body) : coding === 'gzip' ? gunzipSync(body) : body;
+        expect(decoded.equals(plain.body)).toBe(true);
+        if (coding !== undefined) expect(body.length).toBeLessThan(plain.body.length / 4);
+      }
+    },
+  );
 
-  test.each(paths)('%s is not sent again to who has it', async (path) => {
+  test.each(paths)('%s is not sent again to a client that has it', async (path) => {
     const etag = (await get(path)).headers.get('etag') ?? '';
     for (const known of [etag, etag.replace('W/', ''), `"other", ${etag}`]) {
       const answer = await get(path, { 'if-none-match': known });
@@ -112,7 +115,7 @@ describe('a service whose files are gone once it is ready', () => {
 });
 
 test.each(['openapi.json', 'reference/page.html', 'reference/page.js'])(
-  'without %s it does not start, and says why in one line',
+  'does not start without %s, and prints the reason in one line',
   async (file) => {
     const path = join(copy, 'src/contract/gen', file);
     await rename(path, `${path}.gone`);

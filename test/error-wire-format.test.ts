@@ -32,17 +32,17 @@ describe('the catalogue', () => {
     expect([catalogue[code].httpStatus, grpcCodeOf(code)]).toEqual([httpStatus, grpcCode]);
   });
 
-  test('no code is left out here', () => {
+  test('every code is tested', () => {
     expect(rows.map(([code]) => code).sort()).toEqual([...codes].sort());
   });
 
-  test.each(codes)('%s: its message passes through grpc-message unharmed', (code) => {
-    // grpc-js decodes with decodeURI, which leaves these as they were percent-encoded.
+  test.each(codes)('%s: its message passes through grpc-message unchanged', (code) => {
+    // grpc-js decodes with decodeURI, which leaves these percent-encoded.
     expect(decodeURI(encodeURIComponent(catalogue[code].message))).toBe(catalogue[code].message);
     expect(catalogue[code].message).toMatch(/^[A-Z][^=/:,;?&+$#@]*\.$/);
   });
 
-  test('whatever is not from the catalogue is internal, and not a word of it is answered', () => {
+  test('errors outside the catalogue are internal, and their text is not sent to the client', () => {
     const secret = new Error('relation "payment_intents" of user payments does not exist');
     const error = toServiceError(secret);
     expect(error).toMatchObject({ code: 'internal', cause: secret });
@@ -53,7 +53,7 @@ describe('the catalogue', () => {
   });
 });
 
-describe('which errors of the database are worth a retry', () => {
+describe('which database errors are retryable', () => {
   const sqlState = (code: string) => Object.assign(new Error('x'), { code });
   test.each<[string, unknown, boolean]>([
     ['connection refused', sqlState('ECONNREFUSED'), true],
@@ -77,7 +77,7 @@ describe('which errors of the database are worth a retry', () => {
   });
 });
 
-describe('when the service itself is at fault', () => {
+describe('server errors', () => {
   let service: TestService;
   let doors: Door[];
 
@@ -93,7 +93,7 @@ describe('when the service itself is at fault', () => {
     );
 
   test.each(['public', 'internal'])(
-    'the %s door answers internal, and the log has the cause by the request id',
+    'the %s door returns internal, and the log has the cause with the request id',
     async (name) => {
       await service.query('alter table payment_intents rename to elsewhere');
       const answer = await create(name);
@@ -113,8 +113,8 @@ describe('when the service itself is at fault', () => {
     },
   );
 
-  test('a database that went away is unavailable, with when to retry, and comes back by itself', async () => {
-    // What the service sees when PostgreSQL ends: its sessions are cut, and new ones are refused.
+  test('a lost database makes requests unavailable with Retry-After, and the service recovers by itself', async () => {
+    // Simulates the end of PostgreSQL: sessions are cut, and new ones are refused.
     const admin = new pg.Client(pgConfigOf({ ...service.location, database: 'postgres' }));
     await admin.connect();
     const { database } = service.location;

@@ -1,4 +1,4 @@
-// The examples, run as they stand, over a network that loses a request and an answer, and says 503, before it works.
+// Runs the examples unchanged, over a network that loses a request and an answer and returns 503 before it works.
 
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -51,7 +51,7 @@ test('create-payment-intent.sh', async () => {
   expect(JSON.parse(refused.stdout).error.code).toBe('invalid_body');
 });
 
-// No retries here: what is refused must not reach the network at all.
+// No retries: a refused call must not reach the network.
 const script = (args: string[], change: NodeJS.ProcessEnv = {}, shell = 'sh') =>
   run(shell, ['examples/create-payment-intent.sh', ...args], {
     env: { ...env, PAYMENTS_URL: service.publicUrl, ...change },
@@ -76,7 +76,7 @@ test.each([
   ['order-1', '1,"chain":"polygon"'],
   ['order-1', '1.5'],
   ['order-1', '1', 'second attempt'],
-])('create-payment-intent.sh refuses %j %j %j, and says why', async (...args) => {
+])('create-payment-intent.sh refuses %j %j %j, and prints the reason', async (...args) => {
   const before = service.requestLines().length;
   const refused = await script(args).catch((error) => error);
   expect(refused.code).toBe(1);
@@ -84,7 +84,7 @@ test.each([
   expect(service.requestLines().slice(before)).toEqual([]);
 });
 
-test('create-payment-intent.sh: a second attempt at an order has a key and an intent of its own', async () => {
+test('create-payment-intent.sh: a second attempt at an order has a new key and a new intent', async () => {
   const first = JSON.parse((await script(['order-1', '5'])).stdout);
   const second = JSON.parse((await script(['order-1', '5', '2'])).stdout);
   expect(second.id).not.toBe(first.id);
@@ -92,7 +92,7 @@ test('create-payment-intent.sh: a second attempt at an order has a key and an in
   expect((await rows()).map(({ key }) => key).sort()).toEqual(['order-1', 'order-1/2']);
 });
 
-/** The command line of every process of this machine that we may see. */
+/** The command line of every process on this machine that is visible to us. */
 function commandLines(): string[] {
   if (process.platform !== 'linux')
     return execFileSync('ps', ['-axww', '-o', 'args='], { encoding: 'utf8' }).split('\n');
@@ -102,13 +102,13 @@ function commandLines(): string[] {
       try {
         return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
       } catch {
-        // It has ended meanwhile.
+        // The process has ended.
         return '';
       }
     });
 }
 
-test('create-payment-intent.sh: the API key is on no command line', async () => {
+test('create-payment-intent.sh: the API key appears on no command line', async () => {
   const seen: string[] = [];
   const watch = await startTcpProxy(
     () => net.connect(service.server.ports.http, '127.0.0.1'),
@@ -124,7 +124,7 @@ test('create-payment-intent.sh: the API key is on no command line', async () => 
   expect(seen.filter((line) => line.includes(service.merchant.keys.testnet.apiKey))).toEqual([]);
 });
 
-/** Runs the example until the end of `use`, which gets its port and what it has written to standard error. */
+/** Runs the example until `use` ends, and passes it the port and the standard error output. */
 async function withCheckoutServer(
   change: NodeJS.ProcessEnv,
   use: (port: number, errors: () => string) => Promise<void>,
@@ -160,7 +160,7 @@ test('checkout-server.ts', async () => {
   });
 });
 
-test("checkout-server.ts: what the service says about a refusal is the merchant's to read, not the payer's", async () => {
+test("checkout-server.ts: the service's error goes to the merchant's log, not to the payer", async () => {
   await withCheckoutServer({ PAYMENTS_API_KEY: 'sk_testnet_nonsense' }, async (port, errors) => {
     const [status, body] = await checkout(port, '{"order_id":"order-1"}');
     expect([status, body]).toEqual([502, { error: expect.stringMatching(/try again/) }]);
@@ -168,7 +168,7 @@ test("checkout-server.ts: what the service says about a refusal is the merchant'
   });
 });
 
-test('checkout-server.ts: without an order there is no intent, and no two payers share one', async () => {
+test('checkout-server.ts: an invalid order gets no intent, and no two payers share one', async () => {
   await withCheckoutServer({}, async (port) => {
     for (const body of [
       '{}',
@@ -195,7 +195,7 @@ test('checkout-server.ts: without an order there is no intent, and no two payers
   });
 });
 
-test('checkout-server.ts: a body without end is not read to its end', async () => {
+test('checkout-server.ts: an endless body is not read to its end', async () => {
   await withCheckoutServer({}, async (port) => {
     const socket = net.connect(port, '127.0.0.1');
     let answer = '';

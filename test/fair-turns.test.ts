@@ -2,14 +2,14 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { FairTurns } from '../src/doors/fair-turns.ts';
 
-/** Takes all that a turn has. */
+/** Work that uses a whole turn. */
 function spend(turns: FairTurns): void {
   while (turns.take(1)) {
-    // Until nothing is left.
+    // Until the turn is used up.
   }
 }
 
-test('connections are served by turns, each in the order its requests came', async () => {
+test('connections take turns, and requests of each are processed in order', async () => {
   const turns = new FairTurns();
   spend(turns);
   const begun: string[] = [];
@@ -22,13 +22,13 @@ test('connections are served by turns, each in the order its requests came', asy
   expect(begun).toEqual(['a1', 'b1', 'a2', 'b2', 'a3', 'b3']);
 });
 
-test('what waits of a connection that is closed is not begun, and takes no place', async () => {
+test('waiting requests of a closed connection are dropped and free their places', async () => {
   const turns = new FairTurns();
   spend(turns);
   const [greedy, other] = [{}, {}];
   const begun: string[] = [];
   while (turns.wait(greedy, 1, () => begun.push('greedy'))) {
-    // Until it has its share.
+    // Until its share of the queue is used up.
   }
   turns.forget(greedy);
   turns.wait(other, 1, () => begun.push('other'));

@@ -18,7 +18,7 @@ async function countRows(): Promise<number> {
 const deep = (levels: number): unknown => (levels === 0 ? 'bottom' : { in: deep(levels - 1) });
 const keys = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, i]));
 
-/** Body, the fields that are at fault, and what is said of the first. */
+/** Body, the faulty fields, and the message for the first. */
 const refused: [string, CreateBody, string[], RegExp][] = [
   ['no amount', {}, ['amount_units'], /integer from 1 to 9007199254740991/],
   ['an amount of zero', { amount_units: 0 }, ['amount_units'], /from 1/],
@@ -89,7 +89,7 @@ describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
     expect(answer.code).toBe('invalid_body');
     expect(await countRows()).toBe(rowsBefore);
     if (doorName === 'public' && name === '16 levels of metadata') {
-      // JSON of that depth is refused before it is anybody's metadata.
+      // JSON of that depth is refused before the metadata is checked.
       expect(answer.message).toMatch(/deeper than 16 levels/);
       return;
     }
@@ -97,7 +97,7 @@ describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
     expect(answer.details.find(({ field }) => field === fields[0])?.message).toMatch(says);
   });
 
-  test('a wallet that neither the request nor the merchant has', async () => {
+  test('neither the request nor the merchant has a wallet', async () => {
     const door = doors.find((candidate) => candidate.name === doorName) as Door;
     await service.query(
       `delete from payout_wallets where merchant_id = $1 and mode = 'mainnet' and chain = 'polygon'`,

@@ -52,7 +52,7 @@ const idsIn = async (ids: string[]) =>
   );
 
 describe('one batch', () => {
-  test('reads back what was written, every column and every kind of value', async () => {
+  test('reads back every column and every kind of value as written', async () => {
     const hostile = `quote " backslash \\ brace { } comma , null NULL single ' tab \t newline \n ключ 😀`;
     const intents = [
       keyed('"{},\\NULL', 7, { metadata: { [hostile]: hostile, n: null, list: [[], {}, 'NULL', ''] } }),
@@ -73,7 +73,7 @@ describe('one batch', () => {
     expect(stored).toEqual({ metadata: '{"":""}' });
   });
 
-  test('holds a key twice: one row, both answered with it', async () => {
+  test('with the same key twice: one row, returned to both', async () => {
     const key = randomUUID();
     const intents = Array.from({ length: 20 }, () => keyed(key));
     const outcomes = await Promise.all(intents.map((intent) => store.create(intent)));
@@ -82,7 +82,7 @@ describe('one batch', () => {
     expect(await idsIn(intents.map(({ id }) => id))).toHaveLength(1);
   });
 
-  test('holds a replay, a reused key and new intents: each gets its own answer', async () => {
+  test('with a replay, a reused key and new intents: each gets its own answer', async () => {
     const key = randomUUID();
     const first = keyed(key);
     await store.create(first);
@@ -101,7 +101,7 @@ describe('one batch', () => {
     ]);
   });
 
-  test('holds a row that the database refuses: its neighbours are stored, and it alone fails', async () => {
+  test('with a row that the database refuses: only that row fails, the others are stored', async () => {
     const neighbours = Array.from({ length: 10 }, () => row());
     const faulty = row({ amountUnits: 0n });
     const tooMuch = row({ amountUnits: 2n ** 53n });
@@ -121,12 +121,12 @@ describe('one batch', () => {
     expect(await idsIn(neighbours.map(({ id }) => id))).toHaveLength(10);
   });
 
-  test('loses its connection: all of it is unavailable, a retry by key finds one row each', async () => {
+  test('whose connection is lost: every item is unavailable, a retry by key finds one row each', async () => {
     const blocker = await blockCreates(service.location);
     const intents = Array.from({ length: 30 }, () => keyed(randomUUID()));
     const outcomes = Promise.allSettled(intents.map((intent) => store.create(intent)));
     await blocker.cutWaitingInserts();
-    // What waited for the slot of the batch that was cut goes on to the lock, and through when it is gone.
+    // The batch that waited for the freed slot runs next, and completes when the lock is released.
     await blocker.release();
     const failed = (await outcomes).flatMap((outcome) =>
       outcome.status === 'rejected' ? [outcome.reason] : [],
@@ -143,7 +143,7 @@ describe('one batch', () => {
 });
 
 describe('the batcher', () => {
-  /** A commit that waits to be released, and the batches it was given. */
+  /** A commit that waits until it is released, and the batches it received. */
   function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number; maxWaitMs?: number }) {
     const batches: number[][] = [];
     const releases: (() => void)[] = [];
@@ -162,7 +162,7 @@ describe('the batcher', () => {
     return { batcher, batches, nextBatch, release: () => releases.shift()?.() };
   }
 
-  test('writes at once where a slot is free, and what comes meanwhile together', async () => {
+  test('writes at once if a slot is free, and writes items that arrive meanwhile together', async () => {
     const { batcher, batches, nextBatch, release } = gated({ slots: 1, maxBatchSize: 3, maxWaiting: 100 });
     let arrived = nextBatch();
     const first = batcher.add(1);
@@ -187,7 +187,7 @@ describe('the batcher', () => {
     expect(batches).toEqual([[1], [2, 3, 4], [5, -6]]);
   });
 
-  test('what comes in one turn of the event loop is one batch', async () => {
+  test('items of one turn of the event loop are one batch', async () => {
     const { batcher, batches, nextBatch, release } = gated({ slots: 2, maxBatchSize: 100, maxWaiting: 100 });
     const arrived = nextBatch();
     const all = Promise.all([1, 2, 3].map((n) => batcher.add(n)));
@@ -197,7 +197,7 @@ describe('the batcher', () => {
     expect(await all).toEqual(['done 1', 'done 2', 'done 3']);
   });
 
-  test('lets no more wait than it may, and refuses the rest at once as unavailable', async () => {
+  test('limits how many items wait, and refuses others at once as unavailable', async () => {
     const { batcher, nextBatch, release } = gated({ slots: 1, maxBatchSize: 10, maxWaiting: 2 });
     let arrived = nextBatch();
     const first = batcher.add(1);
@@ -212,7 +212,7 @@ describe('the batcher', () => {
     expect(await Promise.all(waiting)).toEqual(['done 2', 'done 3']);
   });
 
-  test('lets nobody wait longer than they may, and never writes what it has refused', async () => {
+  test('limits how long an item waits, and never writes a refused item', async () => {
     const { batcher, batches, nextBatch, release } = gated({
       slots: 1,
       maxBatchSize: 10,
@@ -226,7 +226,7 @@ describe('the batcher', () => {
     await expect(batcher.add(2)).rejects.toMatchObject({ code: 'unavailable' });
     expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(45);
     await expect(batcher.add(3)).rejects.toMatchObject({ code: 'unavailable' });
-    // What is being written already is waited for, however long it takes.
+    // An item that is already being written is waited for, however long it takes.
     const last = batcher.add(4);
     arrived = nextBatch();
     release();
@@ -237,7 +237,7 @@ describe('the batcher', () => {
     expect(batches).toEqual([[1], [4]]);
   });
 
-  test('a batch that fails fails for each of its items, and the next goes on', async () => {
+  test('if a batch fails, each of its items fails, and the next batch is written', async () => {
     let calls = 0;
     const batcher = createBatcher<number, number>({
       slots: 1,

@@ -1,5 +1,5 @@
-// The examples of examples/grpc in four languages, each built as its README.md says and run against a real service, over
-// a network that loses a request and an answer before it works.
+// The examples of examples/grpc in four languages, built as README.md says and run against a real service, over a
+// network that loses a request and an answer before it works.
 
 import { execFile } from 'node:child_process';
 import { copyFile, cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
@@ -36,7 +36,7 @@ interface Outcome {
   refusal: { reason: string; requestId: string; fields: string[] };
 }
 
-/** Runs the client of one language against a target, `host:port`, and reads what it printed. */
+/** Runs the client of one language against a target, `host:port`, and parses its output. */
 type Client = (target: string, env: NodeJS.ProcessEnv) => Promise<Outcome>;
 
 interface Language {
@@ -50,7 +50,7 @@ const generate = (language: string, output: string) =>
     ...['generate', '--template', `${examples}/buf.gen.${language}.local.yaml`, '--output', output],
   ]);
 
-/** What the Go and the TypeScript example print. */
+/** The output of the Go and the TypeScript examples. */
 function readJson(stdout: string): Outcome {
   const { id, status, amount_units, metadata, same_again, refusal } = JSON.parse(stdout);
   return {
@@ -91,7 +91,7 @@ const jars = [
   ].map((name) => `netty-${name}`),
   ...['netty-resolver', 'netty-transport', 'netty-transport-native-unix-common'],
 ].map((name) => `/usr/share/java/${name}.jar`);
-/** Debian's own, which is the one that Debian's packages are for. */
+/** Debian's own, because Debian's packages are built for it. */
 const python = '/usr/bin/python3';
 
 const languages: Record<string, Language> = {
@@ -237,7 +237,7 @@ describe.each(Object.entries(languages))('%s', (name, { canRun, install, build }
           fields: ['amount_units'],
         },
       });
-      // The answer that was lost belonged to this one intent, and to no other.
+      // The lost answer belonged to this one intent.
       const rows = await service.query<{ count: number }>(
         'select count(*)::int as count from payment_intents where idempotency_key = $1',
         [outcome.orderId],

@@ -1,4 +1,4 @@
-// SIGHUP: from an operator, who may not know whether there are TLS files to read again, and from a terminal that closes.
+// SIGHUP from an operator, with or without TLS files to reload, and from a terminal that is closed.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +20,7 @@ beforeEach(async () => {
 
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-/** Resolves with the match once it stands in what the process has printed. */
+/** Resolves with the match once the process has printed it. */
 function printed(child: ChildProcess, what: RegExp): Promise<RegExpExecArray> {
   return new Promise((resolve, reject) => {
     let output = '';
@@ -33,7 +33,7 @@ function printed(child: ChildProcess, what: RegExp): Promise<RegExpExecArray> {
   });
 }
 
-test('without TLS files it is noted, and the service goes on', async () => {
+test('without TLS files, SIGHUP is logged and the service continues', async () => {
   const service = spawn(process.execPath, ['src/main.ts'], { env, stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(service, 'exit');
   const [, port] = await printed(service, /"metrics":(\d+).*"message":"ready"/);
@@ -46,36 +46,39 @@ test('without TLS files it is noted, and the service goes on', async () => {
 });
 
 // Other systems have another `script`.
-test.skipIf(process.platform !== 'linux')('a terminal that closes ends what was started in it', async () => {
-  const command = `echo "pid $$"; exec ${process.execPath} src/main.ts`;
-  const terminal = spawn('script', ['-qec', command, '/dev/null'], {
-    env,
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-  const started = printed(terminal, /pid (\d+)[\s\S]*http:\/\/([\d.]+):(\d+)\/readyz/);
-  started.catch(() => {});
-  const [, pid, host, port] = await started;
-  const connection = connect(Number(port), host);
-  await once(connection, 'connect');
-  const closed = once(connection, 'close');
+test.skipIf(process.platform !== 'linux')(
+  'closing a terminal stops the service that was started in it',
+  async () => {
+    const command = `echo "pid $$"; exec ${process.execPath} src/main.ts`;
+    const terminal = spawn('script', ['-qec', command, '/dev/null'], {
+      env,
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    const started = printed(terminal, /pid (\d+)[\s\S]*http:\/\/([\d.]+):(\d+)\/readyz/);
+    started.catch(() => {});
+    const [, pid, host, port] = await started;
+    const connection = connect(Number(port), host);
+    await once(connection, 'connect');
+    const closed = once(connection, 'close');
 
-  // The terminal is still there: this one is from an operator.
-  const noted = printed(terminal, /SIGHUP: there are no TLS files/);
-  process.kill(Number(pid), 'SIGHUP');
-  await noted;
-  expect((await fetch(`http://${host}:${port}/healthz`)).status).toBe(200);
+    // The terminal is still open: this signal is from an operator.
+    const noted = printed(terminal, /SIGHUP: there are no TLS files/);
+    process.kill(Number(pid), 'SIGHUP');
+    await noted;
+    expect((await fetch(`http://${host}:${port}/healthz`)).status).toBe(200);
 
-  // The window is closed.
-  const gone = once(terminal, 'exit');
-  terminal.kill('SIGKILL');
-  await gone;
-  await closed;
-  await untilEnded(Number(pid));
-  // In order: its database is stopped too.
-  await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
-});
+    // Closes the terminal.
+    const gone = once(terminal, 'exit');
+    terminal.kill('SIGKILL');
+    await gone;
+    await closed;
+    await untilEnded(Number(pid));
+    // An orderly shutdown: the database is stopped too.
+    await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+  },
+);
 
-/** Resolves when the process is gone; it is no child of this one, so there is no event of it. */
+/** Resolves when the process is gone. It is not our child, so there is no event. */
 async function untilEnded(pid: number): Promise<void> {
   for (;;) {
     try {

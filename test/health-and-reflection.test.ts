@@ -35,14 +35,14 @@ describe('the operations door', () => {
     expect(await get('/readyz', 'HEAD')).toMatchObject({ status: 200, body: '' });
   });
 
-  test('answers nothing else', async () => {
+  test('returns 404 for everything else', async () => {
     expect(await get('/')).toMatchObject({ status: 404 });
     expect(await get('/v1/payment_intents', 'POST')).toMatchObject({ status: 404 });
     expect(await get('/healthz', 'POST')).toMatchObject({ status: 405, headers: { allow: 'GET, HEAD' } });
   });
 });
 
-/** A health client of grpc-js with the messages written by hand: a string in, an enum out. */
+/** A grpc-js health client with hand-written messages: a string in, an enum out. */
 const HealthClient = grpc.makeGenericClientConstructor(
   Object.fromEntries(
     ['Check', 'Watch'].map((name) => [
@@ -75,7 +75,7 @@ describe('gRPC health', () => {
       client.check(name, (error, status) => resolve(error ? (grpc.status[error.code] as string) : status));
     });
 
-  test('Check knows the server and its service, and no other', async () => {
+  test('Check knows only the server and its service', async () => {
     const client = open(service.server.ports.grpc);
     expect(await check(client, '')).toBe(1);
     expect(await check(client, 'payments.v1.PaymentIntentService')).toBe(1);
@@ -83,7 +83,7 @@ describe('gRPC health', () => {
     client.close();
   });
 
-  test('Watch tells what is and what changes, and ends with the server', async () => {
+  test('Watch sends the current status and changes, and ends with the server', async () => {
     const own = await startService();
     const client = open(own.server.ports.grpc);
     const stream = client.watch('payments.v1.PaymentIntentService');
@@ -104,10 +104,10 @@ describe('gRPC health', () => {
   });
 });
 
-describe('health checks that are watched', () => {
-  test('more than may be watched are refused, and there is room again when some have gone', async () => {
+describe('health watches', () => {
+  test('are refused above the limit, and accepted again after others have ended', async () => {
     const own = await startService();
-    // A connection has 256 streams at most, and grpc-js would share one.
+    // A connection has at most 256 streams, and grpc-js would share one connection.
     const open = () =>
       new HealthClient(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure(), {
         'grpc.use_local_subchannel_pool': 1,
@@ -126,7 +126,7 @@ describe('health checks that are watched', () => {
     );
     expect(new Set(await Promise.all(watches.map(({ outcome }) => outcome)))).toEqual(new Set(['watched']));
     expect(await watch(clients[0]).outcome).toBe('RESOURCE_EXHAUSTED');
-    // A single question is answered all the same.
+    // A single Check is still answered.
     const status = await new Promise((resolve) => clients[0].check('', (_, answer) => resolve(answer)));
     expect(status).toBe(1);
     watches[0]?.stream.cancel();
@@ -137,7 +137,7 @@ describe('health checks that are watched', () => {
 });
 
 describe('readiness', () => {
-  test('shares one probe among those who ask at once, and tells watchers of changes only', async () => {
+  test('shares one probe among concurrent callers, and notifies watchers only of changes', async () => {
     let probes = 0;
     let fails = false;
     const readiness = createReadiness(async () => {
@@ -169,7 +169,7 @@ describe('readiness', () => {
   });
 });
 
-describe('server reflection by its own client', () => {
+describe('server reflection with its own client', () => {
   const ask = async (
     messageRequest: MessageInitShape<typeof ServerReflectionRequestSchema>['messageRequest'],
   ) => {
@@ -207,7 +207,7 @@ describe('server reflection by its own client', () => {
     expect(await ask({ case: 'fileContainingSymbol', value })).toBe(file);
   });
 
-  test('files by name, extensions by number, and what is not there', async () => {
+  test('files by name, extensions by number, and errors for unknown ones', async () => {
     expect(await ask({ case: 'fileByFilename', value: 'payments/v1/payment_intent.proto' })).toBe(
       'payments/v1/payment_intent.proto',
     );
@@ -262,7 +262,7 @@ describe('server reflection, with no local files', () => {
     });
   });
 
-  test('buf curl asks for health', async () => {
+  test('buf curl checks the health', async () => {
     const answer = await buf('-d', '{}', `${service.internalUrl}/grpc.health.v1.Health/Check`);
     expect(JSON.parse(answer)).toEqual({ status: 'SERVING' });
   });

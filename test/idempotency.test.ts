@@ -44,7 +44,7 @@ describe.each([
     metadata: { b: 1, a: { '2': [0.1, null], '1': 'x' }, ключ: '😀' },
   };
 
-  test('the same key and request answer the same intent', async () => {
+  test('the same key and request return the same intent', async () => {
     const key = randomUUID();
     const original = await create(first, body, key);
     const again = await create(second, body, key);
@@ -71,7 +71,7 @@ describe.each([
     });
   });
 
-  test('what the defaults say and what is clamped is the same too', async () => {
+  test('explicit defaults and values that are clamped to the same result are the same request', async () => {
     const key = randomUUID();
     const original = await create(first, { amount_units: 1, expires_in_minutes: 61 }, key);
     const same = { amount_units: 1, chain: 'base', lane: 'sdk', expires_in_minutes: 100_000, metadata: {} };
@@ -94,7 +94,7 @@ describe.each([
       'order of a list in its metadata',
       { ...body, metadata: { ...body.metadata, a: { '2': [null, 0.1], '1': 'x' } } },
     ],
-  ])('the same key with another %s is refused, and changes nothing', async (_, other) => {
+  ])('the same key with a different %s is refused and changes nothing', async (_, other) => {
     const key = randomUUID();
     const original = await create(first, body, key);
     expect((await create(second, other, key)).code).toBe('idempotency_key_reused');
@@ -102,14 +102,14 @@ describe.each([
     expect(await rowsWith(key)).toBe(1);
   });
 
-  test('a refused request does not use its key up', async () => {
+  test('a refused request does not use up its key', async () => {
     const key = randomUUID();
     expect((await create(first, { amount_units: 0 }, key)).code).toBe('invalid_body');
     expect(await create(second, body, key)).toMatchObject({ code: 'ok', replayed: false });
   });
 });
 
-test('bare and quoted, the key is one key', async () => {
+test('a bare and a quoted key are the same key', async () => {
   const key = `a"b\\c-${randomUUID()}`;
   const original = await create('public', { amount_units: 1 }, key);
   const quoted = `"${key.replace(/[\\"]/g, '\\$&')}"`;
@@ -119,7 +119,7 @@ test('bare and quoted, the key is one key', async () => {
   });
 });
 
-test('255 characters are a key', async () => {
+test('a key may have 255 characters', async () => {
   const key = 'k'.repeat(255);
   const original = await create('public', { amount_units: 1 }, key);
   expect(await create('internal', { amount_units: 1 }, key)).toMatchObject({
@@ -128,7 +128,7 @@ test('255 characters are a key', async () => {
   });
 });
 
-test('the key of one merchant and mode means nothing to another', async () => {
+test('keys of different merchants and modes are independent', async () => {
   const other = await createTestMerchant(service.database);
   const key = randomUUID();
   const apiKeys = [service.merchant, other].flatMap(({ keys }) => [keys.testnet.apiKey, keys.mainnet.apiKey]);
@@ -142,7 +142,7 @@ test('the key of one merchant and mode means nothing to another', async () => {
   expect(await rowsWith(key)).toBe(4);
 });
 
-test('a retry stays a retry after the merchant has changed its wallet', async () => {
+test('a retry returns the same intent after the merchant has changed its wallet', async () => {
   const merchant = await createTestMerchant(service.database);
   const key = randomUUID();
   const original = await create('public', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
@@ -157,7 +157,7 @@ test('a retry stays a retry after the merchant has changed its wallet', async ()
   });
 });
 
-test('without a key every call makes an intent', async () => {
+test('without a key every call creates an intent', async () => {
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
   const answers = await Promise.all(
     doors.flatMap((d) => [
@@ -168,13 +168,13 @@ test('without a key every call makes an intent', async () => {
   expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
 });
 
-test('400 keys, each sent by 16 calls at once over both doors: one row a key, 6,400 answers, all alike', async () => {
+test('400 keys, each sent by 16 calls at once over both doors: one row per key, 6,400 equal answers', async () => {
   const keys = Array.from({ length: 400 }, () => randomUUID());
   const answersByKey = new Map<string, Answer[]>();
   const calls = keys.flatMap((key, n) =>
     Array.from({ length: 16 }, (_, i) => ({ key, n, doorName: i % 2 === 0 ? 'public' : 'internal' })),
   );
-  // All of one key's calls stand together: 64 callers at a time keep at least four keys contended.
+  // All calls of one key are adjacent, so 64 concurrent callers contend for at least four keys.
   let next = 0;
   const caller = async () => {
     for (let call = calls[next++]; call !== undefined; call = calls[next++]) {

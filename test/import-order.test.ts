@@ -1,4 +1,4 @@
-// The order in which src/ is built: each folder imports from itself and from the folders before it.
+// The order of the folders in src/: each imports only from itself and from those before it.
 
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
@@ -36,7 +36,7 @@ async function importsOf(folders: readonly string[]): Promise<Map<string, string
   return imports;
 }
 
-/** A circle of files that import each other, or undefined. */
+/** Returns a circle of files that import each other, or undefined. */
 function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] | undefined {
   const done = new Set<string>();
   const visit = (file: string, above: readonly string[]): string[] | undefined => {
@@ -57,7 +57,7 @@ function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] | u
   return undefined;
 }
 
-/** Imports that go up the order, and those of a client that reach into the server. */
+/** Returns imports from a later folder, and imports of the client from the server. */
 function upwardIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
   const rankOf = (file: string) => {
     const [top, folder = ''] = file.split('/');
@@ -76,14 +76,14 @@ function upwardIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
   );
 }
 
-test('no file imports one that is built on it, and no files import each other in a circle', async () => {
+test('no file imports from a later folder, and there are no circular imports', async () => {
   const imports = await importsOf(['src', 'client']);
   expect(imports.size).toBeGreaterThan(80);
   expect(upwardIn(imports)).toEqual([]);
   expect(circleIn(imports)).toBeUndefined();
 });
 
-test('the check itself sees both', () => {
+test('the check detects both', () => {
   const upward = new Map([['src/config/a.ts', ['src/doors/b.ts']]]);
   expect(upwardIn(upward)).toEqual(['src/config/a.ts -> src/doors/b.ts']);
   expect(upwardIn(new Map([['client/a.ts', ['src/config/b.ts']]]))).toHaveLength(1);
@@ -95,7 +95,7 @@ test('the check itself sees both', () => {
   expect(circleIn(circle)).toEqual(['b', 'c', 'b']);
 });
 
-test('src/ itself holds the entry points and nothing else', async () => {
+test('src/ itself contains only the entry points', async () => {
   const entries = await readdir('src', { withFileTypes: true });
   expect(entries.filter((entry) => entry.isFile()).map(({ name }) => name)).toEqual(['admin.ts', 'main.ts']);
   expect(

@@ -1,4 +1,4 @@
-// Two merchants and two modes: what one of them does is invisible to every other.
+// Two merchants and two modes: none of them sees what another one does.
 
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
@@ -23,17 +23,17 @@ const call = fc.record({
   merchant: fc.constantFrom(0, 1),
   mode: fc.constantFrom('testnet' as const, 'mainnet' as const),
   door: fc.constantFrom(0, 1),
-  // Few, so that all of them meet.
+  // Few keys, so that they collide.
   idempotencyKey: fc.constantFrom('order-1', 'order-2', 'ORDER-1'),
   amountUnits: fc.constantFrom(1, 2),
 });
 
-test('an idempotency key means one thing to one merchant in one mode, and nothing to any other', async () => {
+test('an idempotency key belongs to one merchant and one mode', async () => {
   let run = 0;
   await fc.assert(
     fc.asyncProperty(fc.array(call, { minLength: 2, maxLength: 24 }), async (calls) => {
       run++;
-      /** What stands under a key, by whose it is: the model. */
+      /** The model: the request of each key, by merchant and mode. */
       const stands = new Map<string, { amountUnits: number; answer: Answer }>();
       for (const { merchant, mode, door, idempotencyKey, amountUnits } of calls) {
         const answer = await (doors[door] as Door).create(

@@ -24,7 +24,7 @@ import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 const request = createJsonCodec(CreatePaymentIntentRequestSchema);
 const intent = createJsonCodec(PaymentIntentSchema);
 
-/** Any JSON that a double and a PostgreSQL text can hold. */
+/** Any JSON whose numbers fit a double and whose text PostgreSQL can store. */
 const jsonText = fc.string({ unit: 'grapheme' }).filter((text) => !text.includes('\0'));
 const jsonNumber = fc.oneof(
   fc.maxSafeInteger().map((n) => n + 0),
@@ -49,8 +49,8 @@ const json = fc.letrec<{ value: JsonValue; object: JsonObject }>((tie) => ({
   ),
 }));
 
-describe('the reader of I-JSON, held against JSON.parse', () => {
-  test('reads what JSON.parse reads, as it reads it', () => {
+describe('the I-JSON reader, compared with JSON.parse', () => {
+  test('reads the same values as JSON.parse', () => {
     fc.assert(
       fc.property(json.value, fc.constantFrom(undefined, 1, '\t'), (value, indent) => {
         const text = JSON.stringify(value, null, indent);
@@ -60,7 +60,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
     );
   });
 
-  test('refuses what JSON.parse refuses, whatever is done to a valid text', () => {
+  test('refuses what JSON.parse refuses, for any change of a valid text', () => {
     const mutation = fc.record({
       at: fc.nat(),
       remove: fc.nat({ max: 3 }),
@@ -85,7 +85,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
         try {
           actual = parseIJson(text);
         } catch (error) {
-          // The only texts that we refuse beyond what is no JSON at all.
+          // The only valid JSON texts that we refuse.
           expect(String(error)).toMatch(/A name stands twice|Nested deeper/);
           return;
         }
@@ -106,7 +106,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
     ['1e999999999999', true],
     ['1e-999999999999', false],
     ['100000000000000000000000.5', false],
-  ])('%s is no double', (text, isInteger) => {
+  ])('%s does not fit a double', (text, isInteger) => {
     expect(parseIJson(text)).toMatchObject({ text, isInteger });
   });
 
@@ -127,7 +127,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
     expect(Object.is(parseIJson(text), value)).toBe(true);
   });
 
-  test('a number comes back exactly or as its text', () => {
+  test('a number is read exactly or kept as text', () => {
     const digits = fc.tuple(
       fc.boolean(),
       fc.nat(),
@@ -145,7 +145,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
     );
   });
 
-  test(`nests ${maxNesting} levels and no more`, () => {
+  test(`accepts ${maxNesting} levels of nesting and no more`, () => {
     expect(() => parseIJson('['.repeat(maxNesting) + ']'.repeat(maxNesting))).not.toThrow();
     expect(() => parseIJson('['.repeat(maxNesting + 1) + ']'.repeat(maxNesting + 1))).toThrow(
       /deeper than 16/,
@@ -153,7 +153,7 @@ describe('the reader of I-JSON, held against JSON.parse', () => {
   });
 });
 
-/** The same value with every number that no double holds replaced by the double it rounds to. */
+/** The same value, with every number that a double cannot hold rounded to a double. */
 function withoutInexact(value: unknown): unknown {
   return JSON.parse(
     JSON.stringify(value, (_, inner) => (inner instanceof InexactNumber ? Number(inner.text) : inner)) ??
@@ -165,7 +165,7 @@ const wallet = fc.stringMatching(/^0x[0-9a-f]{40}$/);
 const amount = fc.bigInt({ min: 0n, max: 2n ** 53n - 1n });
 const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
 
-/** A request as our JSON writes it, and as protobuf's own JSON does. */
+/** A request in our JSON and in protobuf's own JSON. */
 const requests = fc
   .record(
     {
@@ -190,7 +190,7 @@ const requests = fc
     },
   }));
 
-describe('the JSON codec, held against protobuf-es where the two agree', () => {
+describe('the JSON codec, compared with protobuf-es where the two agree', () => {
   test('decodes the same message', () => {
     fc.assert(
       fc.property(requests, ({ ours, protobuf }) => {
@@ -246,7 +246,7 @@ describe('the JSON codec, held against protobuf-es where the two agree', () => {
     );
   });
 
-  test('metadata comes out as it went in, byte for byte', () => {
+  test('metadata is returned byte for byte', () => {
     fc.assert(
       fc.property(json.object, (metadata) => {
         const text = JSON.stringify(metadata);
@@ -258,7 +258,7 @@ describe('the JSON codec, held against protobuf-es where the two agree', () => {
     );
   });
 
-  test('no JSON whatever makes it throw, and a fault always has a field', () => {
+  test('no JSON makes it throw, and every fault has a field', () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -281,7 +281,7 @@ describe('the JSON codec, held against protobuf-es where the two agree', () => {
 });
 
 describe('details of the codec', () => {
-  test('enums take the word of the contract only', () => {
+  test('enums accept only the words of the contract', () => {
     for (const [word, token] of [['USDC', Token.USDC]] as const) {
       expect(request.decode({ token: word }).message?.token).toBe(token);
     }
@@ -297,7 +297,7 @@ describe('details of the codec', () => {
     ['-2147483649', -2147483648],
     ['1e400', 2147483647],
     ['-123456789012345678901234567890', -2147483648],
-  ])('an int32 of %s becomes the nearest that fits', (text, nearest) => {
+  ])('an int32 of %s is clamped', (text, nearest) => {
     expect(request.decode(parseIJson(`{"expires_in_minutes":${text}}`)).message?.expiresInMinutes).toBe(
       nearest,
     );
@@ -309,17 +309,17 @@ describe('details of the codec', () => {
     ['9223372036854775808', 9223372036854775807n],
     ['-1e400', -9223372036854775808n],
     ['1e18', 1000000000000000000n],
-  ])('an int64 of %s is exact, or the nearest that fits', (text, nearest) => {
+  ])('an int64 of %s is exact or clamped', (text, nearest) => {
     expect(request.decode(parseIJson(`{"amount_units":${text}}`)).message?.amountUnits).toBe(nearest);
   });
 
-  test('an integer that a JSON client would misread is not sent at all', () => {
+  test('an integer that a JSON client would misread is not sent', () => {
     expect(() => intent.encode(create(PaymentIntentSchema, { amountUnits: 2n ** 53n }))).toThrow(
       /does not fit/,
     );
   });
 
-  test('what is not set is null, and null is not set', () => {
+  test('unset fields are null, and null means unset', () => {
     expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toMatchObject({
       chain: null,
       expires_at: null,
@@ -335,7 +335,7 @@ describe('details of the codec', () => {
     });
   });
 
-  test('kinds of fields that the contract does not use yet', () => {
+  test('field types that the contract does not use yet', () => {
     const field = (name: string, number: number, type: number, label = 1, typeName?: string) => ({
       name,
       number,
@@ -400,7 +400,7 @@ describe('details of the codec', () => {
     ['bytes', { name: 'f', number: 1, label: 1, type: 12 }],
     ['float', { name: 'f', number: 1, label: 1, type: 2 }],
     ['a oneof', { name: 'f', number: 1, label: 1, type: 9, oneofIndex: 0 }],
-  ])('a message with %s has no codec, and says so when it is built', (what, field) => {
+  ])('building a codec for a message with %s fails', (what, field) => {
     const registry = createFileRegistry(
       create(FileDescriptorSetSchema, {
         file: [

@@ -13,7 +13,7 @@ useService((started, opened) => {
   doors = opened;
 });
 
-test('one line a request, with who asked, how it ended and how long it took', async () => {
+test('one line per request, with the caller, the outcome and the duration', async () => {
   const { merchant } = service;
   for (const door of doors) {
     const line = service.nextLogLine();
@@ -49,7 +49,7 @@ test('one line a request, with who asked, how it ended and how long it took', as
   }
 });
 
-test('a flood of refusals is summarised: every one is counted, and few have a line', async () => {
+test('a flood of refusals is summarised: all are counted, few have a line', async () => {
   const before = service.log.length;
   const [door] = doors as [Door];
   const flood = Array.from({ length: 1_000 }, () =>
@@ -58,7 +58,7 @@ test('a flood of refusals is summarised: every one is counted, and few have a li
   await Promise.all(flood);
   const refusals = () => service.log.slice(before).filter(({ code }) => code === 'api_key_invalid');
   const counted = () => refusals().reduce((sum, { count }) => sum + ((count as number | undefined) ?? 1), 0);
-  // The summary comes at the end of its second.
+  // The summary is logged at the end of the second.
   await expect.poll(counted, { timeout: 3_000 }).toBe(1_000);
   expect(refusals().length).toBeLessThan(800);
   const [summary] = refusals().filter(({ count }) => count !== undefined);
@@ -87,7 +87,7 @@ test('a hundred requests of every kind write a hundred lines', async () => {
   expect(service.log.length - before).toBe(100);
 });
 
-test('never a key, a client secret, an Authorization header or metadata', async () => {
+test('the log never contains a key, a client secret, an Authorization header or metadata', async () => {
   const secretsSeen: string[] = [
     'order-4711-of-mrs-smith',
     'idem-key-of-mrs-smith',
@@ -106,7 +106,7 @@ test('never a key, a client secret, an Authorization header or metadata', async 
         answer.intent?.client_secret.split('_secret_')[1] as string,
       );
     }
-    // Faulty requests tempt a log to show what was wrong with them.
+    // Errors of faulty requests could quote their contents.
     await door.create(
       { amount_units: 0, metadata: { order_id: 'order-4711-of-mrs-smith', bad: '\0' } },
       {

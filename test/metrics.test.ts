@@ -22,7 +22,7 @@ afterAll(async () => {
   await service.close();
 });
 
-/** Every sample of `GET /metrics` by its name and labels, as in `up{job="x"}`. */
+/** All samples of `GET /metrics` by name and labels, as in `up{job="x"}`. */
 async function scrape(from: TestService = service): Promise<Map<string, number>> {
   const answer = await fetch(`${from.operationsUrl}/metrics`);
   expect(answer.status).toBe(200);
@@ -56,11 +56,11 @@ test('counts every request once, by door, method and code, with its duration', a
     expect(samples.get(`payment_intents_request_duration_seconds_count{${labels}}`)).toBe(5);
     expect(samples.get(`payment_intents_request_duration_seconds_bucket{le="10",${labels}}`)).toBe(5);
   }
-  // A path that is nobody's makes no series of its own.
+  // An unknown path does not create a series.
   expect(samples.get(requests('public', 'none', 'not_found'))).toBe(1);
 });
 
-test('the group commit: how much each statement wrote', async () => {
+test('the size of each group commit', async () => {
   const before = await scrape();
   const [{ n } = { n: 0 }] = await service.query<{ n: number }>(
     'select count(*)::int as n from payment_intents',
@@ -81,7 +81,7 @@ test('the group commit: how much each statement wrote', async () => {
   expect(after.get('payment_intents_commit_queue_length')).toBe(0);
 });
 
-test('keys that were remembered, and those that were asked for', async () => {
+test('cached and uncached key lookups', async () => {
   const lookups = (samples: Map<string, number>, result: string) =>
     samples.get(`payment_intents_key_lookups_total{result="${result}"}`) ?? 0;
   const [door] = doors as [Door];
@@ -101,7 +101,7 @@ test('the pool, open connections, readiness, the event loop and the build', asyn
   const state = (name: string) => samples.get(`payment_intents_database_connections{state="${name}"}`);
   expect((state('idle') ?? 0) + (state('busy') ?? 0)).toBeGreaterThan(0);
   expect(state('awaited')).toBe(0);
-  // The session above, and the gRPC client's.
+  // The session above and that of the gRPC client.
   expect(samples.get('payment_intents_open_connections{port="internal"}')).toBe(2);
   expect(samples.get('payment_intents_ready')).toBe(1);
   expect(samples.get('nodejs_eventloop_lag_p99_seconds')).toBeGreaterThan(0);
@@ -116,7 +116,7 @@ test('the public and the internal port have no metrics', async () => {
   expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
 });
 
-test('what an alert waits for is there from the start, at zero', async () => {
+test('the series of alerts exist from the start, at zero', async () => {
   const fresh = await startService();
   const samples = await scrape(fresh);
   for (const door of ['public', 'internal']) {
@@ -136,7 +136,7 @@ test('creates that wait for the database, and callers that wait for a connection
   await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
   const blocker = await blockCreates(blocked.location);
   const create = () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-  // One statement holds the only connection, the next one waits for it, and the rest for a statement to end.
+  // One statement uses the only connection, the next waits for it, and the rest wait for a statement to end.
   const creates = [create()];
   const value = async (series: string) => (await scrape(blocked)).get(series);
   while ((await value('payment_intents_database_connections{state="awaited"}')) === 0) creates.push(create());
@@ -148,7 +148,7 @@ test('creates that wait for the database, and callers that wait for a connection
   await blocked.close();
 });
 
-/** The queries that operators are given, each by where it stands. */
+/** The queries in the dashboard, the documentation and the rules. */
 async function givenQueries(): Promise<{ dashboard: string[]; documented: string[]; rules: string[] }> {
   const dashboard = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
     panels: { title: string; targets: { expr: string }[] }[];
@@ -166,19 +166,19 @@ async function givenQueries(): Promise<{ dashboard: string[]; documented: string
   };
 }
 
-test('the alerts that are shipped are the ones that the documentation explains', async () => {
+test('the documentation explains exactly the shipped alerts', async () => {
   const { documented, rules } = await givenQueries();
   expect(rules).toEqual(documented);
 });
 
-test('every query of the dashboard and every alert is PromQL, and about a series that there is', async () => {
+test('every query of the dashboard and every alert is valid PromQL on existing series', async () => {
   for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
   const samples = [...(await scrape()).keys()];
   const { dashboard, rules } = await givenQueries();
   const queries = [...dashboard, ...rules];
   expect(queries.length).toBeGreaterThan(20);
   for (const query of queries) {
-    // Grafana's own variables stand where durations do.
+    // Grafana's variables take the place of durations.
     const promql = query.replaceAll('$__rate_interval', '5m');
     promqlParser.parse(promql).iterate({
       enter: ({ type, from }) => {
@@ -190,7 +190,7 @@ test('every query of the dashboard and every alert is PromQL, and about a series
     for (const [, name = '', matchers = ''] of selectors) {
       const series = samples.filter((sample) => sample.replace(/\{.*/, '') === name);
       expect(series.length, `${name} in ${query}`).toBeGreaterThan(0);
-      // The job and the instance are the scraper's own labels; of the others each has to be one of the series'.
+      // Prometheus adds the labels job and instance; every other label must be one of the series.
       const labels = [...matchers.matchAll(/(\w+)(?:=~|=)/g), ...query.matchAll(/by \(([\w, ]+)\)/g)]
         .flatMap(([, found = '']) => found.split(/, */))
         .filter((label) => !['job', 'instance'].includes(label));

@@ -1,4 +1,4 @@
-// Keys that are almost right. Each is nobody's, and none of the answers tells how near it was.
+// Nearly correct keys. All are refused, and no answer reveals how close a key was.
 
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
@@ -23,14 +23,14 @@ const replaceAt = (text: string, at: number, by: (digit: string) => string) =>
 
 const prefixLength = 'sk_testnet_'.length;
 
-/** What is made of a good key. */
+/** Changes of a valid key. */
 const nearMisses: [name: string, make: (key: string) => string][] = [
   [
-    'the first character of the secret is the next',
+    'the first character of the secret changed',
     (key) => withCrc32(replaceAt(key.slice(0, -6), prefixLength, nextDigit)),
   ],
   [
-    'the last character of the secret is the next',
+    'the last character of the secret changed',
     (key) => withCrc32(replaceAt(key.slice(0, -6), key.length - 7, nextDigit)),
   ],
   ['one character off, the check as it was', (key) => replaceAt(key, 20, nextDigit)],
@@ -53,10 +53,10 @@ const nearMisses: [name: string, make: (key: string) => string][] = [
   ['a secret of zeros', () => withCrc32(`sk_testnet_${'0'.repeat(43)}`)],
   ['a good secret with the CRC-32 of the first release', (key) => withCrc32(key.slice(0, -6))],
   ['an SQL wildcard', (key) => `${key.slice(0, -1)}%`],
-  ['the hash that is stored, or what looks like it', () => 'a'.repeat(64)],
+  ['text that looks like the stored hash', () => 'a'.repeat(64)],
 ];
 
-/** What a client sees, but for what differs in every answer. */
+/** The answer without the parts that differ each time. */
 async function overHttp(key: string) {
   const { status, headers, body } = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
@@ -94,7 +94,7 @@ describe.each([
   });
 });
 
-test("another merchant's key is that merchant's, with that merchant's wallet", async () => {
+test("another merchant's key creates an intent with that merchant's wallet", async () => {
   const other = await createTestMerchant(service.database);
   const wallets = { base: `0x${'7'.repeat(40)}` } as const;
   await service.query('update payout_wallets set address = $1 where merchant_id = $2 and chain = $3', [

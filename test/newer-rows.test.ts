@@ -1,4 +1,4 @@
-// A row with a word that only a newer version knows is not answered as something else.
+// A row with a value that only a newer version knows is not misread.
 
 import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -22,7 +22,7 @@ afterAll(async () => {
 
 test.each([
   ['status', 'refunded', "alter type payment_intent_status add value 'refunded'"],
-  // Of the same release of the schema, and of no process of today.
+  // Allowed by the current schema, but not written by any current version.
   ['status', 'succeeded', undefined],
   ['network', 'network 99', undefined],
   ['lane', 'express', "alter type payment_lane add value 'express'"],
@@ -33,7 +33,7 @@ test.each([
   };
   const [publicDoor] = doors;
   expect((await publicDoor.create({ amount_units: 1 }, call)).code).toBe('ok');
-  // What the migration of a newer version would do.
+  // Simulates a newer version's migration.
   if (migration !== undefined) await service.query(migration);
   await service.query(`update payment_intents set ${column} = $1 where idempotency_key = $2`, [
     word.replace('network ', ''),

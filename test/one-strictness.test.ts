@@ -1,5 +1,5 @@
-// However a message travels (gRPC plain or compressed, gRPC-Web, Connect, its JSON), the same bytes are taken or
-// refused, and a deadline means the same.
+// Every protocol (gRPC plain or compressed, gRPC-Web, Connect, its JSON) accepts and refuses the same messages and
+// treats deadlines the same.
 
 import http2 from 'node:http2';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
@@ -63,7 +63,7 @@ const envelope = (bytes: Uint8Array, flags = 0) => {
   return Buffer.concat([head, bytes]);
 };
 
-/** Everything an answer may carry its error in, as text. */
+/** All parts of an answer that may contain its error, as text. */
 function textOf({ headers, trailers, body }: RawAnswer): string {
   const all: http2.IncomingHttpHeaders = { ...headers, ...trailers };
   const trailer = /grpc-status-details-bin: (\S+)/.exec(body.toString())?.[1];
@@ -96,14 +96,14 @@ const ways: [string, Way][] = [
 const valid = toRequestBytes({ amount_units: 1 });
 const field = (number: number, wireType: number) => (number << 3) | wireType;
 const delimited = (number: number, bytes: number[]) => [field(number, 2), bytes.length, ...bytes];
-/** `metadata`, a Struct with one entry `a`, whose value is these bytes of a google.protobuf.Value. */
+/** `metadata`: a Struct with one entry `a`, whose value is the given google.protobuf.Value bytes. */
 const metadataWith = (value: number[], ofEntry: number[] = []) => [
   ...valid,
   ...delimited(6, delimited(1, [...delimited(1, [0x61]), ...delimited(2, value), ...ofEntry])),
 ];
 
 describe.each(ways)('%s', (_, way) => {
-  test('a valid message is taken', async () => {
+  test('a valid message is accepted', async () => {
     const text = textOf(await way(Uint8Array.from(metadataWith([field(4, 0), 1]))));
     expect(text).toContain('_secret_');
   });
@@ -127,7 +127,7 @@ describe.each(ways)('%s', (_, way) => {
 test.each([
   ['gzip', gzipSync(Buffer.concat([valid, valid, valid]))],
   ['br', brotliCompressSync(Buffer.concat([valid, valid, valid]))],
-])('a message in %s that was cut short is the client’s fault', async (encoding, whole) => {
+])('a truncated message in %s is a client error', async (encoding, whole) => {
   for (let length = 1; length < whole.length; length++) {
     const cut = whole.subarray(0, length);
     const overGrpc = await send(
@@ -169,7 +169,7 @@ describe('JSON over Connect', () => {
       '{"amountUnits":1,"metadata":{"a":9007199254740993}}',
       /metadata holds the/,
     ],
-    ['a name twice', '{"amountUnits":1,"amountUnits":2}', /A name stands twice/],
+    ['a duplicate name', '{"amountUnits":1,"amountUnits":2}', /A name stands twice/],
     ['a field under both of its names', '{"amountUnits":1,"amount_units":2}', /given twice/],
     ['an unknown field', '{"amountUnits":1,"walletAdress":"0x"}', /did you mean wallet_address/],
     [
@@ -177,7 +177,7 @@ describe('JSON over Connect', () => {
       `{"amountUnits":1,"metadata":${'['.repeat(17)}${']'.repeat(17)}}`,
       /nested deeper than 16/,
     ],
-    ['rubbish behind it', '{"amountUnits":1}}', /not valid JSON/],
+    ['garbage after it', '{"amountUnits":1}}', /not valid JSON/],
     [
       'an enum beyond its numbers',
       '{"amountUnits":1,"chain":1.0000000000000000001}',
@@ -201,15 +201,15 @@ describe('JSON over Connect', () => {
     expect(JSON.parse(answer.body.toString())).toMatchObject({ amountUnits: '5', chain: 'CHAIN_BASE' });
   });
 
-  test('an amount beyond 2^53 is exact, and so refused for its size', async () => {
+  test('an amount beyond 2^53 is read exactly and refused for its size', async () => {
     const answer = await sendJson('{"amountUnits":9007199254740993}');
     expect(textOf(answer)).toMatch(/from 1 to 9007199254740991/);
     expect((await sendJson('{"amountUnits":"9007199254740991"}')).headers[':status']).toBe(200);
   });
 });
 
-test('a replay of -0 is the first answer, byte for byte', async () => {
-  // protobuf-es writes the double as it is.
+test('a replay of -0 returns the first answer, byte for byte', async () => {
+  // protobuf-es writes the double unchanged.
   const request = toBinary(
     CreatePaymentIntentRequestSchema,
     create(CreatePaymentIntentRequestSchema, {
@@ -256,7 +256,7 @@ describe('deadlines', () => {
     ['Connect', { 'content-type': 'application/proto', 'connect-timeout-ms': '300' }],
     ['gRPC', { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '300m' }],
     ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '300m' }],
-  ])('that pass before the insert begins insert nothing: %s', async (_, headers) => {
+  ])('that expire before the insert starts insert nothing: %s', async (_, headers) => {
     const isEnveloped = String(headers['content-type']).includes('grpc');
     const body = isEnveloped ? envelope(valid) : valid;
     const { 'connect-timeout-ms': _ms, 'grpc-timeout': _timeout, ...withoutDeadline } = headers;
@@ -268,7 +268,7 @@ describe('deadlines', () => {
       );
       return row?.count;
     };
-    // These two take both of the slots that write; what follows waits for one.
+    // These two occupy both write slots; the next one waits.
     const first = send(withoutDeadline, body);
     await expect.poll(waiting, { interval: 10 }).toBe(1);
     const second = send(withoutDeadline, body);
@@ -281,7 +281,7 @@ describe('deadlines', () => {
     }
     await blocker.release();
     for (const answer of await Promise.all([first, second])) expect(textOf(answer)).toContain('_secret_');
-    // Behind them in the queue.
+    // Queued after them.
     expect(textOf(await send(withoutDeadline, body))).toContain('_secret_');
     expect(await rows()).toBe(before + 3);
   });

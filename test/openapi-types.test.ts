@@ -1,5 +1,5 @@
-// What a merchant's developer gets from our OpenAPI document with openapi-typescript, as it comes: types that take the
-// bodies we show, and answers of today and of tomorrow.
+// Types generated from our OpenAPI document by openapi-typescript: they accept the documented bodies, and current and
+// future answers.
 
 import { execFile } from 'node:child_process';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -10,7 +10,7 @@ import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
 import { samplesOnPage } from './support/reference-page.ts';
 
 const run = promisify(execFile);
-/** Within the repository, so that the compiler finds @types/node. */
+/** Inside the repository, so that the compiler finds @types/node. */
 const folder = 'node_modules/.cache/openapi-types';
 
 const preamble = `import type { components, paths } from './openapi.ts';
@@ -29,7 +29,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** What the compiler says about a file; empty if nothing. */
+/** Returns the compiler's output for a file; empty if there is none. */
 async function complaintsAbout(name: string, code: string): Promise<string> {
   const file = join(folder, `${name}.mts`);
   await writeFile(file, code);
@@ -50,7 +50,7 @@ describe('request bodies compile', () => {
     expect(await complaintsAbout('readme', preamble + code)).toBe('');
   });
 
-  test("the reference's, by itself and in its sample", async () => {
+  test("the reference's, alone and in its sample", async () => {
     const { example } = openapi.paths['/v1/payment_intents'].post.requestBody.content['application/json'];
     const code = `export const body: Body = ${JSON.stringify(example)};\n`;
     expect(await complaintsAbout('reference', preamble + code)).toBe('');
@@ -59,7 +59,7 @@ describe('request bodies compile', () => {
     }
   });
 
-  test('with what is required alone, with any metadata, and with null for what is left out', async () => {
+  test('with required fields only, with any metadata, and with null for omitted fields', async () => {
     const code = `export const bodies: Body[] = [
   { amount_units: 1 },
   { amount_units: 1, metadata: { order_id: 'a', lines: [{ sku: 1 }], paid: null } },
@@ -73,13 +73,13 @@ describe('request bodies compile', () => {
     ['a quoted amount', `{ amount_units: '1' }`],
     ['a misspelt field', '{ amount_units: 1, walletAddress: "0x" }'],
     ['another chain', '{ amount_units: 1, chain: "solana" }'],
-  ])('but not with %s', async (_, body) => {
+  ])('do not compile with %s', async (_, body) => {
     const complaints = await complaintsAbout('refused', `${preamble}export const body: Body = ${body};\n`);
     expect(complaints).toMatch(/error TS2\d+/);
   });
 });
 
-test('an answer takes values that come later, and its metadata is read as any JSON', async () => {
+test('an answer accepts future values, and its metadata is any JSON', async () => {
   const code = `declare const intent: Intent;
 export const status: Intent['status'] = 'succeeded';
 export const chainId: Intent['chain_id'] = 1;

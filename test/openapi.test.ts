@@ -1,6 +1,6 @@
-// The OpenAPI document and the service agree: what the service answers is what the document says, what the document
-// allows is accepted, and what it forbids is refused. Answers are open in the document, so that they may grow; here they
-// are closed, so that nothing undocumented is answered today.
+// The OpenAPI document and the service agree: answers match the document, what it allows is accepted, and what it
+// forbids is refused. The document allows answers to have more fields, so that they can be extended. These tests
+// forbid that, so that nothing undocumented is returned today.
 
 import { readFile } from 'node:fs/promises';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -16,7 +16,7 @@ import { useService } from './support/use-service.ts';
 
 let service: TestService;
 
-// With a rate limit that nobody reaches, so that its headers are there.
+// With a rate limit that is never reached, so that its headers are present.
 useService(
   (started) => {
     service = started;
@@ -44,14 +44,14 @@ const responses: Record<string, { headers: Record<string, unknown> }> = operatio
 const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });
 addFormats.default(ajv);
 ajv.addKeyword('x-default');
-// A client of today may meet other values tomorrow. Today's answers have none but these.
+// Clients may get other values in the future. Today's answers have only these.
 ajv.addKeyword({
   keyword: 'x-extensible-enum',
   schemaType: 'array',
   compile: (known: unknown[]) => (value: unknown) => known.includes(value),
 });
 
-/** The same schema without room for fields that it does not list, except where it gives that room itself. */
+/** The same schema without additional fields, unless it allows them explicitly. */
 function closed(schema: Schema): Schema {
   const { properties, items } = schema as { properties?: Record<string, Schema>; items?: Schema };
   return {
@@ -79,7 +79,7 @@ function expectDocumented(answer: HttpAnswer): void {
   const validate = validatorOf(answer.status === 201 ? 'PaymentIntent' : 'Error');
   validate(JSON.parse(answer.body));
   expect(validate.errors ?? [], answer.body).toEqual([]);
-  // Of these some answers of a status have them, and others not.
+  // Only some answers of a status have these.
   const sometimes = answer.status === 201 ? ['idempotent-replayed'] : [];
   const known = Object.keys(response?.headers ?? {}).map((name) => name.toLowerCase());
   const own = Object.keys(answer.headers).filter(
@@ -101,7 +101,7 @@ const create = (body: string, headers: Record<string, string> = {}, at: TestServ
     body,
   );
 
-test('it is what the service answers at /openapi.json', async () => {
+test('the service returns it at /openapi.json', async () => {
   const answer = await fetch(`${service.publicUrl}/openapi.json`);
   expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'application/json']);
   expect(await answer.json()).toEqual(document);
@@ -111,8 +111,8 @@ test('it is what the service answers at /openapi.json', async () => {
   expect(again.status).toBe(304);
 });
 
-describe('answers may grow', () => {
-  // As a client that validates does it: by the document as it stands.
+describe('answers can be extended', () => {
+  // Validates as a client does, with the unchanged document.
   const clients = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });
   addFormats.default(clients);
   for (const keyword of ['x-default', 'x-extensible-enum']) clients.addKeyword(keyword);
@@ -130,7 +130,7 @@ describe('answers may grow', () => {
       ...{ chain: 'ethereum', chain_id: 1, token_symbol: 'EURC', decimals: 18, expires_in_minutes: 1440 },
     };
     expect(acceptedBy('PaymentIntent', later)).toEqual([]);
-    // Of the fields of today none may go.
+    // No field may be removed.
     for (const name of Object.keys(intent)) {
       expect(acceptedBy('PaymentIntent', { ...later, [name]: undefined })).toHaveLength(1);
     }
@@ -143,14 +143,14 @@ describe('answers may grow', () => {
     expect(acceptedBy('Error', later)).toEqual([]);
   });
 
-  test('every list of values of an answer is documented as open, and requests are closed', () => {
+  test('the document leaves lists of values open in answers and closed in requests', () => {
     const { CreatePaymentIntentRequest, ...answers } = document.components.schemas;
     expect(JSON.stringify(answers)).not.toMatch(/"(?:enum|const)":|"additionalProperties":false/);
     expect(CreatePaymentIntentRequest).toMatchObject({ additionalProperties: false });
   });
 });
 
-describe('every answer is a documented one', () => {
+describe('every answer matches the document', () => {
   test.each<[number, string, Record<string, string>]>([
     [201, '{"amount_units":12500000}', {}],
     [201, '{"amount_units":1,"metadata":{"a":[1,{"b":null}]}}', { 'idempotency-key': 'documented' }],
@@ -170,7 +170,7 @@ describe('every answer is a documented one', () => {
     expectDocumented(answer);
   });
 
-  test('429, where a key has used up its allowance', async () => {
+  test('429 if a key has reached its rate limit', async () => {
     const limited = await startService({ RATE_LIMIT: '1' });
     let answer = await create('{"amount_units":1}', {}, limited);
     while (answer.status === 201) answer = await create('{"amount_units":1}', {}, limited);
@@ -179,7 +179,7 @@ describe('every answer is a documented one', () => {
     await limited.close();
   });
 
-  test('503, where more creates wait than may', async () => {
+  test('503 if the queue is full', async () => {
     const narrow = await startService({ QUEUE_SIZE: '1', RATE_LIMIT: '1000000' });
     const blocker = await blockCreates(narrow.location);
     const all = Array.from({ length: 20 }, () => create('{"amount_units":1}', {}, narrow));
@@ -193,7 +193,7 @@ describe('every answer is a documented one', () => {
     await narrow.close();
   });
 
-  test('500, where the database has not what it should have', async () => {
+  test('500 if the database lacks a required row', async () => {
     await service.query('alter table payment_intents rename to gone');
     const answer = await create('{"amount_units":1}');
     await service.query('alter table gone rename to payment_intents');
@@ -201,7 +201,7 @@ describe('every answer is a documented one', () => {
     expectDocumented(answer);
   });
 
-  test('431, where the headers are too many, and 408, where the body does not come', async () => {
+  test('431 if the headers are too large, and 408 if the body does not arrive', async () => {
     const large = await create('{"amount_units":1}', { 'x-large': 'x'.repeat(20_000) });
     expect(large.status).toBe(431);
     expectDocumented(large);
@@ -222,7 +222,7 @@ describe('every answer is a documented one', () => {
     await hasty.close();
   });
 
-  test('every code of the catalogue that the public port answers there has an example', () => {
+  test('every code that the public port can return there has an example', () => {
     const text = JSON.stringify(responses);
     const elsewhere = ['not_found', 'method_not_allowed'];
     for (const [code, { httpStatus }] of Object.entries(catalogue)) {
@@ -233,7 +233,7 @@ describe('every answer is a documented one', () => {
   });
 });
 
-/** Values of a property's schema, by the keywords that the document uses. */
+/** Generates values of a property's schema, by the keywords that the document uses. */
 function valuesOf(name: string, schema: Schema): fc.Arbitrary<unknown> {
   const types = [schema.type].flat();
   const value = (): fc.Arbitrary<unknown> => {
@@ -249,7 +249,7 @@ function valuesOf(name: string, schema: Schema): fc.Arbitrary<unknown> {
         { maxKeys: 5, noNullPrototype: true },
       );
     }
-    // Of an address the document can say no more than its form: a checksum is right in lower case.
+    // The document can only describe an address's form. In lower case there is no checksum to check.
     if (schema.pattern === '^0x[0-9a-fA-F]{40}$') {
       return fc
         .uint8Array({ minLength: 20, maxLength: 20 })
@@ -269,7 +269,7 @@ const request = fc.record(
   { requiredKeys: required },
 );
 
-/** Keys of the header that the document describes. */
+/** Generates values of the header that the document describes. */
 const [keyParameter] = operation?.parameters ?? [];
 const keySchema = keyParameter?.schema as { pattern: string; maxLength: number };
 const idempotencyKey = fc.stringMatching(new RegExp(keySchema.pattern), { maxLength: keySchema.maxLength });

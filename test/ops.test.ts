@@ -1,4 +1,4 @@
-// ops/: what can be checked of it without a cluster or a running systemd. The image is built by test/faults/image.test.ts.
+// Checks of ops/ that need no cluster and no running systemd. test/faults/image.test.ts builds the image.
 
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -20,7 +20,7 @@ const hasSystemd = succeeds('systemd-analyze', '--version');
 if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
 const flags = manifest.scripts.start.replace(/^exec node /, '');
 const config = loadConfig({});
-/** At the longest: the drain, the last spans, a statement that hangs. */
+/** The longest shutdown: the drain, the last spans, a statement that hangs. */
 const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statementTimeoutMs;
 
 describe('the systemd unit', () => {
@@ -32,22 +32,22 @@ describe('the systemd unit', () => {
     folder = await mkdtemp(join(tmpdir(), 'pi-unit-'));
     unit = join(folder, 'payment-intent-service.service');
     text = await readFile('ops/payment-intent-service.service', 'utf8');
-    // It is told to run what stands here, so that systemd finds it.
+    // Points to this folder, so that systemd finds the files.
     await writeFile(unit, text.replaceAll('/opt/payment-intent-service', process.cwd()));
   });
 
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  test.runIf(hasSystemd)('is one that systemd takes without a word', async () => {
+  test.runIf(hasSystemd)('passes systemd-analyze verify without warnings', async () => {
     expect(await run('systemd-analyze', ['verify', unit])).toEqual({ stdout: '', stderr: '' });
   });
 
-  test.runIf(hasSystemd)('lets the service do little else than its work', async () => {
+  test.runIf(hasSystemd)('restricts the service to what it needs', async () => {
     // An exposure of 2.0 out of 10; an ordinary unit has 9.6.
     await run('systemd-analyze', ['security', '--offline=true', '--threshold=20', unit]);
   });
 
-  test('runs what npm start runs, and waits for its end', () => {
+  test('runs the command of npm start, and waits for its end', () => {
     expect(text).toContain(`node_modules/.bin/node ${flags}\n`);
     const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
     expect(seconds * 1000).toBeGreaterThan(stopMs);
@@ -101,13 +101,13 @@ describe('the Kubernetes manifest', async () => {
   } as unknown as Record<string, Validator>;
 
   test.each(documents.map((document) => [document.kind, document] as const))(
-    '%s: Kubernetes’ schema accepts it and knows every name in it',
+    '%s: is valid by Kubernetes’ schema, without unknown names',
     (kind, document) => {
       expect(check(validators[kind] as Validator, document)).toEqual([]);
     },
   );
 
-  test('the check sees a wrong type, what is missing, and a name that is none', () => {
+  test('the check detects a wrong type, a missing field and an unknown name', () => {
     const faulty = structuredClone(deployment) as unknown as { spec: Record<string, unknown> };
     faulty.spec.replicas = 'two';
     faulty.spec.replica = 2;
@@ -117,7 +117,7 @@ describe('the Kubernetes manifest', async () => {
     expect(faults.join('; ')).toMatch(/"selector".*replicas.*: \.spec\.replica$/);
   });
 
-  test('speaks of the ports, paths and the service that are there', () => {
+  test('uses the ports, paths and service name of the service', () => {
     expect(container.ports).toEqual([
       { name: 'http', containerPort: config.httpPort },
       { name: 'grpc', containerPort: config.grpcPort },
@@ -136,20 +136,20 @@ describe('the Kubernetes manifest', async () => {
     }
   });
 
-  test('leaves a pod the time to drain', () => {
+  test('gives a pod enough time to drain', () => {
     const { seconds } = container.lifecycle.preStop.sleep;
     expect(pod.spec.terminationGracePeriodSeconds * 1000).toBeGreaterThan(seconds * 1000 + stopMs);
     expect(deployment.spec.replicas).toBeGreaterThan(1);
   });
 
-  test('brings the schema up to date before a pod serves', () => {
+  test('runs the migrations before a pod starts', () => {
     expect(pod.spec.initContainers.map(({ command }) => command)).toEqual([
       ['node', 'src/admin.ts', 'migrate'],
     ]);
   });
 });
 
-test('the image runs what npm start runs', async () => {
+test('the image runs the command of npm start', async () => {
   const text = await readFile('ops/Containerfile', 'utf8');
   expect(text).toContain(`CMD ${JSON.stringify(['node', ...flags.split(' ')]).replaceAll(',', ', ')}\n`);
   expect(text).toContain(`EXPOSE ${config.httpPort} ${config.grpcPort} ${config.metricsPort}\n`);
@@ -158,40 +158,43 @@ test('the image runs what npm start runs', async () => {
 const hasBuildah = process.getuid?.() === 0 && succeeds('buildah', '--version');
 if (!hasBuildah) console.log('skipped: images are built as root (apt-get install buildah)');
 
-test.runIf(hasBuildah)('what a build of the image is given: what it copies, and no secret', async () => {
-  const folder = await mkdtemp('/var/tmp/pi-context-');
-  try {
-    const [context, output] = [join(folder, 'context'), join(folder, 'output')];
-    const given = ['package.json', 'package-lock.json', 'src/main.ts'];
-    const others = ['.data/secrets.json', '.env', '.git/config', 'node_modules/a/index.js', 'ops/key.pem'];
-    for (const name of [...given, ...others]) {
-      await mkdir(dirname(join(context, name)), { recursive: true });
-      await writeFile(join(context, name), '');
+test.runIf(hasBuildah)(
+  'the build context contains only the files that the image copies, and no secret',
+  async () => {
+    const folder = await mkdtemp('/var/tmp/pi-context-');
+    try {
+      const [context, output] = [join(folder, 'context'), join(folder, 'output')];
+      const given = ['package.json', 'package-lock.json', 'src/main.ts'];
+      const others = ['.data/secrets.json', '.env', '.git/config', 'node_modules/a/index.js', 'ops/key.pem'];
+      for (const name of [...given, ...others]) {
+        await mkdir(dirname(join(context, name)), { recursive: true });
+        await writeFile(join(context, name), '');
+      }
+      await copyFile('.dockerignore', join(context, '.dockerignore'));
+      await writeFile(join(folder, 'Containerfile'), 'FROM scratch\nCOPY . /\n');
+      const storage = join(folder, 'storage.conf');
+      const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"`;
+      await writeFile(storage, `[storage]\ndriver = "vfs"\n${paths}\n`);
+      await run(
+        'buildah',
+        ['build', '--file', join(folder, 'Containerfile'), '--output', `type=local,dest=${output}`, context],
+        { env: { ...process.env, CONTAINERS_STORAGE_CONF: storage, BUILDAH_ISOLATION: 'chroot' } },
+      );
+      const found = await readdir(output, { recursive: true, withFileTypes: true });
+      const files = found.filter((entry) => entry.isFile());
+      expect(files.map(({ parentPath, name }) => relative(output, join(parentPath, name))).sort()).toEqual(
+        given.sort(),
+      );
+    } finally {
+      await rm(folder, { recursive: true, force: true });
     }
-    await copyFile('.dockerignore', join(context, '.dockerignore'));
-    await writeFile(join(folder, 'Containerfile'), 'FROM scratch\nCOPY . /\n');
-    const storage = join(folder, 'storage.conf');
-    const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"`;
-    await writeFile(storage, `[storage]\ndriver = "vfs"\n${paths}\n`);
-    await run(
-      'buildah',
-      ['build', '--file', join(folder, 'Containerfile'), '--output', `type=local,dest=${output}`, context],
-      { env: { ...process.env, CONTAINERS_STORAGE_CONF: storage, BUILDAH_ISOLATION: 'chroot' } },
-    );
-    const found = await readdir(output, { recursive: true, withFileTypes: true });
-    const files = found.filter((entry) => entry.isFile());
-    expect(files.map(({ parentPath, name }) => relative(output, join(parentPath, name))).sort()).toEqual(
-      given.sort(),
-    );
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-});
+  },
+);
 
 const hasPromtool = succeeds('promtool', '--version');
 if (!hasPromtool) console.log('skipped: no promtool is installed (apt-get install prometheus)');
 
-test.runIf(hasPromtool)('the alerts fire when they should, also when every process is gone', async () => {
+test.runIf(hasPromtool)('the alerts fire as expected, even if every process is gone', async () => {
   await run('promtool', ['check', 'rules', 'ops/prometheus-rules.yaml']);
   await run('promtool', ['test', 'rules', 'ops/prometheus-rules.test.yaml']);
 });
@@ -199,8 +202,8 @@ test.runIf(hasPromtool)('the alerts fire when they should, also when every proce
 type Validator = ((data: unknown) => boolean) & { errors: { instancePath: string; message?: string }[] };
 
 /**
- * What a schema's validator says is wrong, and the names that it has never asked for: it is made of the schema's
- * properties, so what it passes over is no property of any.
+ * Returns the faults that a schema's validator reports, and unknown names. The validator reads every property of the
+ * schema, so a name that it never reads is not in the schema.
  */
 function check(validate: Validator, document: object): string[] {
   const asked = new Set<object | string>();

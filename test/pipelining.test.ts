@@ -1,4 +1,4 @@
-// Many requests sent on one connection without waiting for answers: all are answered, in order, a few at a time.
+// Many requests on one connection, sent without waiting for answers, are all answered in order, a few at a time.
 
 import { once } from 'node:events';
 import net from 'node:net';
@@ -38,7 +38,7 @@ interface RawAnswer {
   body: string;
 }
 
-/** Reads that many answers, each with a Content-Length, or as many as come before the connection ends. */
+/** Reads that many answers, each with a Content-Length, or fewer if the connection ends before. */
 async function readAnswers(socket: net.Socket, count: number): Promise<RawAnswer[]> {
   const answers: RawAnswer[] = [];
   let bytes = Buffer.alloc(0);
@@ -74,14 +74,14 @@ test('three hundred creates in one write are all answered, in order', async () =
   expect(numbersOf(answers)).toEqual(upTo(300));
 });
 
-test('so they are wherever the bytes are cut, with bodies of any size', async () => {
+test('creates are answered in order wherever the bytes are split, with bodies of any size', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: 40 }),
       fc.array(fc.integer({ min: 1, max: 30_000 }), { minLength: 1, maxLength: 20 }),
       async (paddings, cuts) => {
         const socket = await connect();
-        // Metadata is 16 KiB at most: the larger ones are refused, in their place.
+        // Metadata is limited to 16 KiB: larger requests are refused, in order.
         const bytes = Buffer.from(paddings.map((length, n) => createRequest(n, 'x'.repeat(length))).join(''));
         const answered = readAnswers(socket, paddings.length);
         for (let at = 0, i = 0; at < bytes.length; i++) {
@@ -100,8 +100,8 @@ test('so they are wherever the bytes are cut, with bodies of any size', async ()
   );
 });
 
-test('no more than sixteen of one connection are worked on, and another connection does not wait for them', async () => {
-  // A request that has begun has had its key looked up.
+test('at most sixteen requests per connection are processed at once, and other connections do not wait', async () => {
+  // The key of a started request has been looked up.
   const begun = async () => {
     const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
     const counts = [...text.matchAll(/^payment_intents_key_lookups_total\{.*\} (\d+)$/gm)];
@@ -126,7 +126,7 @@ test('no more than sixteen of one connection are worked on, and another connecti
   other.destroy();
 });
 
-test('answers that are not read wait, and come in order when they are', async () => {
+test('unread answers wait, and arrive in order when they are read', async () => {
   const socket = await connect();
   socket.pause();
   const get = 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n';
@@ -141,7 +141,7 @@ test('answers that are not read wait, and come in order when they are', async ()
   refused.destroy();
 });
 
-test('what is not HTTP, behind good requests: those are answered, and the connection ends', async () => {
+test('valid requests before bytes that are not HTTP are answered, then the connection ends', async () => {
   const socket = await connect();
   socket.write(
     `${upTo(40)
@@ -153,7 +153,7 @@ test('what is not HTTP, behind good requests: those are answered, and the connec
   expect(answers.slice(40)).toEqual([]);
 });
 
-test('a faulty request behind one that is worked on takes no answer with it', async () => {
+test('a faulty request does not prevent the answer of the one before it', async () => {
   const blocker = await blockCreates(service.location);
   const socket = await connect();
   const unfinished = createRequest(1).replace(/Content-Length: \d+/, 'Transfer-Encoding: chunked');
@@ -165,21 +165,24 @@ test('a faulty request behind one that is worked on takes no answer with it', as
   expect([first?.status, JSON.parse(first?.body ?? '{}').metadata?.n]).toEqual([201, 0]);
 });
 
-test.each([1, 40])('a client that closes its side behind %i creates gets every answer', async (count) => {
-  const socket = net.connect({
-    port: Number(new URL(service.publicUrl).port),
-    host: '127.0.0.1',
-    allowHalfOpen: true,
-  });
-  socket.end(
-    upTo(count)
-      .map((n) => createRequest(n, 'x'.repeat(2_000)))
-      .join(''),
-  );
-  expect(numbersOf(await readAnswers(socket, count + 1))).toEqual(upTo(count));
-});
+test.each([1, 40])(
+  'a client that closes its sending side after %i creates gets every answer',
+  async (count) => {
+    const socket = net.connect({
+      port: Number(new URL(service.publicUrl).port),
+      host: '127.0.0.1',
+      allowHalfOpen: true,
+    });
+    socket.end(
+      upTo(count)
+        .map((n) => createRequest(n, 'x'.repeat(2_000)))
+        .join(''),
+    );
+    expect(numbersOf(await readAnswers(socket, count + 1))).toEqual(upTo(count));
+  },
+);
 
-test('CONNECT behind creates is refused, and takes no answer with it', async () => {
+test('CONNECT after creates is refused, and the creates are answered', async () => {
   const socket = await connect();
   const creates = upTo(3).map((n) => createRequest(n));
   socket.write(`${creates.join('')}CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n`);

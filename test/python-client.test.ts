@@ -1,4 +1,4 @@
-// Another language, another implementation of protobuf and gRPC: the example client in Python, from our contract.
+// The example client in Python: another implementation of protobuf and gRPC, generated from our contract.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);
 
-/** Debian's own, which is the one that Debian's packages are for. */
+/** Debian's own, because Debian's packages are built for it. */
 const python = '/usr/bin/python3';
 const canRun = succeeds('protoc', '--version') && succeeds(python, '-c', 'import grpc, google.protobuf');
 if (!canRun) {
@@ -31,7 +31,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test.skipIf(!canRun)('creates, replays, reads a refusal, the health and the reflection', async () => {
+test.skipIf(!canRun)('creates, replays, reads a refusal, and uses health and reflection', async () => {
   const template = 'examples/grpc/buf.gen.python.local.yaml';
   await run('node_modules/.bin/buf', ['generate', '--template', template, '--output', folder]);
   const { stdout } = await run(

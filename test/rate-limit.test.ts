@@ -24,7 +24,7 @@ afterAll(async () => {
   await service.close();
 });
 
-/** A merchant whose allowance is whole. */
+/** A merchant with an unused rate limit. */
 const newKey = async () => (await createTestMerchant(service.database)).keys.testnet.apiKey;
 const countRows = async () =>
   (await service.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n;
@@ -36,7 +36,7 @@ const createOverHttp = (apiKey: string, body = '{"amount_units":1}') =>
     body,
   );
 
-test('twice the rate at once, over both doors together; then 429, and no trace of it', async () => {
+test('allows a burst of twice the rate over both doors together, then returns 429 and stores nothing', async () => {
   const apiKey = await newKey();
   const rowsBefore = (await countRows()) ?? 0;
   const codes = await Promise.all(
@@ -47,18 +47,18 @@ test('twice the rate at once, over both doors together; then 429, and no trace o
     ),
   );
   const created = codes.filter((code) => code === 'ok').length;
-  // As many more as came back while they were sent.
+  // Plus the requests that became available meanwhile.
   expect(created).toBeGreaterThanOrEqual(10);
   expect(created).toBeLessThan(16);
   expect(codes.filter((code) => code === 'rate_limited').length).toBe(16 - created);
   expect(await countRows()).toBe(rowsBefore + created);
-  // Nobody else has lost anything.
+  // Other merchants are not affected.
   const [door] = doors as [Door];
   const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${await newKey()}` });
   expect(code).toBe('ok');
 });
 
-test('every answer says what is left, and a refusal when to come back', async () => {
+test('every answer has the remaining quota, and a refusal has Retry-After', async () => {
   const apiKey = await newKey();
   const first = await createOverHttp(apiKey);
   expect(first.headers).toMatchObject({
@@ -68,7 +68,7 @@ test('every answer says what is left, and a refusal when to come back', async ()
   const faulty = await createOverHttp(apiKey, 'nonsense');
   expect([faulty.status, faulty.headers.ratelimit]).toEqual([400, '"creates";r=8;t=1']);
   let last = first;
-  // Refused before the body is looked at.
+  // Refused before the body is read.
   while (last.status !== 429) last = await createOverHttp(apiKey, 'nonsense');
   expect(last.headers).toMatchObject({
     'retry-after': '1',

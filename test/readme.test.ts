@@ -7,7 +7,7 @@ import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
 
 const readme = await readFile('README.md', 'utf8');
 
-test('the table of errors is the catalogue', () => {
+test('the table of errors matches the catalogue', () => {
   const rows = [
     ...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| ([\d, ]+?) *\| (?:`([A-Z_]+)`)? *\| (.*) \|$/gm),
   ];
@@ -24,7 +24,7 @@ test('the table of errors is the catalogue', () => {
   expect(documented.sort()).toEqual(Object.keys(catalogue).sort());
 });
 
-test('the table of variables has every variable, with its default', () => {
+test('the table of variables lists every variable with its default', () => {
   const section = readme.slice(readme.indexOf('## Configuration'), readme.indexOf('## Work on it'));
   const defaults = Object.fromEntries(
     [...section.matchAll(/^\| ((?:`[A-Z_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
@@ -65,7 +65,7 @@ test('the table of variables has every variable, with its default', () => {
   expect(loadConfig(given)).toEqual(loadConfig({}));
 });
 
-test('a newcomer has created an intent within 40 lines', () => {
+test('the first 40 lines lead to a created intent', () => {
   const lines = readme.split('\n').slice(0, 40).join('\n');
   expect(lines).toMatch(/npm ci && npm start[\s\S]*\ncurl [\s\S]*201 Created/);
 });

@@ -1,5 +1,5 @@
-// The samples of the reference page, run as they stand: on the page of this service, and on the page of a document with
-// what this service's does not have yet.
+// Runs the samples of the reference page unchanged: those of this service's page, and those of a page for a document
+// with features that this service does not use yet.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -18,7 +18,7 @@ import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);
 
-/** How each language runs a file. */
+/** The command that runs a file in each language. */
 const runners: Record<string, { file: string; command: string[]; probe: string[] }> = {
   curl: { file: 'sample.sh', command: ['sh'], probe: ['curl', '--version'] },
   TypeScript: { file: 'sample.ts', command: [process.execPath], probe: [process.execPath, '--version'] },
@@ -47,7 +47,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Runs a sample in an empty folder, with the two variables that the page names. */
+/** Runs a sample in an empty folder, with the two variables from the page. */
 async function runSample({ language, code }: PageSample, url: string, apiKey: string) {
   const { file, command } = runners[language] as { file: string; command: string[] };
   await writeFile(join(folder, file), code);
@@ -76,7 +76,7 @@ describe("the page's samples", () => {
 
   const sampleIn = (language: string) => samples.find((sample) => sample.language === language) as PageSample;
 
-  test('there is one in each language', () => {
+  test('exist in each language', () => {
     expect(samples.map(({ language }) => language)).toEqual(['curl', 'TypeScript', 'Python', 'Go']);
   });
 
@@ -85,28 +85,32 @@ describe("the page's samples", () => {
     expect((await run('gofmt', ['-d', join(folder, 'formatted.go')])).stdout).toBe('');
   });
 
-  test.each(runnable)('%s creates an intent, and finds it again', { timeout: 120_000 }, async (language) => {
-    const { apiKey } = service.merchant.keys.testnet;
-    await service.query('delete from payment_intents');
-    const first = await runSample(sampleIn(language), service.publicUrl, apiKey);
-    expect(first).toMatchObject({ succeeded: true });
-    const intent = JSON.parse(first.output);
-    expect(intent).toMatchObject({ status: 'requires_payment', amount_units: 12_500_000 });
-    const again = await runSample(sampleIn(language), service.publicUrl, apiKey);
-    expect(JSON.parse(again.output)).toEqual(intent);
-    expect(await service.query('select idempotency_key as key, metadata from payment_intents')).toEqual([
-      { key: 'order-1001', metadata: { order_id: 'order-1001', customer_id: 'customer-42' } },
-    ]);
-  });
+  test.each(runnable)(
+    '%s creates an intent, and returns it again for the same key',
+    { timeout: 120_000 },
+    async (language) => {
+      const { apiKey } = service.merchant.keys.testnet;
+      await service.query('delete from payment_intents');
+      const first = await runSample(sampleIn(language), service.publicUrl, apiKey);
+      expect(first).toMatchObject({ succeeded: true });
+      const intent = JSON.parse(first.output);
+      expect(intent).toMatchObject({ status: 'requires_payment', amount_units: 12_500_000 });
+      const again = await runSample(sampleIn(language), service.publicUrl, apiKey);
+      expect(JSON.parse(again.output)).toEqual(intent);
+      expect(await service.query('select idempotency_key as key, metadata from payment_intents')).toEqual([
+        { key: 'order-1001', metadata: { order_id: 'order-1001', customer_id: 'customer-42' } },
+      ]);
+    },
+  );
 
-  test.each(runnable)('%s fails with the error in view', { timeout: 120_000 }, async (language) => {
+  test.each(runnable)('%s fails and prints the error', { timeout: 120_000 }, async (language) => {
     const { succeeded, output } = await runSample(sampleIn(language), service.publicUrl, 'sk_testnet_x');
     expect([succeeded, output]).toEqual([false, expect.stringContaining('api_key_invalid')]);
     expect(output).toContain('401');
   });
 });
 
-/** Five kinds of operations, with values that need quoting in every language. */
+/** Five kinds of operations with values that must be quoted in every language. */
 const awkward = `O'Brien "&" <b>\`$HOME\` \\ \${x} é 😀`;
 const intentRef = { $ref: '#/components/schemas/Intent' };
 const pathId = {
@@ -236,7 +240,7 @@ describe('a document with paths, queries, lists, nested messages and every metho
   ];
 
   test.each(runnable)(
-    'each of its samples in %s sends what the document says',
+    'each of its samples in %s sends the documented request',
     { timeout: 300_000 },
     async (language) => {
       const samples = (await samplesOnPage(page)).filter((sample) => sample.language === language);
@@ -261,7 +265,7 @@ describe('a document with paths, queries, lists, nested messages and every metho
     },
   );
 
-  test('its page has a section for each operation and object, and fields within fields', () => {
+  test('its page has a section for each operation and object, with nested fields', () => {
     const ids = [...page.matchAll(/ id="([^"]+)"/g)].map(([, one]) => one);
     expect(ids).toEqual(
       expect.arrayContaining(['one', 'two', 'intents', 'nothing', 'object-Intent', 'error-teapot']),
@@ -285,7 +289,7 @@ describe('a document with paths, queries, lists, nested messages and every metho
     expect(page).toMatch(/1 to 100/);
   });
 
-  test('text of the document is text on the page, also where it looks like HTML', () => {
+  test('text of the document is escaped on the page', () => {
     expect(page).toContain('A lead with &lt;b&gt;.');
     expect(page).not.toMatch(/<b>/);
   });

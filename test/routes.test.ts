@@ -14,7 +14,7 @@ import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 
 const { OPTIONAL: optional, REPEATED: repeated } = FieldDescriptorProto_Label;
 
-/** A service with one method that has the rule. */
+/** A service with one method with that rule. */
 function serviceWith(
   rule: Partial<HttpRule> | undefined,
   name = 'DoIt',
@@ -56,7 +56,7 @@ function serviceWith(
 
 const post = (value: string) => ({ pattern: { case: 'post', value } as const, body: '*' });
 
-test('the contract has the one route of the specification', () => {
+test('the contract has the one specified route', () => {
   expect(httpRoutesOf(PaymentIntentService)).toEqual([
     {
       httpMethod: 'POST',
@@ -70,7 +70,7 @@ test('the contract has the one route of the specification', () => {
   ]);
 });
 
-test('any annotated method gets its route; only a Create answers 201', () => {
+test('every annotated method gets its route; only a Create returns 201', () => {
   expect(httpRoutesOf(serviceWith(post('/v1/things'), 'CreateThing'))).toMatchObject([
     { path: '/v1/things', successStatus: 201 },
   ]);
@@ -80,7 +80,7 @@ test('any annotated method gets its route; only a Create answers 201', () => {
   expect(httpRoutesOf(serviceWith(undefined))).toEqual([]);
 });
 
-describe('an unsupported rule refuses to start', () => {
+describe('an unsupported rule prevents the start', () => {
   test.each<[string, Partial<HttpRule>, string]>([
     ['no pattern', { body: '*' }, 'it names no HTTP method'],
     ['get with a body', { pattern: { case: 'get', value: '/v1/a' }, body: '*' }, 'GET with a body'],
@@ -132,7 +132,7 @@ describe('an unsupported rule refuses to start', () => {
   });
 });
 
-test('a message in a request and in an answer is refused: the one is closed, the other may grow', () => {
+test('a message used in both a request and an answer is refused: only answers may get new fields', () => {
   const document = { title: 'T', version: '1', description: '', commentOf: () => '' };
   expect(() =>
     createOpenApi({ ...document, services: [serviceWith(post('/v1/things'), 'DoIt', { hasFields: false })] }),

@@ -8,7 +8,7 @@ import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/dat
 import { verifyPaymentIntents } from '../src/payment-intents/verification.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 
-/** Everything that a schema is made of, as PostgreSQL writes it down. */
+/** All parts of a schema, as PostgreSQL describes them. */
 const schemaQuery = `
   select 'column' as kind, c.relname || '.' || a.attname as name,
          format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '') as definition
@@ -47,13 +47,13 @@ describe('the migrations', () => {
 
   afterAll(() => database.drop());
 
-  test('leave the schema that the entities describe', async () => {
+  test('create the schema that the entities describe', async () => {
     await withOrm(database, async (orm) => {
       expect(await orm.schema.getUpdateSchemaSQL({ wrap: false, safe: false })).toBe('');
     });
   });
 
-  test('going down leaves nothing, and up again the same schema', async () => {
+  test('down removes everything, and up again creates the same schema', async () => {
     const before = await schemaOf(database);
     expect(before.length).toBeGreaterThan(60);
     await withOrm(database, (orm) => orm.migrator.down({ to: 0 }));
@@ -67,7 +67,7 @@ describe('the migrations', () => {
     expect(await withOrm(database, (orm) => pendingMigrations(orm.em.fork()))).toEqual([]);
   });
 
-  test('asked for three times at once, run once', async () => {
+  test('run once when started three times at once', async () => {
     await withOrm(database, (orm) => orm.migrator.down({ to: 0 }));
     const applied = await Promise.all([migrate(database), migrate(database), migrate(database)]);
     expect(applied.map((names) => names.length).sort()).toEqual([0, 0, ourMigrations.length]);
@@ -110,7 +110,7 @@ describe('the database itself refuses', () => {
 
   const fingerprint = Buffer.alloc(32);
 
-  test('nothing of a valid intent', async () => {
+  test('no valid intent', async () => {
     await insert('payment_intents', valid());
     await insert('payment_intents', { ...valid(), idempotency_key: 'k', request_fingerprint: fingerprint });
   });
@@ -146,7 +146,7 @@ describe('the database itself refuses', () => {
     await expect(service.query(statement)).rejects.toThrow(message);
   });
 
-  test('an idempotency key twice, for one merchant and mode', async () => {
+  test('a duplicate idempotency key of one merchant and mode', async () => {
     await insert('payment_intents', {
       ...valid(),
       idempotency_key: 'twice',
@@ -157,7 +157,7 @@ describe('the database itself refuses', () => {
     ).rejects.toMatchObject({ code: '23505', constraint: 'payment_intents_idempotency_key_unique' });
   });
 
-  test('an id twice', async () => {
+  test('a duplicate id', async () => {
     const row = valid();
     await insert('payment_intents', row);
     await expect(insert('payment_intents', row)).rejects.toMatchObject({ code: '23505' });
@@ -179,7 +179,7 @@ describe('the database itself refuses', () => {
     });
   });
 
-  test('a key hash twice, of another length, or of an unknown merchant; a wallet that is none; a merchant without a name', async () => {
+  test('a key hash that is duplicate, of another length or of an unknown merchant; an invalid wallet; a merchant without a name', async () => {
     const key = {
       merchant_id: service.merchant.id,
       mode: 'testnet',
@@ -215,7 +215,7 @@ describe('the database itself refuses', () => {
   });
 });
 
-test('what the database does not refuse, the verification finds', async () => {
+test('the verification finds faults that the database does not refuse', async () => {
   const service = await startService();
   const verify = (newest: number | 'all') => verifyPaymentIntents(service.database.orm.em, newest);
   const insert = (change: Record<string, unknown>) => {
@@ -279,7 +279,7 @@ test('what the database does not refuse, the verification finds', async () => {
   }
 });
 
-test('the table of networks holds what the code does', async () => {
+test('the table of networks matches the code', async () => {
   const database = await createTestDatabase();
   try {
     const rows = await withOrm(database, (orm) =>

@@ -1,4 +1,4 @@
-// What a newcomer and an operator see: the process itself, started as the README says.
+// The process itself, started as the README says.
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -19,7 +19,7 @@ import { createTestDatabase } from './support/service.ts';
 const run = promisify(execFile);
 const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
 const isRoot = process.getuid?.() === 0;
-/** An account without rights of its own, to start as where we are root. */
+/** An unprivileged account to start the service with, if we are root. */
 const nobody = 65534;
 
 let folder: string;
@@ -40,7 +40,7 @@ interface Started {
   exit(signal: NodeJS.Signals): Promise<{ code: number | null; output: string }>;
 }
 
-/** `npm start`, in a process group of its own as a terminal would make it. */
+/** Runs `npm start` in its own process group, as a terminal does. */
 async function start(
   env: Record<string, string>,
   account: { uid?: number; gid?: number } = {},
@@ -72,7 +72,7 @@ async function start(
     url: /https?:\/\/[\d.:]+\/v1\/payment_intents/.exec(curl)?.[0] ?? '',
     async exit(signal) {
       const exited = once(child, 'exit');
-      // The whole group, as Ctrl-C does.
+      // Signals the whole group, as Ctrl-C does.
       process.kill(-(child.pid as number), signal);
       const [code] = await exited;
       return { code, output: output + errors };
@@ -80,7 +80,7 @@ async function start(
   };
 }
 
-/** A start that is expected to fail. */
+/** Runs a start that is expected to fail. */
 async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
   const child = spawn(process.execPath, ['src/main.ts'], {
     env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
@@ -101,7 +101,7 @@ const accounts = [
 ] as const;
 
 describe.each(accounts)('npm start as %s', (_, account) => {
-  test('from nothing to a pasted curl, and all is kept for the second start', async () => {
+  test('a first start prints a curl command that works, and the second start has the same data', async () => {
     const dataDir = join(folder, 'data');
     if ('uid' in account) await chown(folder, account.uid, account.gid);
     const first = await start({ DATA_DIR: dataDir }, account);
@@ -149,8 +149,8 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   });
 });
 
-test('without a terminal no key is printed, and what is printed can still be pasted', async () => {
-  // A folder that a shell would take for more than one word.
+test('without a terminal no key is printed, and the printed command still works', async () => {
+  // A folder name that must be quoted in a shell.
   const dataDir = join(folder, "Ada's data");
   const service = await start({ DATA_DIR: dataDir });
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
@@ -162,7 +162,7 @@ test('without a terminal no key is printed, and what is printed can still be pas
 });
 
 // Other systems have another `script`.
-test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the line to paste', async () => {
+test.skipIf(process.platform !== 'linux')('on a terminal the printed command contains the key', async () => {
   const dataDir = join(folder, 'data');
   const terminal = spawn(
     'script',
@@ -186,7 +186,7 @@ test.skipIf(process.platform !== 'linux')('on a terminal the key is part of the 
   await exited;
 });
 
-test('a service that joined a database ends when that does, and says why', async () => {
+test('a service that joined a running database ends when the database ends, and logs the reason', async () => {
   const dataDir = join(folder, 'data');
   const owner = await start({ DATA_DIR: dataDir });
   const joined = await start({ DATA_DIR: dataDir });
@@ -202,7 +202,7 @@ test('a service that joined a database ends when that does, and says why', async
   ]);
 });
 
-test("a pid file that a crash left behind, its number somebody else's by now, is in nobody's way", async () => {
+test('a stale pid file whose number now belongs to another process does not prevent a start', async () => {
   const dataDir = join(folder, 'data');
   const first = await start({ DATA_DIR: dataDir });
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
@@ -210,7 +210,7 @@ test("a pid file that a crash left behind, its number somebody else's by now, is
   await first.exit('SIGINT');
   await writeFile(pidFile, left.replace(/^\d+/, String(process.pid)));
   if (isRoot) await chown(pidFile, (await stat(join(dataDir, 'postgres'))).uid, 0);
-  // PostgreSQL itself refuses where the process belongs to its own account, and takes no notice elsewhere.
+  // PostgreSQL itself refuses to start if its own account owns the process, and otherwise ignores the file.
   if (!isRoot) return;
   const second = await start({ DATA_DIR: dataDir });
   expect(await second.exit('SIGINT')).toMatchObject({ code: 0 });
@@ -239,7 +239,7 @@ test('two services share one embedded database; the last one to stop stops it', 
   await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
 });
 
-test('after kill -9 the next start joins the database that was left behind', async () => {
+test('after kill -9 the next start joins the database that is still running', async () => {
   const dataDir = join(folder, 'data');
   const killed = await start({ DATA_DIR: dataDir });
   await killed.exit('SIGKILL');
@@ -266,7 +266,7 @@ describe('with a DATABASE_URL', () => {
 
   afterAll(() => database.drop());
 
-  test('refuses an older schema until it is migrated, and starts without a demo', async () => {
+  test('refuses an older schema until it is migrated, then starts without a demo merchant', async () => {
     const name = `older_${randomUUID().replaceAll('-', '')}`;
     const admin = new pg.Client(pgConfigOf(database));
     await admin.connect();
@@ -293,12 +293,12 @@ describe('with a DATABASE_URL', () => {
 
   test.each<[string, () => Record<string, string>, RegExp]>([
     [
-      'a server that is not there',
+      'an unreachable server',
       () => ({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }),
       /the database "payments" at 127\.0\.0\.1:1 cannot be used \(connect ECONNREFUSED 127\.0\.0\.1:1\): check DATABASE_URL/,
     ],
     [
-      'a database that is not there',
+      'a missing database',
       () => ({ ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') as string }),
       /database "nowhere" does not exist/,
     ],
@@ -316,7 +316,7 @@ describe('with a DATABASE_URL', () => {
   });
 });
 
-describe('what its operator can mend: one line, exit 1, no stack trace', () => {
+describe('operator errors: one line, exit 1, no stack trace', () => {
   const expectOneLine = ({ code, errors }: { code: number; errors: string }, says: RegExp) => {
     expect(code).toBe(1);
     expect(errors).toMatch(says);
@@ -325,7 +325,7 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
   };
 
   test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])(
-    '%s is taken, and the database is stopped again',
+    '%s is in use, and the database is stopped again',
     async (variable) => {
       const holder = net.createServer().listen(0, '127.0.0.1');
       await once(holder, 'listening');
@@ -339,7 +339,7 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     },
   );
 
-  test('HOST is not of this machine', async () => {
+  test('HOST is not an address of this machine', async () => {
     expectOneLine(await fail({ HOST: '192.0.2.1' }), /HOST 192\.0\.2\.1 is not an address of this machine/);
   });
 
@@ -348,13 +348,13 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     expectOneLine(await fail({ DATA_DIR: join(folder, 'file') }), /cannot use .*file.*: .*set DATA_DIR/);
   });
 
-  test('the folder cannot be written', async () => {
+  test('the folder is not writable', async () => {
     await chmod(folder, 0o555);
     const account = isRoot ? { uid: nobody, gid: nobody } : {};
     expectOneLine(await fail({}, account), /cannot use .*EACCES.*writable or set DATA_DIR/);
   });
 
-  test.runIf(isRoot)("as root, where PostgreSQL's own user may not go", async () => {
+  test.runIf(isRoot)("as root, in a folder that PostgreSQL's account cannot access", async () => {
     await chmod(folder, 0o700);
     expectOneLine(await fail({}), /runs as "postgres", who may not enter .*chmod o\+x/);
   });
@@ -366,14 +366,14 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
     );
   });
 
-  test('a TLS file is not there', async () => {
+  test('a TLS file is missing', async () => {
     expectOneLine(
       await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }),
       /TLS_CERT_FILE cannot be read \(ENOENT/,
     );
   });
 
-  test('a TLS file is no certificate', async () => {
+  test('a TLS file is not a certificate', async () => {
     const file = join(folder, 'no.pem');
     await writeFile(file, 'nonsense');
     expectOneLine(
@@ -391,7 +391,7 @@ describe('what its operator can mend: one line, exit 1, no stack trace', () => {
 });
 
 describe('traces', () => {
-  test('a collector that takes everything and says nothing keeps nobody waiting, not even the end', async () => {
+  test('a collector that never answers delays neither requests nor shutdown', async () => {
     const silent = net.createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
     await once(silent, 'listening');
     const { port } = silent.address() as net.AddressInfo;
@@ -406,13 +406,13 @@ describe('traces', () => {
     await asked;
     const { code, output } = await service.exit('SIGTERM');
     expect(output).toContain('"message":"stopped"');
-    // Nor did it stay until OpenTelemetry had lost its patience.
+    // It did not wait for OpenTelemetry's timeout.
     expect(output).not.toContain('OpenTelemetry');
     expect(code).toBe(0);
     silent.close();
   });
 
-  test('OpenTelemetry’s SDK is not even loaded where nothing asks for it', async () => {
+  test('OpenTelemetry’s SDK is not loaded if tracing is off', async () => {
     const watcher = join(folder, 'watcher.mjs');
     await writeFile(
       watcher,

@@ -1,4 +1,4 @@
-// The templates of examples/grpc for people with a network: what buf would ask of the plugins that it fetches there.
+// The templates of examples/grpc that need a network: what buf passes to the plugins.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -23,7 +23,7 @@ interface Listing {
   goPackages: Record<string, string | undefined>;
 }
 
-/** What the first plugin of a template is asked for, by all of its inputs. */
+/** Returns the files that the first plugin of a template must generate, for all of its inputs. */
 async function askedFor(language: string): Promise<Listing> {
   const text = await readFile(`examples/grpc/buf.gen.${language}.yaml`, 'utf8');
   const [head = '', first = ''] = text.split(/^ {2}- remote: .*$/m, 2);
@@ -41,19 +41,19 @@ async function askedFor(language: string): Promise<Listing> {
   };
 }
 
-// Their languages have a package with google/api, which has to be the only one.
-test.each(['go', 'java', 'python'])('%s: our contract, and nothing of what it imports', async (language) => {
+// These languages have a package with google/api, which must be the only one.
+test.each(['go', 'java', 'python'])('%s: our contract without its imports', async (language) => {
   expect((await askedFor(language)).files.sort()).toEqual(ours);
 });
 
-test('TypeScript: the contract and what it imports, which no package has', async () => {
+test('TypeScript: our contract and its imports, because no package has them', async () => {
   const { files } = await askedFor('typescript');
   expect(files).toEqual(
     expect.arrayContaining([...ours, 'google/api/annotations.proto', 'google/rpc/error_details.proto']),
   );
 });
 
-test('Go: our package is yours, and google/api stays where its own package has it', async () => {
+test('Go: our package gets your module path, and google/api keeps its own', async () => {
   const { goPackages } = await askedFor('go');
   expect(goPackages['payments/v1/payment_intent.proto']).toBe(
     'example.com/your/module/gen/payments/v1;paymentsv1',

@@ -20,7 +20,7 @@ beforeAll(async () => {
     OTEL_BSP_SCHEDULE_DELAY: '20',
     OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
   };
-  // OpenTelemetry reads the process's own variables.
+  // OpenTelemetry reads the variables of this process.
   for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
   service = await startService(env);
   doors = openDoors(service);
@@ -39,7 +39,7 @@ interface Caller {
   traceparent: string;
 }
 
-/** A caller with a span of its own. */
+/** A caller with its own span. */
 function caller(flags = '01'): Caller {
   const traceId = randomBytes(16).toString('hex');
   const spanId = randomBytes(8).toString('hex');
@@ -65,7 +65,7 @@ const through =
     return requestId;
   };
 
-/** A create over each way in; answers the request id. */
+/** Creates an intent over each protocol. Returns the request id. */
 const ways = {
   'the public door': through(() => doors[0]),
   gRPC: through(() => doors[1]),
@@ -115,7 +115,7 @@ const served = {
 describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (way) => {
   const { name, ...attributes } = served[way];
 
-  test('is part of its caller’s trace, and so is the statement that stores it', async () => {
+  test('is in its caller’s trace, with the statement that stores it', async () => {
     const { traceId, spanId, traceparent } = caller();
     await ways[way](undefined);
     const requestId = await ways[way](traceparent);
@@ -149,7 +149,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
         'payment_intents.commit_batch_size': 1,
       },
     });
-    // Each span takes the time of day at its start, which counts in milliseconds.
+    // Each span starts at a time of day in whole milliseconds.
     expect(insert.startNs).toBeGreaterThan(server.startNs - 1_000_000n);
     expect(insert.endNs).toBeLessThan(server.endNs + 1_000_000n);
     expect(service.log.find(({ request_id }) => request_id === requestId)).toMatchObject({
@@ -157,7 +157,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
     });
   });
 
-  test('that is refused says why, and is no error of the service', async () => {
+  test('that is refused has the reason, and is not marked as a server error', async () => {
     const { traceId, traceparent } = caller();
     await ways[way](traceparent, { amount: 0 });
     const [server, ...others] = await collector.trace(traceId, 1);
@@ -181,12 +181,12 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
     const line = service.log.find(({ request_id }) => request_id === requestId);
     const spans = await collector.trace(String(line?.trace_id), 2);
     expect(named(spans, name).parentSpanId).toBeUndefined();
-    // What was ended before it would have come before it.
+    // Spans arrive in the order in which they ended, so earlier ones would be here.
     expect(collector.spans.filter(({ traceId }) => traceId === unsampled.traceId)).toEqual([]);
   });
 });
 
-test('a replayed create shows the statement that finds the first one', async () => {
+test('the trace of a replayed create shows the statement that finds the first one', async () => {
   const [first, again] = [caller(), caller()];
   const idempotencyKey = randomBytes(8).toString('hex');
   await ways.gRPC(first.traceparent, { idempotencyKey });
@@ -202,7 +202,7 @@ test('a replayed create shows the statement that finds the first one', async () 
   });
 });
 
-test('a key that is not remembered shows the statement that looks it up', async () => {
+test('the trace of an uncached key shows the statement that looks it up', async () => {
   await service.query(`update payout_wallets set updated_at = updated_at where merchant_id = $1`, [
     service.merchant.id,
   ]);
@@ -215,7 +215,7 @@ test('a key that is not remembered shows the statement that looks it up', async 
   );
 });
 
-test('creates that share a statement each have it in their own trace', async () => {
+test('each create of a shared statement has it in its own trace', async () => {
   const callers = Array.from({ length: 30 }, () => caller());
   await Promise.all(callers.map(({ traceparent }) => ways.gRPC(traceparent)));
   const inserts = await Promise.all(
@@ -223,11 +223,11 @@ test('creates that share a statement each have it in their own trace', async () 
   );
   const sizes = inserts.map(({ attributes }) => Number(attributes['payment_intents.commit_batch_size']));
   expect(Math.max(...sizes)).toBeGreaterThan(1);
-  // A batch of n stands in n traces.
+  // A batch of n is in n traces.
   for (const size of new Set(sizes)) expect(sizes.filter((n) => n === size).length % size).toBe(0);
 });
 
-test('a statement whose connection is cut is an error, and so is its request', async () => {
+test('a statement whose connection is cut is marked as an error, and so is its request', async () => {
   const blocker = await blockCreates(service.location);
   const { traceId, traceparent } = caller();
   const answered = ways.gRPC(traceparent);
@@ -245,7 +245,7 @@ test('a statement whose connection is cut is an error, and so is its request', a
   });
 });
 
-test('a statement that the database refuses is an error of the service', async () => {
+test('a statement that the database refuses is marked as a server error', async () => {
   await service.query('alter table payment_intents rename to gone');
   try {
     const { traceId, traceparent } = caller();
@@ -264,7 +264,7 @@ test('a statement that the database refuses is an error of the service', async (
   }
 });
 
-test('no span holds a key, a client secret, metadata or an idempotency key', async () => {
+test('no span contains a key, a client secret, metadata or an idempotency key', async () => {
   const { traceId, traceparent } = caller();
   await ways['the public door'](traceparent, {
     idempotencyKey: 'mark-of-a-key',

@@ -1,5 +1,5 @@
-// The reference page may send requests on a developer's own machine, with testnet keys. Nothing else from a browser is
-// let in.
+// The reference page may send requests on a developer's own machine with testnet keys. All other browser requests are
+// refused.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { httpRequest } from './support/doors.ts';
@@ -39,7 +39,7 @@ describe('embedded', () => {
     expect(await create(service, `http://${host}:${portOf()}`)).toEqual([201, 'ok', []]);
   });
 
-  test.each(['localhost', '127.0.0.1'])('a mainnet key is refused from there too (%s)', async (host) => {
+  test.each(['localhost', '127.0.0.1'])('a mainnet key is refused there too (%s)', async (host) => {
     expect(await create(service, `http://${host}:${portOf()}`, { mode: 'mainnet' })).toEqual(refused);
   });
 
@@ -60,7 +60,7 @@ describe('embedded', () => {
     expect(await create(service, origin(portOf()))).toEqual(refused);
   });
 
-  test('refused: a name that a hostile page has rebound to this machine', async () => {
+  test('refused: a host name that DNS rebinding points to this machine', async () => {
     const host = `rebound.example:${portOf()}`;
     expect(await create(service, `http://${host}`, { host })).toEqual(refused);
   });

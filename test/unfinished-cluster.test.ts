@@ -1,4 +1,4 @@
-// A start that is killed while it makes the embedded database leaves 39 MB behind, and no more than once.
+// A start that is killed while it creates the embedded database leaves 39 MB behind; the next start removes them.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ let dataDir: string;
 
 beforeEach(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'pi-cluster-'));
-  // As root, PostgreSQL runs as another user, who has to get in.
+  // For root, PostgreSQL runs as another user, which needs access.
   await chmod(dataDir, 0o711);
 });
 
@@ -21,7 +21,7 @@ afterEach(() => rm(dataDir, { recursive: true, force: true }));
 const unfinished = async () =>
   (await readdir(dataDir)).filter((name) => name.startsWith('postgres.new-')).sort();
 
-test('the next start removes what a killed one has left', async () => {
+test('a start removes what a killed one has left behind', async () => {
   const stopWatching = new AbortController();
   const changes = watch(dataDir, { signal: stopWatching.signal });
   const killed = spawn(process.execPath, ['src/main.ts'], {
@@ -41,16 +41,16 @@ test('the next start removes what a killed one has left', async () => {
   await postgres.stop();
 });
 
-test('what a living process makes is left alone; its number alone proves nothing', async () => {
+test('the folder of a running process is kept; a matching pid alone does not count', async () => {
   const dead = spawn('true');
   await once(dead, 'exit');
   const living = `postgres.new-${process.ppid}-abcdef`;
   const names = {
     living,
     dead: `postgres.new-${dead.pid}-abcdef`,
-    // As an earlier version called them.
+    // The names used by an earlier version.
     deadOfEarlierVersion: `postgres.new-${dead.pid}`,
-    // In a container, a process often has the number of the one before it.
+    // In a container, a process often has the same pid as its predecessor.
     formerUs: `postgres.new-${process.pid}-abcdef`,
     elevenMinutesOld: `postgres.new-${process.ppid}-ghijkl`,
     somethingElse: 'postgres.new-backup',

@@ -1,4 +1,4 @@
-// A database that answers and cannot store an intent: readiness says so, and says when it can again.
+// A database that answers but cannot store intents is not ready, until it can again.
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createOrm, migrate } from '../src/database/orm.ts';
@@ -43,7 +43,7 @@ test.each([
   }),
 );
 
-test('rights that come back make it ready again', () =>
+test('is ready again after the rights are granted', () =>
   withReadiness('writer', async (check) => {
     expect(await check()).toBe('ready');
     await postgres.query('revoke insert on payment_intents from writer');
@@ -52,7 +52,7 @@ test('rights that come back make it ready again', () =>
     expect(await check()).toBe('ready');
   }));
 
-test.runIf(canLimitDisk)('a full disk, once a write has failed for it', () =>
+test.runIf(canLimitDisk)('is not ready on a full disk, after a write has failed', () =>
   withReadiness('postgres', async (check, onFailedWrite) => {
     await postgres.fillDisk();
     const reason = await postgres

@@ -1,4 +1,4 @@
-// The wrong protocol for a port: one readable line where there is room for one, and a line in the log.
+// The wrong protocol for a port: a readable line if the protocol allows one, and a line in the log.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -41,7 +41,7 @@ afterAll(async () => {
 const ports = (service: TestService) => service.server.ports;
 const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u0004\0\0\0\0\0';
 
-/** Everything that is answered before the connection ends. */
+/** Returns everything received before the connection ends. */
 async function talk(port: number, bytes: string): Promise<string> {
   const socket = net.connect(port, '127.0.0.1');
   let answer = '';
@@ -58,7 +58,7 @@ function warnings(service: TestService): unknown[] {
 }
 
 describe('plain ports', () => {
-  test('HTTP/1.1 to the internal port is told where JSON is spoken', async () => {
+  test('HTTP/1.1 to the internal port is answered with the port for JSON', async () => {
     const body = await new Promise<string>((resolve, reject) => {
       http
         .get({ port: ports(plain).grpc, host: '127.0.0.1', agent: false }, (response) => {
@@ -74,7 +74,7 @@ describe('plain ports', () => {
     expect(warnings(plain)).toContain('a client speaks HTTP/1.1 to GRPC_PORT, which speaks HTTP/2');
   });
 
-  test('HTTP/2 to the public port is told where that is spoken', async () => {
+  test('HTTP/2 to the public port is answered with the right port', async () => {
     expect(await talk(ports(plain).http, preface)).toMatch(
       /^HTTP\/1\.1 400 [\s\S]*speaks HTTP\/1.1, and HTTP\/2 only where it has TLS/,
     );
@@ -84,26 +84,26 @@ describe('plain ports', () => {
   test.each([
     ['HTTP_PORT', 'HTTP/1.1', () => ports(plain).http],
     ['GRPC_PORT', 'HTTP/2', () => ports(plain).grpc],
-  ])('TLS to %s is noted', async (variable, expected, port) => {
+  ])('TLS to %s is logged', async (variable, expected, port) => {
     const socket = tls.connect({ port: port(), host: '127.0.0.1', ca });
     await once(socket, 'error');
     expect(warnings(plain)).toContain(`a client speaks TLS to ${variable}, which speaks ${expected}`);
   });
 
-  test('a connection that says nothing is closed after HEADERS_TIMEOUT', async () => {
+  test('a silent connection is closed after HEADERS_TIMEOUT', async () => {
     const socket = net.connect(ports(plain).grpc, '127.0.0.1');
     socket.resume();
     await once(socket, 'close');
   });
 
-  test('the same mistake is noted once, and counted', async () => {
+  test('repeated mistakes are logged once and counted', async () => {
     const count = () =>
       warnings(plain).filter((message) => /an unknown protocol to GRPC_PORT/.test(String(message)));
     for (let i = 0; i < 5; i++) expect(await talk(ports(plain).grpc, '\u0001\u0002nonsense')).toBe('');
     expect(count()).toHaveLength(1);
   });
 
-  test('gRPC is spoken there all the same', async () => {
+  test('gRPC still works on that port', async () => {
     const client = new grpc.Client(`127.0.0.1:${ports(plain).grpc}`, grpc.credentials.createInsecure());
     const metadata = new grpc.Metadata();
     metadata.set('authorization', `Bearer ${plain.merchant.keys.testnet.apiKey}`);
@@ -118,7 +118,7 @@ describe('ports with TLS', () => {
   test.each([
     ['HTTP_PORT', () => ports(secure).http],
     ['GRPC_PORT', () => ports(secure).grpc],
-  ])('plain HTTP to %s is told to use https', async (variable, port) => {
+  ])('plain HTTP to %s is answered with a hint to use https', async (variable, port) => {
     const answer = await talk(port(), 'GET / HTTP/1.1\r\nHost: x\r\n\r\n');
     expect(answer).toMatch(/^HTTP\/1\.1 400 [\s\S]*This port speaks TLS. Use https in place of http/);
     expect(await talk(port(), preface)).toMatch(/This port speaks TLS/);
@@ -126,7 +126,7 @@ describe('ports with TLS', () => {
     expect(warnings(secure)).toContain(`a client speaks HTTP/2 to ${variable}, which speaks TLS`);
   });
 
-  test('TLS is spoken there all the same', async () => {
+  test('TLS still works on those ports', async () => {
     for (const port of [ports(secure).http, ports(secure).grpc]) {
       const session = http2.connect(`https://localhost:${port}`, { ca });
       await once(session, 'connect');

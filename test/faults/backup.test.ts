@@ -1,5 +1,5 @@
-// Backup and restore with PostgreSQL's own tools, as docs/operations.md has it. They have to be as new as the server,
-// and the embedded one comes without them: here Debian's server and Debian's tools are used together.
+// Backup and restore with PostgreSQL's own tools, as in docs/operations.md. The tools must be as new as the server, and
+// the embedded PostgreSQL has none, so this test uses Debian's server and tools.
 
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
@@ -23,7 +23,7 @@ if (bin === undefined) console.log('skipped: no PostgreSQL is installed (apt-get
 
 let cluster: Cluster;
 
-// Its merchant and secrets; its database moves to Debian's server.
+// Provides the merchant and the secrets; the database moves to Debian's server.
 useCluster((opened) => {
   cluster = opened;
 });
@@ -31,7 +31,7 @@ useCluster((opened) => {
 afterEach(endAll);
 
 test.skipIf(bin === undefined)(
-  'a restored backup knows the same keys, and answers the same intents',
+  'a restored backup accepts the same keys and returns the same intents',
   async () => {
     const postgres = await startOwnPostgres({
       bin: bin as string,
@@ -39,7 +39,7 @@ test.skipIf(bin === undefined)(
     });
     const folder = await mkdtemp(join(tmpdir(), 'pi-backup-'));
     try {
-      // With a "/" in a parameter, as operators have it who connect through a socket.
+      // With a "/" in a parameter, as for a connection through a socket.
       const url = (database: string) =>
         `postgresql://payments:PASSWORD@localhost:${postgres.port}/${database}?host=${postgres.folder}`;
       const env = {

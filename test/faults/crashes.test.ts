@@ -1,4 +1,4 @@
-// Processes and connections that end where it hurts most. What was acknowledged is there exactly once, whatever ended.
+// Processes and connections that end at the worst moment. Every acknowledged intent is stored exactly once.
 
 import { afterEach, expect, test } from 'vitest';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -15,7 +15,7 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-test('kill -9 under load, again and again: the retries find or make the one intent', async () => {
+test('repeated kill -9 under load: retries find or create the one intent', async () => {
   const ports = await choosePorts();
   let service = await startProcess(cluster, ports);
   const load = await startLoad(cluster, {
@@ -34,7 +34,7 @@ test('kill -9 under load, again and again: the retries find or make the one inte
   report(await load.finish(), { kills, failures: JSON.stringify(Object.fromEntries(load.failures)) });
 });
 
-test('PostgreSQL is cut off and comes back: 503 meanwhile, and ready again by itself', async () => {
+test('PostgreSQL is cut off and comes back: 503 meanwhile, then ready again without a restart', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   const readyAfterMs: number[] = [];
@@ -58,12 +58,12 @@ test('PostgreSQL is cut off and comes back: 503 meanwhile, and ready again by it
   report(await load.finish(), { readyAfterMs: readyAfterMs.join('/') });
 });
 
-test('a connection cut between COMMIT and its answer: 503, and the retry finds the one row', async () => {
+test('a connection cut between COMMIT and its answer: 503, and the retry returns the stored row', async () => {
   let cuts = 0;
   const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => {
     let hasInserted = false;
     return ({ type, body }) => {
-      // CommandComplete says how many rows; the commit is behind us when the server is ready for the next statement.
+      // CommandComplete has the number of rows; the commit is done when the server is ready for the next statement.
       if (type === 'C') hasInserted = /^INSERT 0 [1-9]/.test(body.toString());
       if (type !== 'Z' || !hasInserted) return 'forward';
       hasInserted = false;
@@ -86,7 +86,7 @@ test('a connection cut between COMMIT and its answer: 503, and the retry finds t
   report(figures, { cuts });
 });
 
-test('two processes on one database, the same keys sent to both: one intent and one answer', async () => {
+test('the same keys sent to two processes on one database: one intent and one answer each', async () => {
   const services = await Promise.all([
     startProcess(cluster, await choosePorts()),
     startProcess(cluster, await choosePorts()),
@@ -101,7 +101,7 @@ test('two processes on one database, the same keys sent to both: one intent and 
   const figures = await load.finish();
   expect(load.failures).toEqual(new Map());
   expect(figures.acknowledged).toBe(figures.sent * 4);
-  // Nor did they stand in each other's way: batches take their keys in one order.
+  // There were no deadlocks, because batches lock their keys in a fixed order.
   const [statistics] = await cluster.query(
     'select deadlocks::int from pg_stat_database where datname = current_database()',
   );

@@ -1,5 +1,5 @@
-// Whole requests at random, against the running service: right ones, nearly right ones, and bytes that were changed on
-// the way. Every intent that is made has to be what an independent model says; everything else is a clean refusal.
+// Random requests to the running service: valid ones, nearly valid ones, and ones with changed bytes. Every created
+// intent must match an independent model; everything else must be refused cleanly.
 
 import http from 'node:http';
 import net from 'node:net';
@@ -24,7 +24,7 @@ useCluster((opened) => {
 
 beforeAll(async () => {
   const ports = await choosePorts();
-  // A request whose `Connection: close` was changed rests until IDLE_TIMEOUT, which is 65 s if not said otherwise.
+  // A connection whose `Connection: close` was changed is idle until IDLE_TIMEOUT, 65 s by default.
   const timeouts = { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1', IDLE_TIMEOUT: '5' };
   service = await startProcess(cluster, ports, timeouts);
   agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
@@ -49,7 +49,7 @@ const publicCodes = [
   ['unsupported_media_type', 415],
 ] as const;
 
-/** Sends batches until there were enough requests; fast-check says how to make a failure again. */
+/** Sends batches until there were enough requests; fast-check prints how to reproduce a failure. */
 async function fuzz<T>(
   name: keyof typeof requests,
   request: fc.Arbitrary<T>,
@@ -70,7 +70,7 @@ async function fuzz<T>(
   expect(created).toBeGreaterThan(0);
   expect(sent - created).toBeGreaterThan(0);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
-  // Every intent that was answered is there, and nothing else is.
+  // Every returned intent is stored, and nothing else.
   const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
     'select count(*)::int as n from payment_intents',
   );
@@ -147,7 +147,7 @@ const wallet = mostly(
   4,
 );
 
-/** JSON texts, so that the ways of writing a number are among them. */
+/** JSON texts, to include all notations of numbers. */
 const numeral = (usual: fc.Arbitrary<number>) =>
   mostly(
     usual.map(String),
@@ -216,7 +216,7 @@ const bodyText = fc
   .chain(({ memo, ...members }) =>
     fc.record({
       members: fc.shuffledSubarray(Object.entries(members), { minLength: Object.keys(members).length }),
-      // An unknown field, now and then.
+      // Sometimes an unknown field.
       memo: fc.integer({ min: 0, max: 30 }).map((n) => n === 0 && memo !== undefined),
       space: fc.constantFrom('', '', ' ', '\n\t'),
     }),
@@ -277,7 +277,7 @@ const goodHead = (head: Head) =>
   (head.idempotencyKey === undefined || /^[\x21-\x7e]{1,255}$/.test(head.idempotencyKey));
 
 const head: fc.Arbitrary<Head> = fc.record({
-  // Long enough not to meet another.
+  // Long enough to be unique.
   idempotencyKey: mostly(
     fc.option(fc.uuid(), { nil: undefined }) as fc.Arbitrary<string | undefined>,
     fc.constantFrom('', ' ', 'a b', 'k'.repeat(256), 'ключ'),
@@ -319,7 +319,7 @@ async function sendJson(body: Buffer, { idempotencyKey, authorization, contentTy
   return undefined;
 }
 
-test('requests over JSON, right and nearly right', async () => {
+test('JSON requests, valid and nearly valid', async () => {
   await fuzz('json', fc.record({ body: bodyText, head }), async ({ body, head }) => {
     const meaning =
       goodHead(head) && head.contentType !== 'application/json; charset=latin1'
@@ -332,7 +332,7 @@ test('requests over JSON, right and nearly right', async () => {
   });
 });
 
-test('requests over JSON with bytes changed', async () => {
+test('JSON requests with bytes changed', async () => {
   const good: Head = { idempotencyKey: undefined, authorization: undefined, contentType: 'application/json' };
   await fuzz('jsonBytes', fc.record({ body: bodyText, changes }), async ({ body, changes }) => {
     const bytes = applied(Buffer.from(body), changes);
@@ -362,7 +362,7 @@ test('whole HTTP requests with bytes changed, the head included', async () => {
       socket.on('data', (chunk) => {
         all += chunk;
       });
-      // Whatever comes of it, the server ends it: by its answer, or when the rest does not arrive.
+      // The server always closes the connection: after its answer, or when the rest does not arrive.
       socket.on('error', () => {}).on('close', () => resolve(all));
       socket.write(bytes);
     });
@@ -372,7 +372,7 @@ test('whole HTTP requests with bytes changed, the head included', async () => {
       expect([100, 201, 400, 401, 403, 404, 405, 408, 413, 415, 431]).toContain(status);
     return statuses.filter((status) => status === 201).length;
   };
-  // Large batches: those that wait for a timeout wait together.
+  // Large batches, so that requests that wait for a timeout wait together.
   await fuzz('http', fc.record({ body: bodyText, changes }), send, 500);
 });
 
@@ -406,7 +406,7 @@ async function sendMessage(bytes: Buffer): Promise<Intent | undefined> {
   return undefined;
 }
 
-test('gRPC messages, right and nearly right', async () => {
+test('gRPC messages, valid and nearly valid', async () => {
   await fuzz('messages', message, async (bytes) => {
     const meaning = meaningOfMessage(bytes);
     const intent = await sendMessage(bytes);

@@ -1,4 +1,4 @@
-// Clients that want to harm: each has its limit, and one who behaves is served throughout.
+// Hostile clients: each reaches a limit, and a well-behaved client is served throughout.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,9 +25,9 @@ useCluster((opened) => {
   cluster = opened;
 });
 
-/** Short, so that the test need not wait for what is the same at any length. */
+/** Short timeouts, to keep the test short. */
 const limits = { HEADERS_TIMEOUT: '2', REQUEST_TIMEOUT: '3', IDLE_TIMEOUT: '8', MAX_CONNECTIONS: '12000' };
-/** How often Node holds connections against their timeouts, and what a busy machine adds. */
+/** How often Node checks connections for timeouts, plus delays on a busy machine. */
 const slackMs = 2_500;
 const seconds = (name: keyof typeof limits) => Number(limits[name]) * 1000;
 
@@ -41,15 +41,15 @@ beforeAll(async () => {
 
 afterAll(endAll);
 
-/** A slow answer while an attack runs is what an attack is for. Well above what this service takes at rest. */
+/** The longest an answer may take during an attack. Well above the usual time. */
 const slowestAllowedMs = 2_000;
 
-/** What nobody without a key may make the service take. */
+/** The most memory that clients without a key may make the service use. */
 const mostMemoryMb = 400;
 
 /**
- * Runs an attack while a client who behaves creates intents over both doors, and reports how it fared. Returns how long
- * the other's answers took, in order.
+ * Runs an attack while a well-behaved client creates intents over both doors, and prints that client's times. Returns
+ * the sorted durations of its answers.
  */
 async function whileServing(attack: () => Promise<void>): Promise<number[]> {
   const doors = openDoors(service);
@@ -65,7 +65,7 @@ async function whileServing(attack: () => Promise<void>): Promise<number[]> {
       await sleep(10);
     }
   };
-  // Their connections are known by the time the attack begins.
+  // Their connections have used a valid key before the attack begins.
   for (const door of doors)
     await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
   const behaving = Promise.all(doors.map(create));
@@ -91,7 +91,7 @@ async function whileServing(attack: () => Promise<void>): Promise<number[]> {
   return tookMs;
 }
 
-/** A connection, and what it was answered by when it was closed. */
+/** A connection, and the bytes received until it was closed. */
 async function connect(port: number): Promise<{ socket: net.Socket; closed: Promise<string> }> {
   const socket = net.connect(port, '127.0.0.1');
   let answer = '';
@@ -105,13 +105,13 @@ async function connect(port: number): Promise<{ socket: net.Socket; closed: Prom
   return { socket, closed };
 }
 
-/** Sends a byte every so often for as long as the connection lasts. */
+/** Sends a byte at intervals for as long as the connection lasts. */
 function dribble(socket: net.Socket, bytes: () => string | Uint8Array): void {
   const timer = setInterval(() => socket.write(bytes()), 100);
   socket.once('close', () => clearInterval(timer));
 }
 
-/** Resolves when the socket takes more, or will never. */
+/** Resolves when the socket accepts more data or is closed. */
 function drained(socket: net.Socket): Promise<void> {
   if (!socket.writableNeedDrain) return Promise.resolve();
   return new Promise((resolve) => {
@@ -140,15 +140,15 @@ const grpcHeaders = (more: Record<string, string> = {}) =>
     authorization: `Bearer ${cluster.apiKey}`,
     ...more,
   });
-/** A gRPC message that is right: `amount_units` is 1. */
+/** A valid gRPC message: `amount_units` is 1. */
 const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
 
-describe('slow ones', () => {
+describe('slow clients', () => {
   test.each([
     ['public', 200, () => httpPort],
-    // As many as it takes.
+    // The operations port allows fewer connections.
     ['operations', 50, () => operationsPort],
-  ])('those that send their headers byte by byte to the %s port', async (_, count, port) => {
+  ])('clients that send their headers byte by byte to the %s port', async (_, count, port) => {
     await whileServing(async () => {
       const attackers = await Promise.all(Array.from({ length: count }, () => connect(port())));
       for (const { socket } of attackers) {
@@ -161,7 +161,7 @@ describe('slow ones', () => {
     });
   });
 
-  test('two hundred that send their body byte by byte', async () => {
+  test('two hundred clients that send their body byte by byte', async () => {
     await whileServing(async () => {
       const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
       for (const { socket } of attackers) {
@@ -179,7 +179,7 @@ describe('slow ones', () => {
   test.each([
     ['the lean path', {}],
     ['Connect', { 'grpc-encoding': 'gzip' }],
-  ])('two hundred gRPC calls whose message comes byte by byte, through %s', async (_, more) => {
+  ])('two hundred gRPC calls whose message is sent byte by byte, through %s', async (_, more) => {
     await whileServing(async () => {
       const attacker = await connectRaw(grpcPort);
       const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
@@ -208,23 +208,23 @@ describe('slow ones', () => {
     });
   });
 
-  test('one that asks a hundred thousand times and never reads', async () => {
+  test('a client that sends a hundred thousand requests and never reads', async () => {
     await whileServing(async () => {
       const { socket, closed } = await connect(httpPort);
       socket.pause();
       const request = 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n';
-      // More than the buffers of both kernels hold of the answers.
+      // The answers exceed the socket buffers.
       socket.write(request.repeat(100_000));
-      // Who does not read hears of the end only by what it sends.
+      // A client that does not read notices the end only when it writes.
       dribble(socket, () => 'x');
       const [, tookMs] = await timed(closed);
       expect(tookMs).toBeGreaterThan(seconds('IDLE_TIMEOUT') - 500);
-      // Node gives a write that is under way a second period.
+      // Node allows a pending write a second period.
       expect(tookMs).toBeLessThan(2 * seconds('IDLE_TIMEOUT') + slackMs);
     });
   });
 
-  test('two hundred gRPC calls whose answers are never taken', async () => {
+  test('two hundred gRPC calls whose answers are never read', async () => {
     await whileServing(async () => {
       // SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent.
       const attacker = await connectRaw(grpcPort, Buffer.from([0, 4, 0, 0, 0, 0]));
@@ -243,24 +243,24 @@ describe('slow ones', () => {
   });
 });
 
-describe('silent ones', () => {
+describe('silent clients', () => {
   test.each([
     ['public', () => httpPort],
     ['internal', () => grpcPort],
-  ])('ten thousand connections to the %s door that say nothing', async (_, port) => {
+  ])('ten thousand silent connections to the %s door', async (_, port) => {
     await whileServing(async () => {
       const attackers = [];
-      // In bunches, as the listener's queue holds no more than some hundreds.
+      // In groups, because the listener's queue holds a few hundred.
       for (let bunch = 0; bunch < 40; bunch++) {
         attackers.push(...(await Promise.all(Array.from({ length: 250 }, () => connect(port())))));
       }
       const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-      // Sooner than those that only rest.
+      // Sooner than idle connections.
       expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + 2 * slackMs);
     });
   });
 
-  test('half a request, and the end of what it will send', async () => {
+  test('half a request, then the sending side is closed', async () => {
     await whileServing(async () => {
       const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
       for (const { socket } of attackers) {
@@ -272,12 +272,12 @@ describe('silent ones', () => {
     });
   });
 
-  test('HTTP/2 sessions that are opened and left alone', async () => {
+  test('idle HTTP/2 sessions', async () => {
     await whileServing(async () => {
       const attackers = await Promise.all(Array.from({ length: 500 }, () => connectRaw(grpcPort)));
       const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
       expect(tookMs).toBeLessThan(seconds('IDLE_TIMEOUT') + slackMs);
-      // They are told, so that a client which only rested loses nothing.
+      // They get a GOAWAY, so that an idle client loses no request.
       for (const { frames } of attackers) {
         expect(frames.some(({ type }) => type === frameTypes.goaway)).toBe(true);
       }
@@ -285,7 +285,7 @@ describe('silent ones', () => {
   });
 });
 
-describe('those that want too much', () => {
+describe('excessive clients', () => {
   test('headers over 16 KiB', async () => {
     await whileServing(async () => {
       const { socket, closed } = await connect(httpPort);
@@ -293,7 +293,7 @@ describe('those that want too much', () => {
       expect(await closed).toMatch(/^HTTP\/1\.1 431 [\s\S]*"code":"invalid_body"/);
 
       const attacker = await connectRaw(grpcPort);
-      // Frames are 16 KiB at most: a header that needs more comes in two.
+      // Frames are 16 KiB at most, so larger headers need two.
       const fields = encodeHeaders(1, grpcHeaders({ 'x-large': 'x'.repeat(20_000) })).subarray(9);
       attacker.socket.write(encodeFrame(frameTypes.headers, 0, 1, fields.subarray(0, 16_384)));
       attacker.socket.write(encodeFrame(0x9, 0x4, 1, fields.subarray(16_384)));
@@ -306,12 +306,12 @@ describe('those that want too much', () => {
     });
   });
 
-  test('more streams than are allowed at once are refused, the others are served', async () => {
+  test('streams over the limit are refused, the others are answered', async () => {
     await whileServing(async () => {
       const attacker = await connectRaw(grpcPort);
       const streams = Array.from({ length: 1_000 }, (_, i) => 2 * i + 1);
       attacker.socket.write(Buffer.concat(streams.map((stream) => encodeHeaders(stream, grpcHeaders()))));
-      // REFUSED_STREAM: nothing was begun, so that a client may send it again.
+      // REFUSED_STREAM: the request was not processed, so the client may retry it.
       const refused = await attacker.frame(({ type }) => type === frameTypes.rstStream);
       expect(refused.payload.readUInt32BE(0)).toBe(7);
       expect(refused.stream).toBeGreaterThan(2 * 256);
@@ -333,7 +333,7 @@ describe('those that want too much', () => {
         attacker.socket.write(encodeFrame(frameTypes.rstStream, 0, stream, Buffer.from([0, 0, 0, 8])));
         await drained(attacker.socket);
       }
-      // The server has ended the connection long before.
+      // The server closed the connection much earlier.
       await attacker.closed;
       expect(opened).toBeLessThan(100_000);
     });
@@ -379,8 +379,8 @@ describe('without a valid key', () => {
     ['20 connections, the OpenAPI document', 20, 'GET /openapi.json'],
     ['20 connections, the reference', 20, 'GET /docs'],
     ['500 connections, the reference', 500, 'GET /docs'],
-    ['500 connections, paths that are not there', 500, 'GET /nothing'],
-  ])('%s: twenty thousand pipelined requests each, and no answer read', async (_, connections, what) => {
+    ['500 connections, unknown paths', 500, 'GET /nothing'],
+  ])('%s: twenty thousand pipelined requests each, no answer read', async (_, connections, what) => {
     await whileServing(async () => {
       const sockets = await Promise.all(Array.from({ length: connections }, () => connect(httpPort)));
       for (const { socket } of sockets) {
@@ -406,11 +406,11 @@ describe('without a valid key', () => {
       await sleep(4_000);
       for (const { socket } of sockets) socket.destroy();
     });
-    // The connection of one who behaves is served before those without a key.
+    // A connection with a valid key is served before those without.
     expect(tookMs[Math.floor((tookMs.length - 1) / 2)]).toBeLessThan(200);
   });
 
-  test('300 connections that ask 45 times and read nothing, and a client who pipelines is answered', async () => {
+  test('300 connections that send 45 requests and read nothing; a client that pipelines is answered', async () => {
     await whileServing(async () => {
       const sockets = await Promise.all(Array.from({ length: 300 }, () => connect(httpPort)));
       for (const { socket } of sockets) {
@@ -422,7 +422,7 @@ describe('without a valid key', () => {
       const create = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
       for (const count of [2, 17, 40]) {
         const { socket, closed } = await connect(httpPort);
-        // Known by the first; then many at once.
+        // The first request identifies the client; then many at once.
         socket.write(create);
         await once(socket, 'data');
         socket.end(create.repeat(count));
@@ -436,7 +436,7 @@ describe('without a valid key', () => {
   const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
   test.each<[string, string, Buffer, Buffer?]>([
     ['Watch', 'Watch', Buffer.from([0, 0, 0, 0, 0])],
-    ['Watch, no answer taken', 'Watch', Buffer.from([0, 0, 0, 0, 0]), takesNothing],
+    ['Watch, no answer read', 'Watch', Buffer.from([0, 0, 0, 0, 0]), takesNothing],
     ['Check, and no message sent', 'Check', Buffer.alloc(0)],
   ])('ten thousand streams of the health service: %s', async (_, method, message, settings) => {
     await whileServing(async () => {
@@ -454,8 +454,8 @@ describe('without a valid key', () => {
   });
 });
 
-describe('more connections than there is room for', () => {
-  test('those that were open longest without a valid key make room; one with a key stays', async () => {
+describe('more connections than the limit', () => {
+  test('those open longest without a valid key are closed; one with a key stays open', async () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
     const doors = openDoors(small);
@@ -465,7 +465,7 @@ describe('more connections than there is room for', () => {
     };
     expect(await create()).toEqual(doors.map(() => 'ok'));
     for (const port of [Number(ports.HTTP_PORT), Number(ports.GRPC_PORT)]) {
-      // One of the twenty is the client's who behaves.
+      // One of the twenty belongs to the well-behaved client.
       const first = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       const over = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       expect(await Promise.all(first.map(({ closed }) => closed))).toEqual(first.map(() => ''));
@@ -484,7 +484,7 @@ describe('more connections than there is room for', () => {
     for (const door of doors) door.close();
   });
 
-  test('as many as there is room for on both ports, with TLS', async () => {
+  test('as many as the limit on both ports, with TLS', async () => {
     const [certFile, keyFile] = [join(cluster.folder, 'cert.pem'), join(cluster.folder, 'key.pem')];
     await promisify(execFile)('openssl', [
       ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
@@ -525,7 +525,7 @@ describe('more connections than there is room for', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test('ten thousand beside the default limits, and a limit of 512 open files', async () => {
+  test('ten thousand, with the default limits and with a limit of 512 open files', async () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, ports, {}, { openFiles: '512' });
     expect(small.log[0]).toMatchObject({ level: 'warn', open_files: 512, taken: 184 });
@@ -534,7 +534,7 @@ describe('more connections than there is room for', () => {
     const behaving = (async () => {
       const codes = new Set<string>();
       while (!isOver) {
-        // Each on a connection of its own.
+        // Each on its own connection.
         const [door] = openDoors(small);
         codes.add((await door.create({ amount_units: 1 }, options)).code);
         door.close();

@@ -1,5 +1,5 @@
-// The image of ops/Containerfile, built by buildah without a network's registry: its two base images are a debootstrap
-// root, once with the Node.js of this project and npm beside it. Then it runs, as the account it names.
+// Builds the image of ops/Containerfile with buildah and without an image registry: both base images are a debootstrap
+// root, one of them with this project's Node.js and npm. Then runs it as the image's account.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts } from './support/process.ts';
 
 const run = promisify(execFile);
-/** A root file system is made, entered and mounted upon. */
+/** The test creates a root file system, enters it and mounts file systems in it. */
 const canBuild =
   process.getuid?.() === 0 &&
   succeeds('buildah', '--version') &&
@@ -39,14 +39,14 @@ useCluster((opened) => {
 });
 
 beforeAll(async () => {
-  // Not in memory, and not for long: some gigabytes.
+  // On disk, because it needs a few gigabytes.
   folder = await mkdtemp('/var/tmp/pi-image-');
   const storage = join(folder, 'storage.conf');
   const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"\n`;
   environment = { ...process.env, CONTAINERS_STORAGE_CONF: storage, BUILDAH_ISOLATION: 'chroot' };
   const use = (driver: string) => writeFile(storage, `[storage]\ndriver = "${driver}"\n${paths}`);
   await use('overlay');
-  // Overlays do not stand on each other, as where this runs in a container itself; copies are slower.
+  // Overlays cannot be nested, for example if this runs in a container. vfs copies, which is slower.
   if (canBuild) await buildah('info').catch(() => use('vfs'));
 });
 
@@ -88,7 +88,7 @@ async function makeBaseImages(): Promise<void> {
 
 const npmOnPath = async () => (await run('sh', ['-c', 'realpath "$(command -v npm)"'])).stdout.trim();
 
-/** The descendant of a process that runs our program. */
+/** Returns the descendant of a process that runs our program. */
 async function findService(ancestor: number): Promise<number> {
   const parents = new Map<number, number>();
   const candidates: number[] = [];
@@ -101,7 +101,7 @@ async function findService(ancestor: number): Promise<number> {
       const command = await readFile(`/proc/${pid}/cmdline`, 'utf8');
       if (/^[^\0]*\bnode\0.*\0src\/main\.ts\0$/s.test(command)) candidates.push(pid);
     } catch {
-      // It has ended.
+      // The process has ended.
     }
   }
   const descends = (pid: number | undefined): boolean =>
@@ -138,7 +138,7 @@ test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout:
     '--',
     ...command,
   ];
-  // What ops/kubernetes.yaml runs first.
+  // The init container of ops/kubernetes.yaml.
   await buildah(...inContainer('node', 'src/admin.ts', 'migrate'));
   const apiKey = await cluster.newKeyIn(location);
 

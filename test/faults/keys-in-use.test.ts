@@ -1,4 +1,4 @@
-// Keys that are revoked while they are in use, and a database that cannot be asked about them.
+// Keys that are revoked while in use, and keys while the database is down.
 
 import http2 from 'node:http2';
 import pg from 'pg';
@@ -27,7 +27,7 @@ async function expectAccepted(doors: Door[], apiKey: string): Promise<void> {
   }
 }
 
-/** Creates by turns on all doors until each has refused the key, and answers when each first did. */
+/** Creates intents on all doors in turn until each has refused the key. Returns when each first did. */
 async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> {
   const startedAtMs = performance.now();
   return Promise.all(
@@ -42,7 +42,7 @@ async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> 
   );
 }
 
-test('twelve hundred calls while their key is being looked up, on five sessions: all are answered', async () => {
+test('twelve hundred calls on five sessions while their key is looked up are all answered', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const locker = new pg.Client(pgConfigOf(cluster.location));
   await locker.connect();
@@ -90,7 +90,7 @@ test('a revoked key is refused by every process within a second', async () => {
   console.log(`refused after ${tookMs.join('/')} ms`);
 });
 
-test('where the notification is lost, within the ten seconds that an answer is remembered', async () => {
+test('if the notification is lost, a revoked key is refused within ten seconds', async () => {
   const proxy = await startPostgresProxy(
     cluster.socket,
     cluster.location.user,
@@ -107,13 +107,13 @@ test('where the notification is lost, within the ten seconds that an answer is r
   for (const door of doors) door.close();
   expect(await service.end('SIGTERM')).toEqual({ code: 0, signal: null });
   await proxy.close();
-  // It was really lost: otherwise this test would show nothing.
+  // Verifies that it was lost; otherwise the test would prove nothing.
   expect(Math.min(...tookMs)).toBeGreaterThan(1_000);
   expect(Math.max(...tookMs)).toBeLessThan(10_500);
   console.log(`refused after ${tookMs.join('/')} ms`);
 });
 
-test('with the database gone no key opens anything, however well it was known', async () => {
+test('if the database is gone, no key is accepted, cached or not', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const doors = openDoors(service);
   const codes = (apiKey: string) =>
@@ -130,7 +130,7 @@ test('with the database gone no key opens anything, however well it was known', 
   const peppers = parseKeyRing(cluster.secrets.API_KEY_PEPPERS);
   await cluster.stopImmediately();
   const stoppedAtMs = performance.now();
-  // While the key is remembered, after it was forgotten, and for keys never seen.
+  // While the key is cached, after it has expired from the cache, and for unknown keys.
   while (performance.now() - stoppedAtMs < 11_000) {
     expect(await codes(cluster.apiKey)).toEqual(['unavailable', 'unavailable']);
     for (const neverSeen of [generateApiKey('testnet', peppers), newCrc32Key('testnet')]) {

@@ -13,7 +13,7 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-/** What a next version would bring: a column that the version before does not know. */
+/** A migration of a future version: a column that this version does not know. */
 class AddNote extends Migration {
   override up(): void {
     this.addSql('alter table payment_intents add column note text');
@@ -21,7 +21,7 @@ class AddNote extends Migration {
   }
 }
 
-test('a migration under load: the process on the old schema serves on, and two at once are harmless', async () => {
+test('a migration under load: the process on the old schema keeps working, and two at once are harmless', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   await load.progress(1_000);
@@ -33,7 +33,7 @@ test('a migration under load: the process on the old schema serves on, and two a
   expect(load.failures).toEqual(new Map());
   report(figures);
 
-  // And a process that starts now takes the newer schema as it is.
+  // A process that starts now accepts the newer schema.
   const older = await startProcess(cluster, await choosePorts());
   expect(await older.end('SIGTERM')).toEqual({ code: 0, signal: null });
 });

@@ -1,4 +1,4 @@
-// The migration to narrow rows, on a million rows of the schema before it: none is lost, none says anything else.
+// The migration to narrow rows, on a million rows of the previous schema: no row is lost or changes its meaning.
 
 import { expect, test } from 'vitest';
 import { createOrm, migrate, ourMigrations } from '../../src/database/orm.ts';
@@ -12,7 +12,7 @@ useCluster((opened) => {
   cluster = opened;
 });
 
-/** What an intent says, in the words of the schema before. */
+/** An intent's values in the form of the previous schema. */
 const asBefore = `
   select i.id, i.merchant_id, i.mode::text, i.status::text, n.chain, n.chain_id, n.confirmations_required, i.amount_units,
          n.decimals, n.token_symbol, lower('0x' || encode(n.token_address, 'hex')) as token_address,
@@ -21,7 +21,7 @@ const asBefore = `
          i.client_secret_version, i.idempotency_key, i.request_fingerprint
     from payment_intents i join networks n on n.id = i.network`;
 
-test('a million rows keep what they say', async () => {
+test('a million rows keep their values', async () => {
   const before = ourMigrations.findIndex(({ name }) => name === '2026-11-22-narrow-payment-intents');
   await cluster.query('create database before');
   const database = { ...cluster.location, database: 'before' };
@@ -66,7 +66,7 @@ test('a million rows keep what they say', async () => {
            (select count(*)::int from (${asBefore} except all select * from kept) as other) as other`);
   expect(difference).toEqual({ lost: 0, other: 0 });
   expect(await verifyPaymentIntents(orm.em, 'all')).toEqual({ read: made?.n, broken: [] });
-  // What was granted still is.
+  // Grants are kept.
   expect(
     await execute(`select has_table_privilege('service', 'payment_intents', 'insert') as granted`),
   ).toEqual([{ granted: true }]);

@@ -1,4 +1,4 @@
-// A database that is slow, or lets nobody in: a bounded queue, quick refusals, flat memory, full speed afterwards.
+// A database that is slow or refuses connections: a bounded queue, quick refusals, flat memory, full speed afterwards.
 
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
@@ -18,7 +18,7 @@ afterEach(endAll);
 
 const metadata = { note: 'x'.repeat(8_000) };
 
-/** So many creates at once over JSON, with how each was answered and how long that took. */
+/** Sends that many creates at once over JSON. Returns each answer and its duration. */
 async function createAtOnce(service: ServiceProcess, creates: number) {
   const body = JSON.stringify({ amount_units: 1, metadata });
   return Promise.all(
@@ -37,7 +37,7 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
   );
 }
 
-test('a slow database: what does not fit in the queue, or waits too long in it, is refused soon', async () => {
+test('a slow database: creates that exceed the queue or wait too long in it are refused quickly', async () => {
   const service = await startProcess(cluster, await choosePorts(), { QUEUE_SIZE: '200', QUEUE_TIMEOUT: '1' });
   const timed = async (creates: number) => {
     const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
@@ -61,10 +61,10 @@ test('a slow database: what does not fit in the queue, or waits too long in it, 
   const created = answers.filter(({ status }) => status === 201);
   expect(refused.length + created.length).toBe(answers.length);
   expect(refused.length).toBeGreaterThan(0);
-  // Those that found the queue full did not wait in it.
+  // Creates that found the queue full did not wait.
   expect(Math.min(...refused.map(({ tookMs }) => tookMs))).toBeLessThan(1_000);
   for (const { retryAfter } of refused) expect(retryAfter).toMatch(/^\d+$/);
-  // The queue's second, and what the client itself takes to send six hundred requests at once.
+  // One second in the queue, plus the time the client needs to send six hundred requests.
   const slowestRefusalMs = Math.max(...refused.map(({ tookMs }) => tookMs));
   expect(slowestRefusalMs).toBeLessThan(3_000);
   const residentAfter = await service.residentMb();
@@ -82,7 +82,7 @@ test('a slow database: what does not fit in the queue, or waits too long in it, 
   });
 });
 
-test('a statement that never ends is given up, and its connection with it', async () => {
+test('a statement that never ends is abandoned, and its connection is closed', async () => {
   const service = await startProcess(cluster, await choosePorts(), { DATABASE_TIMEOUT: '1' });
   const doors = openDoors(service);
   await cluster.query(
@@ -103,7 +103,7 @@ test('a statement that never ends is given up, and its connection with it', asyn
   for (const door of doors) door.close();
 });
 
-test('no connection left in the database: quick refusals, and full service when there are some again', async () => {
+test('no connection left in the database: quick refusals, and full service when connections are free again', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const doors = openDoors(service);
   const options = { authorization: `Bearer ${cluster.apiKey}` };

@@ -19,11 +19,11 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-/** Debian keeps it out of an ordinary user's path. */
+/** Debian installs it outside an ordinary user's PATH. */
 const pgbouncer = ['pgbouncer', '/usr/sbin/pgbouncer'].find((program) => succeeds(program, '--version'));
 if (pgbouncer === undefined) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
 
-/** PgBouncer in transaction mode in front of the cluster, for as long as `use` runs. */
+/** Runs PgBouncer in transaction mode in front of the cluster until `use` ends. */
 async function behindPgBouncer(use: (url: string, pid: number) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(cluster.folder, 'pgbouncer-'));
   const [port] = Object.values(await choosePorts());
@@ -43,7 +43,7 @@ default_pool_size = 4
   );
   await chmod(folder, 0o755);
   await chmod(file, 0o644);
-  // PgBouncer does not run as root; the socket lets in who runs PostgreSQL.
+  // PgBouncer does not run as root; the socket accepts the account that runs PostgreSQL.
   const account = databaseAccount();
   if (account) await chown(folder, account.uid, account.gid);
   const child = spawn(pgbouncer as string, [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
@@ -63,7 +63,7 @@ default_pool_size = 4
   }
 }
 
-test.skipIf(pgbouncer === undefined)('behind PgBouncer in transaction mode', () =>
+test.skipIf(pgbouncer === undefined)('creates work behind PgBouncer in transaction mode', () =>
   behindPgBouncer(async (url) => {
     const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
     const load = await startLoad(cluster, {
@@ -82,7 +82,7 @@ test.skipIf(pgbouncer === undefined)('behind PgBouncer in transaction mode', () 
 );
 
 test.skipIf(pgbouncer === undefined)(
-  'started ten times: the sessions have the statements of the one before, and no create fails',
+  'started ten times: sessions keep prepared statements of the previous process, and no create fails',
   () =>
     behindPgBouncer(async (url) => {
       for (let i = 0; i < 10; i++) {

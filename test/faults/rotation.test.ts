@@ -24,10 +24,10 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-test('peppers and client secret keys rotate over two processes, and nothing is refused', async () => {
+test('peppers and client secret keys rotate over two processes without a refusal', async () => {
   const added = () => `2:${randomBytes(32).toString('base64')}`;
   const [pepper, key] = [added(), added()];
-  // As README.md has it: known everywhere first, used then.
+  // The order in README.md: first known to every process, then used.
   const known = {
     API_KEY_PEPPERS: `${cluster.secrets.API_KEY_PEPPERS},${pepper}`,
     CLIENT_SECRET_KEYS: `${cluster.secrets.CLIENT_SECRET_KEYS},${key}`,
@@ -38,7 +38,7 @@ test('peppers and client secret keys rotate over two processes, and nothing is r
   };
   const ports = [await choosePorts(), await choosePorts()] as const;
   const services = [await startProcess(cluster, ports[0]), await startProcess(cluster, ports[1])];
-  // Each key goes to both processes, whatever rings they have at the moment: both must answer the same.
+  // Each key goes to both processes, whatever their key rings are: both must return the same.
   const load = await startLoad(cluster, {
     services: [...services],
     apiKey: cluster.apiKey,
@@ -54,7 +54,7 @@ test('peppers and client secret keys rotate over two processes, and nothing is r
   }
   await load.progress(500);
   const figures = await load.finish();
-  // What a process that is away looks like, and nothing else.
+  // Only the errors of a stopped process.
   const refusals = [...load.failures.keys()].filter(
     (failure) => !/^(?:ECONNREFUSED|UNAVAILABLE)$/.test(failure),
   );
@@ -64,7 +64,7 @@ test('peppers and client secret keys rotate over two processes, and nothing is r
   );
   expect(versions.map(({ version }) => version)).toEqual([1, 2]);
 
-  // A key that is made now is hashed with the new pepper, and both processes know it.
+  // A new key is hashed with the new pepper, and both processes accept it.
   const orm = createOrm(cluster.location, 1);
   const { apiKey } = await createApiKey(
     orm.em,
@@ -81,7 +81,7 @@ test('peppers and client secret keys rotate over two processes, and nothing is r
   report(figures);
 });
 
-test('SIGHUP: new connections get the new certificate, open ones go on, an unusable file changes nothing', async () => {
+test('SIGHUP: new connections get the new certificate, open ones continue, an invalid file changes nothing', async () => {
   const [certFile, keyFile] = [join(cluster.folder, 'cert.pem'), join(cluster.folder, 'key.pem')];
   const makePair = (name: string) =>
     promisify(execFile)('openssl', [

@@ -21,9 +21,9 @@ afterEach(endAll);
 
 const drainTimeoutS = 10;
 
-test('SIGTERM under load: not ready first, GOAWAY for every session, every request answered, exit 0', async () => {
+test('SIGTERM under load: first not ready, GOAWAY for every session, every request answered, exit 0', async () => {
   const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: String(drainTimeoutS) });
-  // Sessions that rest, beside those of the load.
+  // Idle sessions in addition to those of the load.
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
   await Promise.all(sessions.map((session) => once(session, 'remoteSettings')));
   const goaways = Promise.all(sessions.map((session) => once(session, 'goaway')));
@@ -33,7 +33,7 @@ test('SIGTERM under load: not ready first, GOAWAY for every session, every reque
     apiKey: cluster.apiKey,
     callers: 64,
     shareWithoutKey: 0.5,
-    // A listener that is gone is what the end looks like from outside. Anything else is a request that was lost.
+    // A closed port is the expected end. Any other failure is a lost request.
     onFailure: (failure) => (/^(?:ECONNREFUSED|UNAVAILABLE)$/.test(failure) ? 'stop' : 'retry'),
   });
   await load.progress(2_000);
@@ -57,7 +57,7 @@ test('SIGTERM under load: not ready first, GOAWAY for every session, every reque
   for (const session of sessions) session.destroy();
 });
 
-test('a connection that rests when the signal comes has one more request answered, and hears of the end', async () => {
+test('a connection that is idle at the signal gets one more request answered, and is told to close', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const create = () =>
@@ -78,7 +78,7 @@ test('a connection that rests when the signal comes has one more request answere
   expect(await ended).toEqual({ code: 0, signal: null });
 });
 
-test('forty creates in one write while the service stops: each that is begun is answered', async () => {
+test('forty creates in one write while the service stops: every started one is answered', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
   await once(socket, 'connect');
@@ -91,7 +91,7 @@ test('forty creates in one write while the service stops: each that is begun is 
   let answers = '';
   for await (const chunk of socket) answers += chunk;
   expect(answers.match(/HTTP\/1\.1 201 /g)).toHaveLength(40);
-  // Closed after the last of them, and not before.
+  // Closed only after the last of them.
   expect(answers.match(/connection: close/gi)?.length ?? 0).toBeLessThanOrEqual(1);
   expect(await ended).toEqual({ code: 0, signal: null });
   expect((await countIntents()) - before).toBe(40);
@@ -100,7 +100,7 @@ test('forty creates in one write while the service stops: each that is begun is 
 const countIntents = async () =>
   (await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n ?? 0;
 
-test('SIGTERM while the service starts, on a database that accepts and says nothing', async () => {
+test('SIGTERM during the start, with a database that accepts connections and never answers', async () => {
   const silent = net.createServer().listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const asked = once(silent, 'connection');
@@ -124,7 +124,7 @@ test('SIGTERM while the service starts, on a database that accepts and says noth
   silent.close();
 });
 
-test('a call that is being written when the signal comes is answered', async () => {
+test('a call that is being written at the signal is answered', async () => {
   const service = await startProcess(cluster, await choosePorts());
   await cluster.query(
     `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1.5); return null; end';
@@ -134,7 +134,7 @@ test('a call that is being written when the signal comes is answered', async () 
   const creates = doors.map((door) =>
     door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }),
   );
-  // Both are in the database's hands now.
+  // Both statements are running in the database.
   for (;;) {
     const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
       "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
@@ -148,7 +148,7 @@ test('a call that is being written when the signal comes is answered', async () 
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
 });
 
-/** The server, its children, and what freezes and thaws them all. */
+/** The server and its children, and functions that stop and continue them. */
 async function postgresProcesses(): Promise<{ signal(name: 'SIGSTOP' | 'SIGCONT'): void }> {
   const [first = ''] = (await readFile(join(cluster.location.socketFolder, 'postmaster.pid'), 'utf8')).split(
     '\n',
@@ -165,12 +165,12 @@ async function postgresProcesses(): Promise<{ signal(name: 'SIGSTOP' | 'SIGCONT'
 test.each([
   ['nothing in flight', 0],
   ['creates in flight', 20],
-])('a database that hangs: %s, and the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
+])('a database that hangs, %s: the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
   const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: '3' });
   const doors = openDoors(service);
   const create = () =>
     (doors[0] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
-  // The key is known and connections are open.
+  // The key is cached and connections are open.
   expect((await create()).code).toBe('ok');
   const postgres = await postgresProcesses();
   postgres.signal('SIGSTOP');
@@ -190,7 +190,7 @@ test.each([
   }
 });
 
-test('a log that nobody reads: the process still ends within DRAIN_TIMEOUT', async () => {
+test('an unread log: the process still ends within DRAIN_TIMEOUT', async () => {
   const service = await startProcess(cluster, await choosePorts(), {
     DRAIN_TIMEOUT: '3',
     LOG_LEVEL: 'trace',
@@ -198,7 +198,7 @@ test('a log that nobody reads: the process still ends within DRAIN_TIMEOUT', asy
   const doors = openDoors(service);
   service.readLog(false);
   const options = { authorization: `Bearer ${cluster.apiKey}` };
-  // More lines than the pipe and the reader's buffer hold.
+  // More lines than fit into the pipe and the reader's buffer.
   for (let i = 0; i < 40; i++) {
     await Promise.all(
       Array.from({ length: 50 }, () => (doors[0] as Door).create({ amount_units: 1 }, options)),

@@ -1,4 +1,4 @@
-// Standard output that nobody reads: a stuck journal, a pipe whose reader hangs.
+// Standard output that is not read: a stuck journal, or a pipe whose reader hangs.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-test('the service goes on, its memory is bounded, and it says how many lines were dropped', async () => {
+test('the service continues, its memory is bounded, and it logs how many lines were dropped', async () => {
   const service = await startProcess(cluster, await choosePorts());
   const doors = openDoors(service);
   const options = { authorization: `Bearer ${cluster.apiKey}` };
@@ -36,7 +36,7 @@ test('the service goes on, its memory is bounded, and it says how many lines wer
 
   service.readLog(false);
   const before = await service.residentMb();
-  // A line has some 350 bytes: more than the pipe and the 4 MiB that are kept hold.
+  // A line has about 350 bytes: more than fits into the pipe and the 4 MiB that are kept.
   await load(700);
   const droppedLines = await dropped();
   expect(droppedLines).toBeGreaterThan(1_000);
@@ -57,7 +57,7 @@ test('the service goes on, its memory is bounded, and it says how many lines wer
   console.log(`dropped ${droppedLines} lines; memory ${grewMb > 0 ? '+' : ''}${Math.round(grewMb)} MB`);
 });
 
-test('a full disk under the log: the service goes on', async () => {
+test('the disk of the log is full: the service continues', async () => {
   const ports = await choosePorts();
   const full = await open('/dev/full', 'w');
   const child = spawn(process.execPath, ['src/main.ts'], {

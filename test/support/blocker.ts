@@ -2,13 +2,13 @@ import pg from 'pg';
 import { type DatabaseLocation, pgConfigOf } from '../../src/config/database-location.ts';
 
 export interface Blocker {
-  /** Ends the connections of inserts that wait for the lock, once there is one; answers how many there were. */
+  /** Ends the connections of inserts that wait for the lock, once there is one. Returns their number. */
   cutWaitingInserts(): Promise<number>;
-  /** Lets everything go on. */
+  /** Releases the lock. */
   release(): Promise<void>;
 }
 
-/** Holds a lock that every insert of an intent waits for. */
+/** Takes a lock that every insert of an intent waits for. */
 export async function blockCreates(location: DatabaseLocation): Promise<Blocker> {
   const client = new pg.Client(pgConfigOf(location));
   await client.connect();

@@ -1,4 +1,4 @@
-// A real browser, where one is installed.
+// A real browser, if one is installed.
 
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type BrowserContext, chromium } from 'playwright-core';
 
-/** Where Debian and others put it. */
+/** Paths of Chromium on Debian and other systems. */
 const executable = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
   existsSync(path),
 );
@@ -18,7 +18,7 @@ export interface TestBrowser {
   close(): Promise<void>;
 }
 
-/** Chromium with a profile of its own. */
+/** Starts Chromium with a new profile. */
 export async function openBrowser(options: { javaScriptEnabled?: boolean } = {}): Promise<TestBrowser> {
   const profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
   const context = await chromium.launchPersistentContext(profile, {

@@ -1,4 +1,4 @@
-// Keys of the first release end in a CRC-32 of what precedes, which whoever makes up keys can compute too.
+// Keys of the first release end in a CRC-32 of the preceding characters, which an attacker can compute too.
 
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
@@ -6,7 +6,7 @@ import type { ModeName } from '../../src/contract/chains.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 
-/** The text with its CRC-32 as six base62 digits. */
+/** Returns the text with its CRC-32 as six base62 digits. */
 export function withCrc32(body: string): string {
   let rest = BigInt(crc32(body));
   let digits = '';
@@ -14,7 +14,7 @@ export function withCrc32(body: string): string {
   return body + digits;
 }
 
-/** A well-formed key of the first release, which nobody has unless the test stores it. */
+/** Returns a well-formed key of the first release. It is unknown unless the test stores it. */
 export function newCrc32Key(mode: ModeName): string {
   return withCrc32(`sk_${mode}_${randomBytes(22).toString('hex').slice(0, 43)}`);
 }

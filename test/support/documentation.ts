@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 
-/** The first shell block under a heading of docs/operations.md, as it stands. */
+/** Returns the first shell block under a heading of docs/operations.md, unchanged. */
 export async function documentedCommands(heading: string): Promise<string> {
   const text = await readFile('docs/operations.md', 'utf8');
   const [, section] = text.split(new RegExp(`^#+ ${heading}$`, 'm'));
@@ -10,8 +10,8 @@ export async function documentedCommands(heading: string): Promise<string> {
 }
 
 /**
- * For the front of documented commands: `sudo -u postgres` runs a program as PostgreSQL's superuser, whom the server on
- * that socket trusts.
+ * Put this before documented commands: `sudo -u postgres` then runs a program as PostgreSQL's superuser, which the
+ * server on that socket trusts.
  */
 export function asSuperuser({ folder, port }: { folder: string; port: string }): string {
   return `set -eu; sudo() { shift 2; PGHOST='${folder}' PGPORT='${port}' PGUSER=postgres PSQLRC=/dev/null "$@"; }\n`;

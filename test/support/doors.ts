@@ -55,7 +55,7 @@ export interface Answer {
 export interface CallOptions {
   authorization?: string | undefined;
   idempotencyKey?: string;
-  /** The caller's place in a trace. */
+  /** The caller's `traceparent`. */
   traceparent?: string;
 }
 
@@ -65,7 +65,7 @@ export interface Door {
   close(): void;
 }
 
-/** Where a service listens, as `http://host:port`. */
+/** A service's addresses, as `http://host:port`. */
 export interface Endpoints {
   publicUrl: string;
   internalUrl: string;
@@ -81,7 +81,7 @@ export interface HttpAnswer {
   body: string;
 }
 
-/** One HTTP request, with full control over its headers and bytes. */
+/** Sends one HTTP request, with full control over its headers and bytes. */
 export function httpRequest(
   url: string,
   options: http.RequestOptions,
@@ -147,7 +147,7 @@ export interface RawGrpcAnswer {
   metadata: grpc.Metadata;
 }
 
-/** One unary call with the bytes of the message as they are. */
+/** Makes one unary call with the raw bytes of the message. */
 export function grpcCall(
   client: grpc.Client,
   bytes: Uint8Array,
@@ -164,7 +164,7 @@ export function grpcCall(
       metadata,
       options,
       (error, response) => {
-        // Trailers-only answers carry everything in the status.
+        // Trailers-only answers have everything in the status.
         const all = error ? error.metadata : initial;
         resolve({ ...(error ? { error } : { bytes: response as Buffer }), metadata: all });
       },
@@ -178,7 +178,7 @@ export function grpcCall(
 const chains: Record<string, Chain> = { base: Chain.BASE, polygon: Chain.POLYGON };
 const lanes: Record<string, Lane> = { sdk: Lane.SDK, manual: Lane.MANUAL };
 
-/** The message for a body; an enum's unknown word becomes an unknown number. */
+/** Returns the message for a body; unknown enum words become unknown numbers. */
 export function toRequestBytes(body: CreateBody): Uint8Array {
   return toBinary(
     CreatePaymentIntentRequestSchema,
@@ -196,7 +196,7 @@ export function toRequestBytes(body: CreateBody): Uint8Array {
 
 function openInternalDoor({ internalUrl }: Endpoints): Door {
   const client = new grpc.Client(new URL(internalUrl).host, grpc.credentials.createInsecure(), {
-    // A service that comes back is found again soon.
+    // Reconnects soon after a service has come back.
     'grpc.initial_reconnect_backoff_ms': 100,
     'grpc.max_reconnect_backoff_ms': 500,
   });

@@ -1,4 +1,4 @@
-// HTTP/2 by hand, for clients that no library would be (RFC 9113, RFC 7541).
+// HTTP/2 written by hand, for clients that break the rules (RFC 9113, RFC 7541).
 
 import { once } from 'node:events';
 import net from 'node:net';
@@ -32,7 +32,7 @@ export function encodeFrame(type: number, flag: number, stream: number, payload:
   return Buffer.concat([head, payload]);
 }
 
-/** HEADERS that open a stream, each header as a literal that no table remembers. */
+/** HEADERS that open a stream, each header as a literal without indexing. */
 export function encodeHeaders(
   stream: number,
   headers: readonly (readonly [name: string, value: string])[],
@@ -43,7 +43,7 @@ export function encodeHeaders(
   return encodeFrame(frameTypes.headers, flag, stream, Buffer.concat(fields));
 }
 
-/** A length with seven bits in its first byte, and the text. */
+/** A length with a seven-bit prefix, and the text. */
 function literal(text: string): Buffer {
   const bytes = Buffer.from(text);
   const length: number[] = [];
@@ -59,15 +59,15 @@ function literal(text: string): Buffer {
 
 export interface RawHttp2 {
   socket: net.Socket;
-  /** All frames so far. */
+  /** All frames received so far. */
   frames: Frame[];
-  /** The next frame that fits, also among those that are here already. */
+  /** Resolves with the next matching frame, including frames received before. */
   frame(fits: (frame: Frame) => boolean): Promise<Frame>;
   /** Resolves when the connection is closed. */
   closed: Promise<unknown>;
 }
 
-/** A connection that has sent the preface and its settings. */
+/** Opens a connection, and sends the preface and settings. */
 export async function connectRaw(port: number, settings: Uint8Array = Buffer.alloc(0)): Promise<RawHttp2> {
   const socket = net.connect(port, '127.0.0.1');
   socket.on('error', () => {});

@@ -1,11 +1,11 @@
-// Secrets where none may be. Every test file holds its log and its database against this when it ends.
+// Finds leaked secrets. At its end, every test file checks its log and its database with this.
 
 import type pg from 'pg';
 
-/** An API key, or a client secret: by their forms, so that none need be known. */
+/** Matches the format of an API key or a client secret. */
 const secret = /sk_(?:testnet|mainnet)_[0-9A-Za-z]{40,}|pi_[0-9a-hjkmnp-tv-z]{26}_secret_[\w-]{10,}/;
 
-/** Lines and rows that hold an API key or a client secret, or any of the secrets given. */
+/** Returns lines and rows that contain an API key, a client secret or any of the given secrets. */
 export async function findLeaks(
   log: readonly object[],
   query: (sql: string) => Promise<pg.QueryResultRow[]>,

@@ -1,14 +1,14 @@
-// A network that loses a request, then an answer, and then works; over HTTP/1 something in it answers 503 in between.
+// A network that loses a request, then an answer, and then works. Over HTTP/1 it returns one 503 in between.
 
 import net from 'node:net';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.ts';
 
 export interface LossyNetworkOptions {
-  /** The third connection is answered 503, by this `Retry-After`. */
+  /** The third connection gets a 503 with this `Retry-After`. */
   unavailableOnce?: string;
 }
 
-/** In front of a port of this machine. Its second connection brings a request and takes the answer away. */
+/** Listens in front of a local port. The second connection delivers its request and loses the answer. */
 export async function startLossyNetwork(
   port: number,
   { unavailableOnce }: LossyNetworkOptions = {},
@@ -31,7 +31,7 @@ export async function startLossyNetwork(
     let bytes = 0;
     server.on('data', (chunk) => {
       bytes += chunk.length;
-      // The intent is made, and nobody hears of it. HTTP/2 begins with some bytes of its own.
+      // The intent is created, and its answer is lost. HTTP/2 begins with a few bytes of settings.
       if (connections === 2 && bytes > 200) cut();
       else client.write(chunk);
     });

@@ -1,4 +1,4 @@
-// A PostgreSQL of a test's own, for what the shared one cannot show: TLS, other roles, a full disk.
+// A PostgreSQL for a single test, for cases that the shared one cannot provide: TLS, other roles, a full disk.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -18,37 +18,37 @@ const run = promisify(execFile);
 
 export interface OwnPostgres {
   port: string;
-  /** On the host, outside of the data folder. */
+  /** A folder on the host, outside of the data folder. */
   folder: string;
   /** An address on 127.0.0.1. */
   url(user: string, database: string): string;
   /** As the superuser `postgres`. */
   query<T extends pg.QueryResultRow>(sql: string, database?: string): Promise<T[]>;
-  /** Takes what is left of the disk, where `diskMb` gave it one. */
+  /** Fills the disk, if `diskMb` gave it one. */
   fillDisk(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** True if a disk can be mounted that nobody else sees. */
+/** True if a private disk can be mounted. */
 export const canLimitDisk = process.getuid?.() === 0 && succeeds('unshare', '--mount', 'true');
 
 export interface OwnPostgresOptions {
-  /** Lines of `pg_hba.conf`; everybody is trusted without them. */
+  /** Lines of `pg_hba.conf`; without them every user is trusted. */
   hba?: string[];
   /** Lines of `postgresql.conf`. */
   settings?: string[];
-  /** Files by their names in the data folder: only the server's account reads them. */
+  /** Files for the data folder, by name. Only the server's account can read them. */
   files?: Record<string, string>;
-  /** Puts the cluster on a disk of its own of so many MB, in memory. Only as root: see `canLimitDisk`. */
+  /** Puts the cluster on its own in-memory disk of that many MB. Only as root: see `canLimitDisk`. */
   diskMb?: number;
-  /** Folder of the programs; the embedded PostgreSQL's without it. */
+  /** Folder of the programs; by default those of the embedded PostgreSQL. */
   bin?: string;
 }
 
-/** Makes a cluster and runs it, on a free port of 127.0.0.1 and on a Unix socket in `folder`. */
+/** Creates a cluster and runs it on a free port of 127.0.0.1 and on a Unix socket in `folder`. */
 export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promise<OwnPostgres> {
   const programs = await programsOf(options.bin);
-  // The server of a root's test runs as another user, who has to get in.
+  // For root, the server runs as another user, which needs access.
   const folder = await mkdtemp(join(tmpdir(), 'pi-own-'));
   await chmod(folder, 0o755);
   await makeCluster(programs.initdb, folder, options);
@@ -106,7 +106,7 @@ function spawnServer(postgres: string, folder: string, port: string, diskMb: num
     const options = { ...account, cwd: data };
     return spawn(postgres, ['-D', data, ...args], { ...options, stdio: ['ignore', 'ignore', 'pipe'] });
   }
-  // The mount is of a namespace that ends with the server. Each program becomes the next one.
+  // The mount belongs to a namespace that ends with the server. Each program execs the next one.
   const onOwnDisk =
     `mkdir "$1"; mount -t tmpfs -o size=${diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
     'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"';

@@ -16,10 +16,10 @@ declare module 'vitest' {
 
 const templateDatabase = 'migrated';
 
-/** One real PostgreSQL for the whole run, and in it a migrated database that the tests copy. */
+/** Starts one real PostgreSQL for the whole run, with a migrated database that the tests copy. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const folder = await mkdtemp(join(tmpdir(), 'pi-test-'));
-  // As root, PostgreSQL runs as another user, who has to get in.
+  // For root, PostgreSQL runs as another user, which needs access.
   await chmod(folder, 0o711);
   const postgres = await startEmbeddedPostgres(join(folder, 'data'));
   const teardown = async () => {

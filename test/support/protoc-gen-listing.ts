@@ -1,4 +1,4 @@
-// A plugin of `buf generate` that writes down what it is asked for, where the real ones are out of reach.
+// A plugin of `buf generate` that records its input, used if the real plugins cannot be reached.
 
 import { createHash } from 'node:crypto';
 import { readFileSync, writeSync } from 'node:fs';
@@ -16,7 +16,7 @@ const listing = {
 };
 const response = create(CodeGeneratorResponseSchema, {
   supportedFeatures: BigInt(CodeGeneratorResponse_Feature.PROTO3_OPTIONAL),
-  // One for each input of the template.
+  // One file for each input of the template.
   file: [
     {
       name: `listings/${createHash('sha256').update(listing.files.join()).digest('hex')}.json`,

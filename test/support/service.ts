@@ -1,4 +1,4 @@
-// A whole service for a test: its own database, all three doors on ports of their own, a log that is kept.
+// A complete service for a test, with its own database, its own ports and a recorded log.
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { EventEmitter, on } from 'node:events';
@@ -46,11 +46,11 @@ export interface TestService {
   server: RunningServer;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
-  /** Those lines that are about a request. */
+  /** The lines of requests. */
   requestLines(): Record<string, unknown>[];
-  /** The next line of a request that the log gets from now on. */
+  /** Resolves with the next line of a request. */
   nextLogLine(): Promise<Record<string, unknown>>;
-  /** Settles when the service has heard of every change of a key or wallet made up to now. */
+  /** Resolves when the service has processed every change of a key or wallet made so far. */
   keyChangesHeard(): Promise<void>;
   publicUrl: string;
   internalUrl: string;
@@ -62,7 +62,7 @@ export interface TestService {
 
 const isOfRequest = (line: Record<string, unknown>) => line.request_id !== undefined;
 
-/** `embedded` is what the service takes its database for: its own on a developer's machine, or an external one. */
+/** `embedded`: whether the service treats its database as the embedded one or as an external one. */
 export async function startService(
   env: Record<string, string> = {},
   { embedded = true }: { embedded?: boolean } = {},
@@ -113,7 +113,7 @@ export async function startService(
     requestLines: () => log.filter(isOfRequest),
     nextLogLine: () => nextLine(isOfRequest),
     async keyChangesHeard() {
-      // Notifications come in order: when this one is heard, those before it have been.
+      // Notifications arrive in order: after this one, all earlier ones have been processed.
       const payload = randomUUID();
       const heard = nextLine((line) => line.payload === payload);
       await client.query('select pg_notify($1, $2)', [keysChangedChannel, payload]);
@@ -137,10 +137,10 @@ export async function startService(
   };
 }
 
-/** A merchant with a key for each mode, and a wallet of its own for each mode and chain. */
+/** Creates a merchant with a key for each mode, and a different wallet for each mode and chain. */
 export async function createTestMerchant(database: Database): Promise<TestMerchant> {
   const { em } = database.orm;
-  // Nobody else's, so that a mix-up shows. Lower case needs no checksum.
+  // Unique, so that a mix-up is detected. Lower case needs no checksum.
   const wallet = (): WalletAddress => getAddress(`0x${randomBytes(20).toString('hex')}`);
   const wallets = {
     testnet: { base: wallet(), polygon: wallet() },

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 
-/** True where the program is installed and, called like this, ends well. */
+/** Returns true if the program is installed and succeeds with these arguments. */
 export function succeeds(program: string, ...args: string[]): boolean {
   return spawnSync(program, args, { stdio: 'ignore' }).status === 0;
 }

@@ -1,15 +1,15 @@
-// What stands between a client and a server of this machine, and decides what becomes of what they say.
+// A proxy between a client and a local server that can change or drop what they send.
 
 import { once } from 'node:events';
 import net from 'node:net';
 
 export interface TcpProxy {
   port: number;
-  /** Closes it and all its connections. */
+  /** Closes the proxy and all its connections. */
   close(): Promise<void>;
 }
 
-/** `serve` gets each client with a connection to the server of its own; `cut` closes both, as does the end of either. */
+/** `serve` gets each client with its own connection to the server. `cut` closes both, as does the end of either. */
 export async function startTcpProxy(
   connect: () => net.Socket,
   serve: (client: net.Socket, server: net.Socket, cut: () => void) => void,

@@ -1,5 +1,5 @@
-// openapi-typescript prints types by the JavaScript API of TypeScript 5, which TypeScript 7 does not have. The one that
-// @bufbuild/protoplugin depends on serves: preload this file with `node --import`.
+// openapi-typescript needs the JavaScript API of TypeScript 5, which TypeScript 7 does not have. This uses the one that
+// @bufbuild/protoplugin depends on: preload this file with `node --import`.
 
 import { createRequire, registerHooks } from 'node:module';
 import { pathToFileURL } from 'node:url';

@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { type Door, openDoors } from './doors.ts';
 import { startService, type TestService } from './service.ts';
 
-/** One service for the tests of a file or block, and both doors to it; all of it is closed after them. */
+/** Provides one service and both its doors for the tests of a file or block, and closes them afterwards. */
 export function useService(
   take: (service: TestService, doors: Door[]) => void,
   env: Record<string, string> = {},

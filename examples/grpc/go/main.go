@@ -2,7 +2,7 @@
 //
 //	PAYMENTS_API_KEY=sk_testnet_… go run . 127.0.0.1:50051
 //
-// examples/grpc/README.md says how its generated code is made.
+// examples/grpc/README.md explains how to generate the code.
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 
 const maxTries = 8
 
-// create makes the intent of an order, or finds the one that the order has: the order is the idempotency key, so
-// that every retry, of this process or of one that takes its place, means the same intent.
+// create creates the intent of an order, or finds the existing one. The order is the idempotency key, so every retry,
+// by this process or by another one, gets the same intent.
 func create(client paymentsv1.PaymentIntentServiceClient, order string, amountUnits int64) (*paymentsv1.PaymentIntent, error) {
 	orderMetadata, err := structpb.NewStruct(map[string]interface{}{"order_id": order})
 	if err != nil {
@@ -53,8 +53,8 @@ func create(client paymentsv1.PaymentIntentServiceClient, order string, amountUn
 	}
 }
 
-// retryDelay says whether the same call may succeed later. What the server asks for in RetryInfo is the least it waits.
-// After UNAVAILABLE, a deadline or INTERNAL the intent may be there or not: the next try settles it.
+// retryDelay returns how long to wait, at least as long as RetryInfo says, and whether the same call may succeed later.
+// After UNAVAILABLE, a deadline or INTERNAL the intent may or may not exist: the next try finds out.
 func retryDelay(err error, try int) (time.Duration, bool) {
 	wait := time.Duration(float64(50*time.Millisecond) * float64(int(1)<<try) * (0.5 + rand.Float64()/2))
 	refusal := status.Convert(err)
@@ -62,7 +62,7 @@ func retryDelay(err error, try int) (time.Duration, bool) {
 	for _, detail := range refusal.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
-			// RESOURCE_EXHAUSTED is also the code of a body that is too large, which stays so.
+			// RESOURCE_EXHAUSTED is also the code of a body that is too large, which is permanent.
 			retryable = retryable || detail.Reason == "RATE_LIMITED"
 		case *errdetails.RetryInfo:
 			if asked := detail.RetryDelay.AsDuration(); asked > wait {
@@ -73,7 +73,7 @@ func retryDelay(err error, try int) (time.Duration, bool) {
 	return wait, retryable
 }
 
-// describe takes a refusal apart: the reason is for the program, the fields for the log, the request id for our support.
+// describe returns the parts of a refusal: the reason is for the program, the fields for the log, the request id for our support.
 func describe(err error) map[string]interface{} {
 	refusal := status.Convert(err)
 	described := map[string]interface{}{"code": refusal.Code().String(), "message": refusal.Message()}
@@ -95,7 +95,7 @@ func describe(err error) map[string]interface{} {
 }
 
 func main() {
-	// Inside a trusted network; credentials.NewTLS(nil) where the service has a certificate.
+	// For a trusted network; use credentials.NewTLS(nil) if the service has a certificate.
 	connection, err := grpc.Dial(os.Args[1], grpc.WithInsecure())
 	if err != nil {
 		log.Fatal(err)

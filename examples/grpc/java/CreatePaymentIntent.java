@@ -26,7 +26,7 @@ import java.util.concurrent.TimeUnit;
  *
  * <pre>PAYMENTS_API_KEY=sk_testnet_… java -cp … CreatePaymentIntent 127.0.0.1:50051</pre>
  *
- * examples/grpc/README.md says how its generated code is made.
+ * examples/grpc/README.md explains how to generate the code.
  */
 public final class CreatePaymentIntent {
   private static final int MAX_TRIES = 8;
@@ -44,8 +44,8 @@ public final class CreatePaymentIntent {
   }
 
   /**
-   * Makes the intent of an order, or finds the one that the order has: the order is the idempotency key, so that
-   * every retry, of this process or of one that takes its place, means the same intent.
+   * Creates the intent of an order, or finds the existing one. The order is the idempotency key, so every retry, by
+   * this process or by another one, gets the same intent.
    */
   PaymentIntent create(String order, long amountUnits) throws InterruptedException {
     var request =
@@ -77,13 +77,13 @@ public final class CreatePaymentIntent {
     return (long) (50 * Math.pow(2, attempt) * ThreadLocalRandom.current().nextDouble(0.5, 1));
   }
 
-  /** What an error carries: the reason for the program, the fields for the log, the request id for our support. */
+  /** The parts of an error: the reason for the program, the fields for the log, the request id for our support. */
   static final class Refusal {
     final Status.Code code;
     final List<String> fields = new ArrayList<>();
     String reason = "";
     String requestId = "";
-    /** What the server asks to be left alone for, at the least. */
+    /** The shortest time that the server asks the client to wait. */
     long retryDelayMs = 0;
 
     Refusal(StatusRuntimeException error) {
@@ -110,8 +110,8 @@ public final class CreatePaymentIntent {
     }
 
     /**
-     * Whether the same call may succeed later. After UNAVAILABLE, a deadline or INTERNAL the intent may be there or
-     * not: the next attempt settles it. RESOURCE_EXHAUSTED is also the code of a body that is too large.
+     * Whether the same call may succeed later. After UNAVAILABLE, a deadline or INTERNAL the intent may or may not
+     * exist: the next attempt finds out. RESOURCE_EXHAUSTED is also the code of a body that is too large.
      */
     boolean isRetryable() {
       return switch (code) {
@@ -122,7 +122,7 @@ public final class CreatePaymentIntent {
   }
 
   public static void main(String[] args) throws InterruptedException {
-    // Inside a trusted network; without usePlaintext() where the service has a certificate.
+    // For a trusted network; omit usePlaintext() if the service has a certificate.
     var channel = NettyChannelBuilder.forTarget(args[0]).usePlaintext().build();
     try {
       var client = new CreatePaymentIntent(channel, System.getenv("PAYMENTS_API_KEY"));

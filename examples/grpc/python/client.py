@@ -1,4 +1,4 @@
-"""A gRPC client in Python: creates an intent, repeats the call safely, reads a refusal, asks for health, reflection.
+"""A gRPC client in Python: creates an intent, repeats the call safely, reads a refusal, uses health and reflection.
 
     npx buf generate --template examples/grpc/buf.gen.python.local.yaml --output /tmp/python
     PAYMENTS_API_KEY=sk_testnet_… PYTHONPATH=/tmp/python/gen python3 examples/grpc/python/client.py 127.0.0.1:50051
@@ -16,7 +16,7 @@ import uuid
 
 import grpc
 
-# The reflection protos are generated into a package that grpcio has the name of.
+# The reflection protos are generated into a package named like grpcio's own.
 grpc.__path__ = pkgutil.extend_path(grpc.__path__, "grpc")
 
 from google.protobuf import json_format
@@ -25,7 +25,7 @@ from grpc.reflection.v1 import reflection_pb2
 from health.v1 import health_pb2
 from payments.v1 import payment_intent_pb2, payment_intent_service_pb2
 
-# Inside a trusted network; grpc.secure_channel where the service has a certificate.
+# For a trusted network; use grpc.secure_channel if the service has a certificate.
 channel = grpc.insecure_channel(sys.argv[1])
 api_key = os.environ["PAYMENTS_API_KEY"]
 MAX_TRIES = 8
@@ -38,17 +38,16 @@ create_payment_intent = channel.unary_unary(
 
 
 def create(order, **fields):
-    """Makes the intent of an order, or finds the one that the order has.
+    """Creates the intent of an order, or finds the existing one.
 
-    The order is the idempotency key, so that every retry, of this process or of one that takes its place, means the
-    same intent.
+    The order is the idempotency key, so every retry, by this process or by another one, gets the same intent.
     """
     request = payment_intent_service_pb2.CreatePaymentIntentRequest(**fields)
     request.metadata["order_id"] = order
     metadata = [("authorization", f"Bearer {api_key}"), ("idempotency-key", order)]
     for attempt in range(1, MAX_TRIES + 1):
         try:
-            # A call that may wait uses its time to connect again; others fail while the channel rests between tries.
+            # With wait_for_ready a call waits for a new connection; others fail while the channel pauses between tries.
             return create_payment_intent(request, metadata=metadata, timeout=10, wait_for_ready=True)
         except grpc.RpcError as error:
             wait = retry_delay(error, attempt)
@@ -59,9 +58,9 @@ def create(order, **fields):
 
 
 def retry_delay(error, attempt):
-    """Seconds to wait before the same call, or None if it cannot succeed.
+    """Returns the seconds to wait before the same call, or None if it cannot succeed.
 
-    After UNAVAILABLE, a deadline or INTERNAL the intent may be there or not: the next attempt settles it.
+    After UNAVAILABLE, a deadline or INTERNAL the intent may or may not exist: the next attempt finds out.
     RESOURCE_EXHAUSTED is also the code of a body that is too large.
     """
     details = refusal_of(error)["details"]
@@ -74,8 +73,8 @@ def retry_delay(error, attempt):
 
 
 def refusal_of(error):
-    """The details that a refusal carries, by the names of their types."""
-    # A connection that breaks has none.
+    """Returns the details of a refusal, by the names of their types."""
+    # A broken connection has none.
     trailers = dict(error.trailing_metadata() or ())
     status = status_pb2.Status.FromString(trailers.get("grpc-status-details-bin", b""))
     known = {

@@ -2,7 +2,7 @@
 //
 //   PAYMENTS_API_KEY=sk_testnet_… node create-payment-intent.ts http://127.0.0.1:50051
 //
-// examples/grpc/README.md says how its generated code is made. The package in client/ does all of this by itself.
+// examples/grpc/README.md explains how to generate the code. The package in client/ does all of this for you.
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -26,8 +26,8 @@ const client = createClient(PaymentIntentService, createGrpcTransport({ baseUrl,
 const maxTries = 8;
 
 /**
- * Makes the intent of an order, or finds the one that the order has: the order is the idempotency key, so that every
- * retry, of this process or of one that takes its place, means the same intent.
+ * Creates the intent of an order, or finds the existing one. The order is the idempotency key, so every retry, by this
+ * process or by another one, gets the same intent.
  */
 async function createPaymentIntent(order: string, amountUnits: bigint): Promise<PaymentIntent> {
   const headers = { authorization: `Bearer ${PAYMENTS_API_KEY}`, 'idempotency-key': order };
@@ -46,8 +46,8 @@ async function createPaymentIntent(order: string, amountUnits: bigint): Promise<
 }
 
 /**
- * Whether the same call may succeed later. After `unavailable`, a deadline or `internal` the intent may be there or
- * not: the next attempt settles it. Nobody cancels a call here: `canceled` is a connection that broke in the middle of
+ * Returns whether the same call may succeed later. After `unavailable`, a deadline or `internal` the intent may or may
+ * not exist: the next attempt finds out. This program cancels no calls, so `canceled` is a connection that broke during
  * one. `resource_exhausted` is also the code of a body that is too large.
  */
 function isRetryable(error: ConnectError): boolean {
@@ -58,13 +58,13 @@ function isRetryable(error: ConnectError): boolean {
   );
 }
 
-/** What the server asks to be left alone for, at the least. */
+/** Returns the shortest time that the server asks the client to wait. */
 function retryDelayMs(error: ConnectError): number {
   const [info] = error.findDetails(RetryInfoSchema);
   return Number(info?.retryDelay?.seconds ?? 0) * 1_000 + (info?.retryDelay?.nanos ?? 0) / 1e6;
 }
 
-/** A refusal taken apart: the reason is for the program, the fields for the log, the request id for our support. */
+/** The parts of a refusal: the reason is for the program, the fields for the log, the request id for our support. */
 function describe(error: ConnectError) {
   const [info] = error.findDetails(ErrorInfoSchema);
   const [badRequest] = error.findDetails(BadRequestSchema);

@@ -28,7 +28,7 @@ markdown.renderer.rules.table_open = () => '<div class="table" tabindex="0"><tab
 markdown.renderer.rules.table_close = () => '</table></div>';
 
 /** A code block that can be scrolled by the keyboard and, with JavaScript, copied. */
-export function codeBlock(code: string, syntax: string, label: string): Html {
+function codeBlock(code: string, syntax: string, label: string): Html {
   return html`<figure class="code"><figcaption>${label}</figcaption>${codeOnly(code, syntax, label)}</figure>`;
 }
 

@@ -1,4 +1,4 @@
-// A PostgreSQL of a fault test's own, which it may kill, and the merchant in it.
+// A PostgreSQL for one fault test, which may kill it, with a merchant.
 
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -21,7 +21,7 @@ import { logLines } from './process.ts';
 export interface Cluster {
   folder: string;
   location: SocketLocation;
-  /** For `DATABASE_URL`: the cluster itself. */
+  /** The cluster's own `DATABASE_URL`. */
   url: string;
   /** The path of its socket. */
   socket: string;
@@ -29,17 +29,17 @@ export interface Cluster {
   merchantId: string;
   apiKey: string;
   keyId: string;
-  /** A new merchant's key in another database, by the same secrets. */
+  /** Creates a merchant in another database, with the same secrets. Returns the merchant's key. */
   newKeyIn(location: DatabaseLocation): Promise<string>;
   newKey(): Promise<{ keyId: string; apiKey: string }>;
   revoke(keyId: string): Promise<void>;
   query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
-  /** As a machine that loses its power: no checkpoint, sessions cut. Resolves when the server has ended. */
+  /** An immediate shutdown: no checkpoint, sessions are cut. Resolves when the server has ended. */
   stopImmediately(): Promise<void>;
   start(): Promise<void>;
 }
 
-/** One cluster for the tests of a file. */
+/** Provides one cluster for the tests of a file. */
 export function useCluster(take: (cluster: Cluster) => void): void {
   let dispose: () => Promise<void>;
   beforeAll(async () => {
@@ -52,7 +52,7 @@ export function useCluster(take: (cluster: Cluster) => void): void {
 
 async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
   const folder = await mkdtemp(join(tmpdir(), 'pi-fault-'));
-  // As root, PostgreSQL runs as another user, who has to get in.
+  // For root, PostgreSQL runs as another user, which needs access.
   await chmod(folder, 0o711);
   const dataDir = join(folder, 'data');
   let postgres: EmbeddedPostgres = await startEmbeddedPostgres(dataDir);

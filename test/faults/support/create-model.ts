@@ -1,10 +1,10 @@
-// What a create request means, written a second time and from the contract alone: a different JSON reader (the
-// engine's), a protobuf reader of its own, and none of the service's code. Where the service creates an
-// intent that this model would not, or another one, one of the two is wrong.
+// A second implementation of the create request, written only from the contract: a different JSON reader (the
+// engine's), its own protobuf reader, and none of the service's code. If the service's result differs from this
+// model's, one of the two is wrong.
 
 import { getAddress, isAddress } from 'viem';
 
-/** What an accepted request asks for, defaults filled in; `wallet` undefined where it names none. */
+/** The meaning of an accepted request, with defaults; `wallet` is undefined if none is given. */
 export interface Meaning {
   amountUnits: bigint;
   chain: 'base' | 'polygon';
@@ -25,7 +25,7 @@ const tokens = [
   '0xd9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA',
 ].map((address) => address.toLowerCase());
 
-/** A number as it was written. */
+/** A number as written in the text. */
 class Numeral {
   readonly source: string;
   constructor(source: string) {
@@ -33,7 +33,7 @@ class Numeral {
   }
 }
 
-/** What the body of a request means, or undefined where it has to be refused. */
+/** Returns the meaning of a request's body, or undefined if it must be refused. */
 export function meaningOfJson(text: string): Meaning | undefined {
   if (text.startsWith('\uFEFF')) return undefined;
   let body: unknown;
@@ -60,7 +60,7 @@ export function meaningOfJson(text: string): Meaning | undefined {
   });
 }
 
-/** What the bytes of a message mean, or undefined where they have to be refused. */
+/** Returns the meaning of a message, or undefined if it must be refused. */
 export function meaningOfMessage(bytes: Uint8Array): Meaning | undefined {
   try {
     const request = readMessage(Buffer.from(bytes), {
@@ -74,7 +74,7 @@ export function meaningOfMessage(bytes: Uint8Array): Meaning | undefined {
     });
     const last = (number: number) => request.findLast((field) => field.number === number)?.value;
     const int32 = (number: number) => Number(last(number) ?? 0n);
-    // A message that comes in parts is one: its maps hold what all of them hold.
+    // Parts of a message are merged: its maps have the entries of all parts.
     const structs = request.flatMap(({ number, value }) => (number === 6 ? [value as Buffer] : []));
     return meaning({
       amountUnits: (last(1) ?? 0n) as bigint,
@@ -93,7 +93,7 @@ export function meaningOfMessage(bytes: Uint8Array): Meaning | undefined {
 type FieldType = 'int64' | 'int32' | 'bool' | 'double' | 'string' | 'message';
 type FieldValue = bigint | number | string | Buffer;
 
-/** The fields of a message in the order in which they come; throws for anything that is not such a message. */
+/** Returns the fields of a message in order; throws if the bytes are not such a message. */
 function readMessage(
   bytes: Buffer,
   types: Readonly<Record<number, FieldType>>,
@@ -153,7 +153,7 @@ function readValue(bytes: Buffer): unknown {
     5: 'message',
     6: 'message',
   });
-  // One of them: the last, and of a message all its parts that no other kind stands between.
+  // The last kind wins. Parts of a message are merged unless another kind is between them.
   const last = kinds.at(-1);
   if (last === undefined) throw new Error('a value without a kind');
   const start = kinds.findLastIndex(({ number }) => number !== last.number) + 1;
@@ -197,14 +197,14 @@ function meaning(read: {
   };
 }
 
-/** `12`, `12.0` and `1.2e1` are the integer 12; `0.5` is none. */
+/** `12`, `12.0` and `1.2e1` are the integer 12; `0.5` is not an integer. */
 function exactInteger(source: string): bigint | undefined {
   const [, sign = '', whole = '', fraction = '', exponent = '0'] =
     /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(source) ?? [];
   const digits = BigInt(whole + fraction);
   const shift = Number(exponent) - fraction.length;
   if (digits === 0n) return 0n;
-  // Beyond any limit there is; only its sign counts.
+  // Beyond any limit; only its sign matters.
   if (shift > 400) return sign === '-' ? -(10n ** 400n) : 10n ** 400n;
   if (shift < -20_000) return undefined;
   const scale = 10n ** BigInt(Math.abs(shift));
@@ -243,7 +243,7 @@ function isPlain(value: unknown, depth: number): boolean {
   );
 }
 
-/** The value with its numbers as doubles; a number that no double holds is NaN, which is then refused. */
+/** The value with its numbers as doubles; a number that a double cannot hold is NaN, which is then refused. */
 function plain(value: unknown): unknown {
   if (value instanceof Numeral) {
     const number = Number(value.source);

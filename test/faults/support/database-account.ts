@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 
-/** Whom to run a database's programs as where we are root, which they refuse to be; undefined elsewhere. */
+/** The account for a database's programs if we are root, because they refuse to run as root; otherwise undefined. */
 export function databaseAccount(): { uid: number; gid: number } | undefined {
   if (process.getuid?.() !== 0) return undefined;
   const id = (what: string) => Number(execFileSync('id', [what, 'postgres'], { encoding: 'utf8' }));

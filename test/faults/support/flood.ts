@@ -1,8 +1,8 @@
-// A process of its own, so that the flood does not slow the client that is measured beside it:
+// Runs in its own process, so that the flood does not slow the measured client:
 //
 //   node test/faults/support/flood.ts PORT CONNECTIONS IN_FLIGHT MILLISECONDS random|crc32
 //
-// Sends creates with unknown keys, each as soon as one is answered, and prints how many were answered.
+// Sends creates with unknown keys, a new one after each answer, and prints how many were answered.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,5 +1,5 @@
-// Load from a client that would never lose a payment: it writes to its journal, and waits until that is on disk, what
-// it is about to send and what it was answered. Afterwards the journal is held against the database.
+// Load from a client that never loses a payment: it writes each request, before sending it, and each answer to a
+// journal on disk. Afterwards the journal is compared with the database.
 
 import { type FileHandle, open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,11 +10,11 @@ import type { Cluster } from './cluster.ts';
 import { random } from './seed.ts';
 
 export interface LoadOptions {
-  /** One or more services; each attempt goes to any door of any of them. */
+  /** One or more services; each attempt goes to a random door of one of them. */
   services: readonly Endpoints[];
   apiKey: string;
   callers: number;
-  /** Of creations; one without an idempotency key is never retried. */
+  /** The share of creations without an idempotency key; those are never retried. */
   shareWithoutKey?: number;
   /** How many callers send each key at the same time. */
   callersPerKey?: number;
@@ -38,13 +38,13 @@ export interface Figures {
 }
 
 export interface Load {
-  /** How attempts failed, and how often. A code of the catalogue or of the network. */
+  /** Failed attempts, counted by the code of the catalogue or of the network. */
   failures: ReadonlyMap<string, number>;
   /** Creates acknowledged so far. */
   acknowledged(): number;
   /** Resolves after that many more were acknowledged. */
   progress(creates: number): Promise<void>;
-  /** Lets every creation that was begun end, and holds the journal against the database. */
+  /** Waits until every started creation has ended, and compares the journal with the database. */
   finish(): Promise<Figures>;
 }
 
@@ -101,7 +101,7 @@ export async function startLoad(cluster: Cluster, options: LoadOptions): Promise
     }
   };
   const calling = Promise.all(Array.from({ length: callers }, call));
-  // Seen by whoever waits for the load; until then it must not end the process.
+  // Reported to the caller that waits for the load; until then it must not end the process.
   calling.catch(() => {});
 
   return {
@@ -135,7 +135,7 @@ async function attemptOnce(door: Door, { key, body }: Entry, apiKey: string): Pr
   }
 }
 
-/** The catalogue's own, or the network's: gRPC says UNAVAILABLE and INTERNAL or CANCELLED of a connection that broke. */
+/** A code of the catalogue or the network: gRPC reports a broken connection as UNAVAILABLE, INTERNAL or CANCELLED. */
 function isTransient(failure: string): boolean {
   return /^(?:unavailable|UNAVAILABLE|INTERNAL|CANCELLED|UNKNOWN|E[A-Z]+|HPE_INVALID_EOF_STATE)$/.test(
     failure,
@@ -154,9 +154,9 @@ function newBody(tag: string): CreateBody {
 type JournalLine = [what: 'send' | 'ack', tag: string, ...rest: unknown[]];
 
 interface Journal {
-  /** Resolves when the line is on disk; lines that come together are flushed together. */
+  /** Resolves when the line is on disk; concurrent lines are flushed together. */
   append(line: JournalLine): Promise<void>;
-  /** All lines, as they are on disk. */
+  /** All lines on disk. */
   close(): Promise<JournalLine[]>;
 }
 
@@ -229,7 +229,7 @@ async function holdAgainstDatabase(cluster: Cluster, name: string, journal: Jour
   return { sent: sent.size, acknowledged, lost: lost.length, doubled: doubled.length };
 }
 
-/** One line of what a case has shown. */
+/** A test's result in one line. */
 export function report(figures: Figures, more: Record<string, unknown> = {}): void {
   const all = Object.entries({ ...figures, ...more }).map(([name, value]) => `${name} ${value}`);
   console.log(all.join(', '));

@@ -1,4 +1,4 @@
-// The service as a process of its own, which can be killed.
+// The service in its own process, which can be killed.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,13 +13,13 @@ export interface ServiceProcess extends Endpoints {
   operationsUrl: string;
   /** Lines of the log so far, parsed. */
   log: Record<string, unknown>[];
-  /** Sends a signal and resolves with how the process ended. */
+  /** Sends a signal and resolves with the exit status of the process. */
   end(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
   kill(signal: NodeJS.Signals): void;
   residentMb(): Promise<number>;
-  /** The most it has had in memory since it started. */
+  /** The peak resident memory since the start. */
   peakResidentMb(): Promise<number>;
-  /** Stops reading its standard output, as a stuck journal does, or reads on. */
+  /** Stops reading its standard output, like a stuck journal, or continues. */
   readLog(isRead: boolean): void;
 }
 
@@ -29,7 +29,7 @@ export interface Ports {
   METRICS_PORT: string;
 }
 
-/** Ports that a service can take, and take again after it was killed. */
+/** Ports that a service can use, and use again after it was killed. */
 export async function choosePorts(): Promise<Ports> {
   const servers = [0, 0, 0].map(() => net.createServer().listen(0, '127.0.0.1'));
   await Promise.all(servers.map((server) => once(server, 'listening')));
@@ -43,17 +43,17 @@ export async function choosePorts(): Promise<Ports> {
 const running = new Set<ServiceProcess>();
 const allLines: Record<string, unknown>[] = [];
 
-/** What all processes of this test file have logged. */
+/** The log of all processes of this test file. */
 export function logLines(): readonly Record<string, unknown>[] {
   return allLines;
 }
 
-/** Kills what a test has left running. */
+/** Kills processes that a test has left running. */
 export async function endAll(): Promise<void> {
   await Promise.all([...running].map((service) => service.end('SIGKILL')));
 }
 
-/** Starts the service as `npm start` does, and resolves when it says that it is ready. */
+/** Starts the service as `npm start` does, and resolves when it is ready. */
 export async function startProcess(
   cluster: Cluster,
   ports: Ports,
@@ -113,7 +113,7 @@ export async function startProcess(
   await new Promise<void>((resolve, reject) => {
     void exited.then(({ code }) => reject(new Error(`the service ended with ${code}: ${complaints}`)));
     lines.on('line', (line) => {
-      // A line that a kill has cut in two is not one.
+      // A kill can leave an incomplete line.
       if (!line.startsWith('{') || !line.endsWith('}')) return;
       const entry = JSON.parse(line);
       log.push(entry);
@@ -124,7 +124,7 @@ export async function startProcess(
   return service;
 }
 
-/** Resolves once `GET /readyz` answers the status, with how long that took; throws after the time. */
+/** Waits until `GET /readyz` returns the status. Resolves with the time that took; throws after a timeout. */
 export async function untilReadyz(
   service: Pick<ServiceProcess, 'operationsUrl'>,
   status: 200 | 503,

@@ -1,19 +1,19 @@
-/** A run is repeated with what it was told: `FAULT_SEED=… npm run test:faults`. */
+/** The seed of this run. To repeat it: `FAULT_SEED=… npm run test:faults`. */
 const seed = Number(process.env.FAULT_SEED ?? Math.floor(Math.random() * 2 ** 31));
 
 export interface Random {
   seed: number;
-  /** From 0 up to 1. */
+  /** A number from 0 to below 1. */
   fraction(): number;
   /** An integer from 0 to below the limit. */
   below(limit: number): number;
 }
 
-/** Pseudo-random choices of the fault tests: what is sent, where to, and when something is broken. */
+/** Pseudo-random choices of the fault tests: what to send, where to, and when to break something. */
 export const random: Random = createRandom(seed);
 
 function createRandom(seed: number): Random {
-  // mulberry32: small, and good enough to choose tests with.
+  // mulberry32: small, and good enough for tests.
   let state = seed >>> 0;
   const fraction = () => {
     state = (state + 0x6d2b79f5) >>> 0;
