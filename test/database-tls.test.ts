@@ -84,7 +84,7 @@ const address = (
   user = 'postgres',
 ) => {
   const query = new URLSearchParams(
-    Object.entries(parameters).map(([name, value]) => [
+    Object.entries(parameters).map(([name, value]): [string, string] => [
       name,
       /\.(?:pem|key)$/.test(value) ? file(value) : value,
     ]),
