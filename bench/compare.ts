@@ -114,9 +114,9 @@ async function measure(
   }
   if (name === 'ours, public door') {
     const wrk = { ...target, inFlight: 64 };
-    const without = () => sample(`${withoutKeys} @64`, () => loadByWrk(folder, 'no idempotency keys', wrk));
-    const withOnes = () => sample(`${withKeys} @64`, () => loadByWrk(folder, 'random idempotency keys', wrk));
-    for (const next of isReversed ? [withOnes, without] : [without, withOnes]) await next();
+    const unkeyed = () => sample(`${withoutKeys} @64`, () => loadByWrk(folder, 'no idempotency keys', wrk));
+    const keyed = () => sample(`${withKeys} @64`, () => loadByWrk(folder, 'random idempotency keys', wrk));
+    for (const next of isReversed ? [keyed, unkeyed] : [unkeyed, keyed]) await next();
   }
   await server.stop();
 }

@@ -80,7 +80,7 @@ export function stopParsing(socket: object): void {
 /**
  * Calls `handle` for the server's requests, those that ask for `100 Continue` included, but for at most `maxActive`
  * of one HTTP/1.1 connection at a time, and each in its turn. A stream of HTTP/2 that has no turn is refused.
- * `isKnown` tells of a connection whether a valid key came on it: where there is too much, others are closed first.
+ * `isKnown` returns whether a valid key came on a connection: if there is too much, the others are closed first.
  */
 export function handlePipelined<Request extends NodeRequest, Response extends NodeResponse>(
   server: http.Server | Http2SecureServer,
@@ -90,14 +90,36 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 ): void {
   // A client may close its side once it has sent everything, and gets its answers (RFC 9112, section 9.6).
   Object.assign(server, { httpAllowHalfOpen: true });
-  /** Connections that are owed answers, the longest owed first. */
-  const owed = new Map<Socket, Connection>();
-  /** Connections with unparsed bytes that may not be parsed yet, the longest held first. */
-  const held = new Map<Socket, Connection>();
-  let unanswered = 0;
-  let unparsedBytes = 0;
+  const pipelines = new Pipelines(handle as Handle, turns, isKnown);
+  // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.
+  (server as http.Server)
+    .on(server instanceof tls.Server ? 'secureConnection' : 'connection', pipelines.open)
+    .on('request', pipelines.onRequest)
+    .on('checkContinue', pipelines.onRequest)
+    .on('checkExpectation', pipelines.onRequest);
+}
 
-  const open = (socket: Socket) => {
+type Handle = (request: NodeRequest, response: NodeResponse) => void;
+
+/** The connections of one server. */
+class Pipelines {
+  readonly #handle: Handle;
+  readonly #turns: FairTurns;
+  readonly #isKnown: (socket: Socket) => boolean;
+  /** Connections that are owed answers, the longest owed first. */
+  readonly #owed = new Map<Socket, Connection>();
+  /** Connections with unparsed bytes that may not be parsed yet, the longest held first. */
+  readonly #held = new Map<Socket, Connection>();
+  #unanswered = 0;
+  #unparsedBytes = 0;
+
+  constructor(handle: Handle, turns: FairTurns, isKnown: (socket: Socket) => boolean) {
+    this.#handle = handle;
+    this.#turns = turns;
+    this.#isKnown = isKnown;
+  }
+
+  readonly open = (socket: Socket): void => {
     const [parse] = socket.listeners('data') as [((bytes: Buffer) => void)?];
     const end = socket.listeners('end').at(-1) as (() => void) | undefined;
     // A session of HTTP/2 on a port that speaks both.
@@ -122,7 +144,7 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
       .removeListener('end', end)
       .on('end', () => {
         connection.isEnded = true;
-        parseOn(socket, connection);
+        this.#parseOn(socket, connection);
       })
       .on('data', (bytes: Buffer) => {
         // Nearly always: one request, and none before it that waits.
@@ -130,54 +152,55 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
           bytes.length <= pieceBytes &&
           connection.unparsed.length === 0 &&
           !connection.isMalformed &&
-          !turns.isOver &&
-          !mustWait(socket, connection)
+          !this.#turns.isOver &&
+          !this.#mustWait(socket, connection)
         ) {
-          return parsePiece(connection, bytes);
+          return this.#parsePiece(connection, bytes);
         }
-        unparsedBytes += bytes.length;
+        this.#unparsedBytes += bytes.length;
         connection.unparsed =
           connection.unparsed.length === 0 ? bytes : Buffer.concat([connection.unparsed, bytes]);
-        parseOn(socket, connection);
+        this.#parseOn(socket, connection);
       })
       // Also emitted when answers were taken and Node wants to read on.
-      .on('resume', () => parseOn(socket, connection))
-      .once('close', () => forget(socket, connection));
+      .on('resume', () => this.#parseOn(socket, connection))
+      .once('close', () => this.#forget(socket, connection));
   };
 
-  const mustWait = (socket: Socket, { waiting, unbegun, latest }: Connection) =>
-    waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
+  #mustWait(socket: Socket, { waiting, unbegun, latest }: Connection): boolean {
+    return waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
+  }
 
-  const parsePiece = (connection: Connection, piece: Buffer) => {
+  #parsePiece(connection: Connection, piece: Buffer) {
     const startedAtMs = performance.now();
     connection.parse(piece);
     const tookMs = performance.now() - startedAtMs;
-    if (tookMs > commonPieceMs) turns.charge(tookMs - commonPieceMs);
-  };
+    if (tookMs > commonPieceMs) this.#turns.charge(tookMs - commonPieceMs);
+  }
 
-  const forget = (socket: Socket, connection: Connection) => {
+  #forget(socket: Socket, connection: Connection) {
     if (connections.get(socket) !== connection) return;
     connections.delete(socket);
-    owed.delete(socket);
-    turns.forget(socket);
-    unanswered -= connection.active + connection.waiting.length;
+    this.#owed.delete(socket);
+    this.#turns.forget(socket);
+    this.#unanswered -= connection.active + connection.waiting.length;
     connection.active = 0;
     connection.waiting = [];
-    drop(socket, connection);
-  };
+    this.#drop(socket, connection);
+  }
 
-  const parseOn = (socket: Socket, connection: Connection) => {
+  #parseOn(socket: Socket, connection: Connection) {
     while (connection.unparsed.length > 0 && socket.writable && !connection.isMalformed) {
-      if (mustWait(socket, connection)) return hold(socket, connection);
-      if (!connection.hasTurn && turns.isOver) return waitForTurn(socket, connection);
+      if (this.#mustWait(socket, connection)) return this.#hold(socket, connection);
+      if (!connection.hasTurn && this.#turns.isOver) return this.#waitForTurn(socket, connection);
       const piece = connection.unparsed.subarray(0, pieceBytes);
-      unparsedBytes -= piece.length;
+      this.#unparsedBytes -= piece.length;
       connection.unparsed = connection.unparsed.subarray(piece.length);
-      parsePiece(connection, piece);
+      this.#parsePiece(connection, piece);
       connection.hasTurn = false;
     }
     // Nobody will answer what comes behind an answer that ends the connection.
-    drop(socket, connection);
+    this.#drop(socket, connection);
     if (connection.isEnded) {
       connection.isEnded = false;
       if (!connection.isMalformed) connection.end();
@@ -186,138 +209,127 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
     } else if (socket.isPaused() && !isPausedByNode(socket)) {
       socket.resume();
     }
-  };
+  }
 
-  const waitForTurn = (socket: Socket, connection: Connection) => {
+  #waitForTurn(socket: Socket, connection: Connection) {
     connection.unbegun++;
     // Stopping to read and beginning again costs more than a common turn.
-    if (connection.unparsed.length > maxWaitingBytes) hold(socket, connection);
-    const isWaiting = turns.wait(
+    if (connection.unparsed.length > maxWaitingBytes) this.#hold(socket, connection);
+    const isWaiting = this.#turns.wait(
       socket,
       cost.plain,
       () => {
         connection.unbegun--;
         connection.hasTurn = true;
-        goOn(socket, connection);
+        this.#goOn(socket, connection);
       },
-      connection.requests === 0 || isKnown(socket),
+      connection.requests === 0 || this.#isKnown(socket),
     );
-    if (!isWaiting) close(socket, connection);
-  };
+    if (!isWaiting) this.#close(socket, connection);
+  }
 
-  const hold = (socket: Socket, connection: Connection) => {
+  #hold(socket: Socket, connection: Connection) {
     socket.pause();
     // A view of a few bytes would keep all that was read with them.
     if (connection.unparsed.length < connection.unparsed.buffer.byteLength / 2) {
       connection.unparsed = Buffer.from(connection.unparsed);
     }
-    held.set(socket, connection);
+    this.#held.set(socket, connection);
     const { latest } = connection;
     if (isUnread(latest) && connection.awaited !== latest) {
       connection.awaited = latest;
-      latest.once('resume', () => goOn(socket, connection));
+      latest.once('resume', () => this.#goOn(socket, connection));
     }
-    while (unparsedBytes > maxUnparsedBytes) {
-      const [first] = held;
-      const longest = firstUnknown(held) ?? first;
+    while (this.#unparsedBytes > maxUnparsedBytes) {
+      const [first] = this.#held;
+      const longest = this.#firstUnknown(this.#held) ?? first;
       if (longest === undefined) return;
-      close(...longest);
+      this.#close(...longest);
     }
-  };
+  }
 
-  const firstUnknown = (of: ReadonlyMap<Socket, Connection>): [Socket, Connection] | undefined => {
-    for (const entry of of) if (!isKnown(entry[0])) return entry;
+  #firstUnknown(of: ReadonlyMap<Socket, Connection>): [Socket, Connection] | undefined {
+    for (const entry of of) if (!this.#isKnown(entry[0])) return entry;
     return undefined;
-  };
+  }
 
-  const drop = (socket: Socket, connection: Connection) => {
-    held.delete(socket);
-    unparsedBytes -= connection.unparsed.length;
+  #drop(socket: Socket, connection: Connection) {
+    this.#held.delete(socket);
+    this.#unparsedBytes -= connection.unparsed.length;
     connection.unparsed = empty;
-  };
+  }
 
-  const close = (socket: Socket, connection: Connection) => {
-    forget(socket, connection);
+  #close(socket: Socket, connection: Connection) {
+    this.#forget(socket, connection);
     socket.destroy();
-  };
+  }
 
-  const start = (
-    socket: Socket,
-    connection: Connection,
-    [request, response]: [NodeRequest, NodeResponse],
-  ) => {
+  #start(socket: Socket, connection: Connection, [request, response]: [NodeRequest, NodeResponse]) {
     connection.active++;
     response.once('close', () => {
       // What a connection had when it closed was settled then.
       if (connections.get(socket) !== connection) return;
       connection.active--;
-      unanswered--;
-      if (connection.active + connection.waiting.length === 0) owed.delete(socket);
-      if (connection.waiting.length > 0) setImmediate(startNext, socket, connection);
+      this.#unanswered--;
+      if (connection.active + connection.waiting.length === 0) this.#owed.delete(socket);
+      if (connection.waiting.length > 0) setImmediate(this.#startNext, socket, connection);
     });
-    if (connection.hasTurn || turns.take(cost.plain)) {
+    if (connection.hasTurn || this.#turns.take(cost.plain)) {
       connection.hasTurn = false;
-      return handle(request as Request, response as Response);
+      return this.#handle(request, response);
     }
     connection.unbegun++;
     const begin = () => {
       connection.unbegun--;
       // Behind an answer that ended the connection nothing is begun, as its answer could not be given.
       if (!socket.writable) return;
-      handle(request as Request, response as Response);
-      goOn(socket, connection);
+      this.#handle(request, response);
+      this.#goOn(socket, connection);
     };
     // The first request of a client may turn out to be a known one's.
-    const isUrgent = connection.requests <= 1 || isKnown(socket);
-    if (!turns.wait(socket, cost.plain, begin, isUrgent)) close(socket, connection);
-  };
+    const isUrgent = connection.requests <= 1 || this.#isKnown(socket);
+    if (!this.#turns.wait(socket, cost.plain, begin, isUrgent)) this.#close(socket, connection);
+  }
 
   /** In a turn of the event loop of its own, so that other connections have theirs. */
-  const startNext = (socket: Socket, connection: Connection) => {
+  readonly #startNext = (socket: Socket, connection: Connection) => {
     if (!socket.writable) return;
     const next = connection.waiting.shift();
     if (next === undefined) return;
-    start(socket, connection, next);
-    goOn(socket, connection);
+    this.#start(socket, connection, next);
+    this.#goOn(socket, connection);
   };
 
   /** Reads on once no request waits, also for the body of the last one, which is still to come. */
-  const goOn = (socket: Socket, connection: Connection) => {
-    if (mustWait(socket, connection)) return;
-    held.delete(socket);
-    parseOn(socket, connection);
-  };
+  #goOn(socket: Socket, connection: Connection) {
+    if (this.#mustWait(socket, connection)) return;
+    this.#held.delete(socket);
+    this.#parseOn(socket, connection);
+  }
 
-  const onRequest = (request: Request, response: Response) => {
+  readonly onRequest = (request: NodeRequest, response: NodeResponse): void => {
     const socket = request.socket as Socket;
     const connection = 'stream' in request ? undefined : connections.get(socket);
     if (connection === undefined) {
       if ('stream' in request)
-        beginStream(turns, request.stream, cost.plain, () => handle(request, response));
+        beginStream(this.#turns, request.stream, cost.plain, () => this.#handle(request, response));
       // Of a connection that was closed above, nothing is answered any more.
       return;
     }
-    unanswered++;
-    owed.set(socket, connection);
+    this.#unanswered++;
+    this.#owed.set(socket, connection);
     connection.latest = request;
     connection.requests++;
     if (connection.active < maxActive && connection.waiting.length === 0) {
-      start(socket, connection, [request, response]);
+      this.#start(socket, connection, [request, response]);
     } else {
       connection.waiting.push([request, response]);
     }
-    if (unanswered > maxUnanswered) {
-      const longest = firstUnknown(owed);
-      if (longest !== undefined) close(...longest);
+    if (this.#unanswered > maxUnanswered) {
+      const longest = this.#firstUnknown(this.#owed);
+      if (longest !== undefined) this.#close(...longest);
     }
   };
-
-  // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.
-  (server as http.Server)
-    .on(server instanceof tls.Server ? 'secureConnection' : 'connection', open)
-    .on('request', onRequest as never)
-    .on('checkContinue', onRequest as never)
-    .on('checkExpectation', onRequest as never);
 }
 
 /** Begins to serve a stream of HTTP/2 in its turn, or refuses it where too many of its session wait already. */

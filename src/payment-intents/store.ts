@@ -105,7 +105,7 @@ export function createPaymentIntentStore(
         commit(batch).catch((reason) => {
           onFailedWrite?.(reason);
           // The statement was rolled back for the fault of some row: the others must not suffer for it.
-          if (batch.length > 1 && isFaultOfARow(reason)) return commitEach(batch);
+          if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch);
           throw reason;
         }),
       ),
@@ -122,7 +122,7 @@ function asOutcome(reason: unknown): Error[] {
 }
 
 /** Data exceptions and broken constraints (SQLSTATE classes 22 and 23). */
-function isFaultOfARow(reason: unknown): boolean {
+function concernsOneRow(reason: unknown): boolean {
   const { code } = reason as { code?: unknown };
   return typeof code === 'string' && /^2[23]/.test(code);
 }

@@ -8,7 +8,6 @@ import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
-import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { createAuthentication, type Gate } from '../doors/authentication.ts';
 import { FairTurns } from '../doors/fair-turns.ts';
@@ -88,6 +87,7 @@ export async function startServer(
   const [publicListener, internalListener, operationsListener] = listeners;
   telemetry.metrics.watch({
     version: manifest.version,
+    rpcs: core.services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
     waitingCreates: core.store.waiting,
     droppedLogLines: droppedLines,
     pool: await database.orm.em.getConnection().getNativeClient(),
@@ -135,7 +135,7 @@ interface Telemetry {
 
 /** What sees every request end. */
 async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry> {
-  const metrics = createMetrics(contractServices.flatMap(({ methods }) => methods.map(({ name }) => name)));
+  const metrics = createMetrics();
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
   const requestLog = createRequestLog(logger);
   return {
@@ -219,12 +219,13 @@ async function createDoors(
       ...common,
       turns,
       openRoutes: (router) => {
+        const contract = services.map(({ desc }) => desc);
         registerHealth(
           router,
           readiness,
-          contractServices.map(({ typeName }) => typeName),
+          contract.map(({ typeName }) => typeName),
         );
-        registerReflection(router, [...contractServices, Health], [file_google_rpc_error_details]);
+        registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
       },
       keepConnection: keepInternal,
       shutdownSignal,
@@ -274,9 +275,6 @@ function connectServers(
   }
   handlePipelined(servers.operations, doors.operations, new FairTurns());
 }
-
-/** The services of the contract that merchants' keys open. */
-const contractServices = [PaymentIntentService] as const;
 
 /** Connections of probes and scrapers. */
 const maxOperationsConnections = 64;

@@ -12,6 +12,8 @@ export interface PoolUse {
 /** Values read at each scrape. */
 export interface MetricSources {
   version: string;
+  /** Names of the methods that are served. */
+  rpcs: readonly string[];
   /** Creates that wait to be written. */
   waitingCreates: () => number;
   /** Lines of the log that were dropped because nobody read them. */
@@ -40,23 +42,30 @@ const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 /**
  * Creates the metrics of one running service. Operators rely on their names: ops/ and docs/operations.md use them.
- * Series for `rpcs` start at zero: Prometheus sees no increase in a series that begins with its first error.
+ * Series of the methods start at zero: Prometheus sees no increase in a series that begins with its first error.
  */
-export function createMetrics(rpcs: readonly string[]): Metrics {
+export function createMetrics(): Metrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
+  const requests = createRequestMetrics(registry);
   return {
-    request: createRequestMetrics(registry, rpcs),
+    request: requests.observe,
     batch: createBatchMetrics(registry),
     keyLookup: createKeyLookupMetrics(registry),
-    watch: (sources) => watchSources(registry, sources),
+    watch(sources) {
+      requests.startAtZero(sources.rpcs);
+      watchSources(registry, sources);
+    },
     async text() {
       return { contentType: registry.contentType, body: await registry.metrics() };
     },
   };
 }
 
-function createRequestMetrics(registry: Registry, rpcs: readonly string[]): Metrics['request'] {
+function createRequestMetrics(registry: Registry): {
+  observe: Metrics['request'];
+  startAtZero(rpcs: readonly string[]): void;
+} {
   const requests = new Counter({
     name: 'payment_intents_requests_total',
     help: 'Requests that have ended, by door, method and code of the catalogue (ok if it succeeded).',
@@ -83,15 +92,18 @@ function createRequestMetrics(registry: Registry, rpcs: readonly string[]): Metr
     return found;
   };
 
-  for (const door of ['public', 'internal']) {
-    for (const rpc of rpcs)
-      for (const code of ['ok', ...Object.keys(catalogue)]) seriesOf(door, rpc, code).count.inc(0);
-  }
-
-  return ({ door, startedAtMs }, rpc = 'none', outcome) => {
-    const { count, duration } = seriesOf(door, rpc, outcome);
-    count.inc();
-    duration.observe((performance.now() - startedAtMs) / 1000);
+  return {
+    observe({ door, startedAtMs }, rpc = 'none', outcome) {
+      const { count, duration } = seriesOf(door, rpc, outcome);
+      count.inc();
+      duration.observe((performance.now() - startedAtMs) / 1000);
+    },
+    startAtZero(rpcs) {
+      for (const door of ['public', 'internal']) {
+        for (const rpc of rpcs)
+          for (const code of ['ok', ...Object.keys(catalogue)]) seriesOf(door, rpc, code).count.inc(0);
+      }
+    },
   };
 }
 

@@ -3,6 +3,7 @@
 
 import {
   type DescEnum,
+  type DescEnumValue,
   type DescField,
   type DescMessage,
   type DescService,
@@ -36,7 +37,9 @@ export interface OpenApiOptions {
   description: string;
   services: readonly DescService[];
   /** The comment above a definition in the contract; empty where there is none. */
-  commentOf: (desc: DescField | DescMessage | DescEnum | HttpRoute['method'] | DescService) => string;
+  commentOf: (
+    desc: DescField | DescMessage | DescEnum | DescEnumValue | HttpRoute['method'] | DescService,
+  ) => string;
 }
 
 /** The codes that a method is refused with, on the public door, as its shape has it. */
@@ -334,7 +337,7 @@ function propertyOf(
   const type = typeOf(field, direction, schemas, options);
   const words =
     field.fieldKind === 'enum'
-      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${options.commentOf(value as never)}`)
+      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${options.commentOf(value)}`)
       : [];
   const description = [options.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
     '\n\n',

@@ -31,6 +31,7 @@ export function registerReflection(
       async *serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
         for await (const request of requests) yield answer(request);
       },
+      // The two services' types differ; their fields do not.
     } as never);
   }
 }
@@ -51,6 +52,7 @@ function createAnswers(
     const respond = (messageResponse: Answer['messageResponse']): Answer => ({
       validHost: host,
       originalRequest: { host, messageRequest },
+      // A union of the initialisers of one oneof, which the compiler does not follow through the outer one.
       messageResponse: messageResponse as never,
     });
     const notFound = (what: string) =>

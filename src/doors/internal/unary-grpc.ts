@@ -143,7 +143,7 @@ async function serve(
       throw unreadable(cause);
     }
     const answer = await invoke({ message, header, values, signal: ended.signal });
-    respond(stream, context, answer.header, toBinary(method.output, answer.message as never), undefined);
+    respond(stream, context, answer.header, toBinary(method.output, answer.message), undefined);
   } catch (reason) {
     const error = reason instanceof ConnectError ? reason : refusalOf(reason, context);
     outcome = context.error?.code ?? codeToString(error.code);
