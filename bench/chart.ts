@@ -4,7 +4,7 @@ export interface Bar {
   isOurs: boolean;
 }
 
-/** A bar chart as SVG, the longest bar first, readable on light and on dark pages. */
+/** Returns a bar chart as SVG, the longest bar first, readable on light and dark pages. */
 export function drawChart(title: string, bars: readonly Bar[]): string {
   const [width, nameWidth, valueWidth, rowHeight, top] = [760, 180, 80, 34, 52];
   const longest = Math.max(...bars.map(({ value }) => value));

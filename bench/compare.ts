@@ -1,5 +1,5 @@
-// Our two doors and the contenders, in turn and repeated, so that a noisy machine does not choose the winner: each
-// round measures all of them, and a ratio is the median of the rounds' own ratios.
+// Compares our two doors with the contenders. They run in turn and repeatedly, so that noise on the machine does not
+// decide the result. Each round measures all of them; a ratio is the median of the rounds' ratios.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -27,12 +27,12 @@ import {
 const inFlight = [64, 1] as const;
 
 interface Sample extends Measurement {
-  /** Of the server's own process; the database's are processes of their own. */
+  /** Of the server process only; the database runs in other processes. */
   cpuMicrosEach: number;
   peakMb: number;
 }
 
-/** Samples of all rounds by what was measured: a contender and the requests in flight, as `Fastify 5 + pg @64`. */
+/** Samples of all rounds, by contender and requests in flight, such as `Fastify 5 + pg @64`. */
 type Samples = Map<string, Sample[]>;
 
 const contenders = [
@@ -47,7 +47,7 @@ const contenders = [
   start: (database: Databases) => Promise<Running>;
 }[];
 
-/** Ours, and the one that the contenders write to. */
+/** Our database, and the one that the contenders write to. */
 type Databases = PreparedDatabase & { byHand: SocketLocation };
 
 type Contender = (typeof contenders)[number];
@@ -66,7 +66,7 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
     await startToReadyMs(setting);
     for (let round = 0; round < rounds; round++) {
       startsMs.push((await startToReadyMs(setting)) - (await startOfNodeMs()));
-      // There and back, so that none always runs on the machine that another has warmed or tired.
+      // Alternating order, so that no contender always runs first or last.
       const isReversed = round % 2 === 1;
       for (const contender of isReversed ? contenders.toReversed() : contenders) {
         await measure(contender, setting, database, byHandLocation, seconds, samples, isReversed);
@@ -98,7 +98,7 @@ async function measure(
   const server = await contender.start({ ...database, byHand: byHandLocation });
   const target = { port: server.port, apiKey: database.apiKey, seconds };
   const sample = async (key: string, load: () => Promise<Measurement>) => {
-    // Each begins with the same distance to the database's next checkpoint.
+    // Each measurement starts at the same distance from the database's next checkpoint.
     await database.orm.em.execute('checkpoint');
     const cpuBefore = await server.cpuSeconds();
     const measurement = await load();
@@ -121,7 +121,7 @@ async function measure(
   await server.stop();
 }
 
-/** A contender that speaks to the database by `pg`. */
+/** A contender that uses the database through `pg`. */
 function byHand(program: string) {
   return ({ byHand, apiKey, merchantId }: Databases) =>
     startContender(program, {
@@ -133,12 +133,12 @@ function byHand(program: string) {
     });
 }
 
-/** What `pgbench` runs: one row, the values in the statement. */
+/** The statement for `pgbench`: one row, with its values in the statement. */
 function insertByHand(merchantId: string): string {
   return `insert into payment_intents values (gen_random_uuid(), '${merchantId}', 'testnet', 'requires_payment', 'base', 84532, 10, 12500000, 6, 'USDC', '0x036CbD53842c5426634e7929541eC2318f3dCF7e', '0x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}', 30, now(), now() + interval '30 minutes', 1)`;
 }
 
-/** How long `npm start` takes until it says that it is ready, on the embedded database in a folder of its own. */
+/** The time until `npm start` prints that it is ready, on the embedded database in a folder of its own. */
 async function startToReadyMs({ folder }: Setting): Promise<number> {
   const startedAtMs = performance.now();
   const child = spawn('npm', ['start'], {
@@ -158,7 +158,7 @@ async function startToReadyMs({ folder }: Setting): Promise<number> {
   return tookMs;
 }
 
-/** Node's own start, running nothing. */
+/** The start time of Node itself, without a program. */
 async function startOfNodeMs(): Promise<number> {
   const startedAtMs = performance.now();
   await once(spawn(process.execPath, ['--eval', ''], { stdio: 'ignore' }), 'exit');

@@ -1,5 +1,5 @@
-// Processor time of the server's own process for each answer, beside a bare node:http server that echoes JSON. A refusal
-// has to cost little: it is what protects the service from the load that it refuses.
+// Server processor time per answer, compared with a bare node:http server that echoes JSON. A refusal has to cost
+// little, because it protects the service from the load that it refuses.
 
 import { loadByH2load, requireTools } from './load.ts';
 import {
@@ -16,14 +16,14 @@ import {
 
 interface Kind {
   answer: string;
-  /** What the status of every answer begins with. */
+  /** The first digit of every answer's status. */
   status: '2' | '4' | '5';
   path?: string;
   body?: string;
-  /** Of our service; without it, the bare server. */
+  /** Environment of our service; without it, the bare server runs. */
   environment?: Record<string, string>;
   changeKey?: (apiKey: string) => string;
-  /** Keeps creates from being written meanwhile. */
+  /** Blocks the writing of creates during the measurement. */
   isBlocked?: boolean;
   target?: string;
 }
@@ -55,10 +55,10 @@ const costKinds = [
   },
 ] as const satisfies Kind[];
 
-/** For the code of a server to be compiled. */
+/** Time for the JIT compiler to optimise the server. */
 const warmUpSeconds = 5;
 
-/** Microseconds by answer, a figure for each round. */
+/** Microseconds by kind of answer, one figure per round. */
 export type Costs = Map<string, number[]>;
 
 /** Measures every kind of answer once, at 64 in flight, and adds the figures. */
@@ -76,7 +76,7 @@ export async function measureCosts(
     const apiKey = changeKey ? changeKey(database.apiKey) : database.apiKey;
     const load = { port: server.port, apiKey, inFlight: 64, ...(body && { body }), status };
     const measure = async () => {
-      // Until then a part of the processor time is the compiler's.
+      // Before this, part of the processor time goes to the compiler.
       await loadByH2load(folder, 'http', { ...load, seconds: warmUpSeconds });
       costs.set(answer, [
         ...(costs.get(answer) ?? []),
@@ -106,7 +106,7 @@ async function cpuMicrosEach(
   return (((await server.cpuSeconds()) - before) * 1e6) / (perSecond * load.seconds);
 }
 
-/** The medians, and each as a ratio to the bare server's of the same round. */
+/** The medians, each with its ratio to the bare server's figure of the same round. */
 export function costTable(costs: Costs): string {
   const bare = costs.get(costKinds[0].answer) ?? [];
   const rows = (costKinds as readonly Kind[]).map(({ answer, target }) => {
@@ -122,12 +122,12 @@ export function costTable(costs: Costs): string {
   return table(['answer, 64 in flight', 'CPU µs', 'of the bare server', 'target'], rows);
 }
 
-/** The same key with a wrong check character, as one made up. */
+/** The same key with a wrong check character, like a made-up key. */
 function withOtherCheck(apiKey: string): string {
   return apiKey.slice(0, -1) + (apiKey.endsWith('a') ? 'b' : 'a');
 }
 
-/** `--cost`: this table alone. */
+/** `--cost`: measures only this table. */
 export async function compareCosts({ rounds, seconds }: { rounds: number; seconds: number }): Promise<void> {
   await requireTools(['h2load']);
   await withSetting(async (setting) => {

@@ -1,5 +1,5 @@
-// The load, from Debian's tools: h2load (package nghttp2-client) for HTTP/1.1 and HTTP/2, wrk where each request has
-// to differ, pgbench for the database's own pace.
+// Generates load with Debian's tools: h2load (package nghttp2-client) for HTTP/1.1 and HTTP/2, wrk if each request has
+// to differ, pgbench for the database alone.
 
 import { execFile } from 'node:child_process';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -24,26 +24,26 @@ export interface Load {
   apiKey: string;
   inFlight: number;
   seconds: number;
-  /** JSON, in place of the usual create. */
+  /** JSON that replaces the usual create. */
   body?: string;
-  /** What the status of every answer begins with; 2 by default. */
+  /** The first digit of every answer's status; 2 by default. */
   status?: '2' | '4' | '5';
 }
 
 const json = '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}';
 
-/** Throws where a tool that the benchmark needs is missing. */
+/** Throws if a tool that the benchmark needs is missing. */
 export async function requireTools(tools: readonly ('h2load' | 'wrk')[]): Promise<void> {
   for (const tool of tools) {
     await run(tool, ['--version']).catch((error: { code?: unknown }) => {
-      // wrk prints its version and calls that a failure.
+      // wrk prints its version but exits with a failure.
       if (error.code !== 'ENOENT') return;
       throw new Error(`${tool} is not installed: apt-get install nghttp2-client wrk`);
     });
   }
 }
 
-/** Creates over JSON (HTTP/1.1, a connection for each in flight) or gRPC (HTTP/2, up to 8 connections). */
+/** Creates over JSON (HTTP/1.1, one connection per request in flight) or gRPC (HTTP/2, up to 8 connections). */
 export async function loadByH2load(
   folder: string,
   protocol: 'http' | 'grpc',
@@ -74,14 +74,14 @@ export async function loadByH2load(
   return { perSecond: expected / seconds, ...(await percentilesIn(log)) };
 }
 
-/** Creates over JSON, each with an idempotency key of its own, or none of them with one. */
+/** Creates over JSON, either each with its own idempotency key or all without one. */
 export async function loadByWrk(
   folder: string,
   keys: 'random idempotency keys' | 'no idempotency keys',
   { port, apiKey, inFlight, seconds }: Load,
 ): Promise<Measurement> {
   const script = join(folder, 'create.lua');
-  // Both make a key and build every request anew, so that the client's own work is the same.
+  // Both variants generate a key and build every request anew, so that the client's work is the same.
   const send = keys === 'no idempotency keys' ? '' : 'wrk.headers["Idempotency-Key"] = key';
   await writeFile(
     script,
@@ -113,7 +113,7 @@ end
   };
 }
 
-/** The prepared statement, by as many clients; undefined where pgbench is not installed. */
+/** Runs the prepared statement with as many clients as requests in flight; undefined if pgbench is not installed. */
 export async function loadByPgbench(
   folder: string,
   { socketFolder, user, database }: SocketLocation,
@@ -138,7 +138,7 @@ export async function loadByPgbench(
   return { perSecond: Number(/tps = ([\d.]+)/.exec(ran.stdout)?.[1]), ...percentiles };
 }
 
-/** h2load and pgbench write a line a request, whose third word is how long it took in microseconds. */
+/** h2load and pgbench write one line per request, whose third word is its duration in microseconds. */
 async function percentilesIn(log: string): Promise<{ p50Ms: number; p99Ms: number }> {
   const durations = (await readFile(log, 'utf8'))
     .trimEnd()

@@ -1,5 +1,5 @@
-// Does a create stay as fast when the table is large? A table that is filled beside one that is empty, on one
-// PostgreSQL, measured in turn: by time alone, a machine that slows down would look like a table that does.
+// Does a create stay as fast when the table is large? Measures a full table and an empty one in turn on one PostgreSQL.
+// If they were not measured in turn, a slower machine would look like a slower table.
 
 import { loadByWrk, type Measurement, requireTools } from './load.ts';
 import {
@@ -64,7 +64,7 @@ export async function growTable({
   });
 }
 
-/** Fills the table by the same keys and constraints that a create meets; every second row has an idempotency key. */
+/** Fills the table with all its keys and constraints active; every second row has an idempotency key. */
 async function fill({ orm, merchantId }: PreparedDatabase, rows: number): Promise<void> {
   const chunk = 250_000;
   for (let done = 0; done < rows; done += chunk) {

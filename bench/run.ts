@@ -1,6 +1,7 @@
-// `npm run bench`: our two doors beside what one would write by hand. Further questions have a word each:
-// `npm run bench -- --rows` (does it stay fast as the table grows), `--soak` (does memory stay flat), `--inserts` (which
-// statement), `--schema` (what rules cost), `--cost` (processor time of each answer). Each prints its report and writes it beside this file.
+// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions: `npm run
+// bench -- --rows` (does it stay fast as the table grows), `--soak` (does memory stay flat), `--inserts` (which
+// statement), `--schema` (what rules cost), `--cost` (processor time per answer). Each prints its report and writes it
+// beside this file.
 
 import { parseArgs } from 'node:util';
 import { compareContenders } from './compare.ts';
@@ -17,18 +18,18 @@ const { values } = parseArgs({
     inserts: { type: 'boolean' },
     cost: { type: 'boolean' },
     schema: { type: 'boolean' },
-    /** How often each thing is measured. */
+    /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
     seconds: { type: 'string' },
-    /** How far `--rows` fills the table. */
+    /** How far `--rows` fills the table, in millions. */
     million: { type: 'string', default: '10' },
     /** How long `--soak` takes. */
     minutes: { type: 'string', default: '10' },
   },
 });
 const rounds = Number(values.rounds);
-// A large table is measured for longer: after a checkpoint every page is written whole once, and it has more pages.
+// A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
 const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
 
 if (values.rows) await growTable({ rounds, seconds, rows: Number(values.million) * 1_000_000 });

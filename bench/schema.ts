@@ -1,5 +1,5 @@
-// What the rules of our table cost: `pgbench` inserts one row after the other into the table as it is, into one with the
-// same columns and indexes and no rule, and into one with the columns alone.
+// Measures the cost of our table's rules. `pgbench` inserts single rows into the table as it is, into one with the same
+// columns and indexes but no rules, and into one with the columns alone.
 
 import { loadByPgbench } from './load.ts';
 import { median, onThisMachine, prepareDatabase, publish, table, withSetting } from './setting.ts';
@@ -20,7 +20,7 @@ export async function compareSchemas({
   await withSetting(async ({ folder, postgres }) => {
     const { orm, merchantId } = await prepareDatabase(postgres);
     await orm.em.execute('create table columns_alone as select * from payment_intents');
-    // Without NOT NULL, too.
+    // This also drops NOT NULL.
     await orm.em.execute('create table with_indexes as select * from payment_intents');
     await orm.em.execute('create unique index on with_indexes (id)');
     await orm.em.execute('create index on with_indexes (merchant_id, mode, id)');

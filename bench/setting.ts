@@ -1,4 +1,4 @@
-// What every benchmark runs in: one embedded PostgreSQL, a merchant with a key, and the processes that are measured.
+// The environment of every benchmark: one embedded PostgreSQL, a merchant with a key, and the measured processes.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,7 @@ import { createOrm, migrate } from '../src/database/orm.ts';
 import { createApiKey, createMerchant } from '../src/merchants/administration.ts';
 
 export interface Setting {
-  /** Empty, and gone afterwards. */
+  /** Empty at first and removed afterwards. */
   folder: string;
   postgres: SocketLocation;
 }
@@ -30,11 +30,11 @@ export interface PreparedDatabase {
   /** UUID. */
   merchantId: string;
   apiKey: string;
-  /** What our service needs to run on it. */
+  /** The environment variables of our service for this database. */
   environment: Record<string, string>;
 }
 
-/** Runs a benchmark on a PostgreSQL of its own, with its defaults: `fsync` and `synchronous_commit` on. */
+/** Runs a benchmark on its own PostgreSQL with default settings: `fsync` and `synchronous_commit` on. */
 export async function withSetting(benchmark: (setting: Setting) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(os.tmpdir(), 'pi-bench-'));
   await chmod(folder, 0o711);
@@ -72,7 +72,7 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
   };
 }
 
-/** The database of the contenders, with a schema of their own and the same merchant in it. */
+/** Creates the contenders' database, with its own schema and the same merchant. */
 export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocation> {
   const location = { ...ours.location, database: 'by_hand' };
   await ours.orm.em.execute('create database by_hand');
@@ -86,15 +86,15 @@ export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocat
 
 export interface Running {
   port: number;
-  /** Ends it and waits until it has. */
+  /** Stops the process and waits until it has ended. */
   stop(): Promise<void>;
-  /** Processor time that it has used, in seconds. */
+  /** Processor time used, in seconds. */
   cpuSeconds(): Promise<number>;
-  /** Memory that it occupies, in MB (10^6 bytes): now, and at its peak. */
+  /** Resident memory in MB (10^6 bytes): now, and at its peak. */
   residentMb(): Promise<{ now: number; peak: number }>;
 }
 
-/** Our service as `npm start` runs it, with the door under test on a port of its own. */
+/** Starts our service as `npm start` does, with the door under test on its own port. */
 export async function startOurs(
   environment: Record<string, string>,
   door: 'HTTP_PORT' | 'GRPC_PORT',
@@ -105,7 +105,7 @@ export async function startOurs(
   return start(args, { ...environment, [door]: String(port) }, port);
 }
 
-/** A contender, which takes its port from PORT. */
+/** Starts a contender, which reads its port from PORT. */
 export async function startContender(program: string, environment: Record<string, string>): Promise<Running> {
   const port = await freePort();
   return start([program], { ...environment, PORT: String(port) }, port);
@@ -126,7 +126,7 @@ async function start(args: string[], environment: Record<string, string>, port: 
       await exited;
     },
     async cpuSeconds() {
-      // After the command's name: utime and stime are the fields 14 and 15, in hundredths of a second.
+      // After the command's name: utime and stime are fields 14 and 15, in hundredths of a second.
       const fields = (await procFile('stat')).replace(/^.*\) /s, '').split(' ');
       return (Number(fields[11]) + Number(fields[12])) / 100;
     },
@@ -139,7 +139,7 @@ async function start(args: string[], environment: Record<string, string>, port: 
   };
 }
 
-/** Resolves once the process has printed a line with "ready"; what it prints is read and forgotten. */
+/** Resolves once the process prints a line with "ready". Its output is read and dropped. */
 export async function printsReady(child: ChildProcess, name: string): Promise<void> {
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
   await new Promise<void>((resolve, reject) => {
@@ -166,7 +166,7 @@ export function median(values: readonly number[]): number {
   return ((lower ?? Number.NaN) + (upper ?? Number.NaN)) / 2;
 }
 
-/** "on 2026-01-31: 2 cores (AMD EPYC), Node.js v24.1.0", as every report begins. */
+/** The beginning of every report: "on 2026-01-31: 2 cores (AMD EPYC), Node.js v24.1.0". */
 export function onThisMachine(): string {
   const cores = os.cpus();
   return `on ${new Date().toISOString().slice(0, 10)}: ${cores.length} cores (${cores[0]?.model.trim()}), Node.js ${process.version}`;

@@ -1,4 +1,4 @@
-// Full load on the public door for a while, with the memory of the service looked at every few seconds.
+// Full load on the public door, with the service's memory measured every few seconds.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { loadByH2load, requireTools } from './load.ts';

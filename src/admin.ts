@@ -56,7 +56,7 @@ const program: Command = new Command('admin')
     () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
   );
 
-/** Under `--help`, each command has its own example, and a group of commands those of its members. */
+/** The example of each command for its `--help`. A command group shows the examples of its members. */
 const examples = new Map<Command, string>();
 
 function withExample(command: Command, line: string): Command {
@@ -239,7 +239,7 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
     }),
   );
 
-/** Asks whoever sits at the terminal, and throws unless they agree. A script has decided already. */
+/** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
@@ -251,7 +251,7 @@ async function withDatabase(
   { allowPending = false }: { allowPending?: boolean },
   use: (database: Database) => Promise<void>,
 ): Promise<void> {
-  // One connection is enough here, and leaves the server's alone.
+  // One connection is enough here, and leaves the server's connections alone.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
     if (database.pending.length > 0 && !allowPending) {
@@ -265,7 +265,7 @@ async function withDatabase(
   }
 }
 
-/** The moment that is so many milliseconds away. */
+/** The time that many milliseconds from now. */
 function momentAfter(durationMs: number | undefined): Date | undefined {
   return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
 }
@@ -294,7 +294,7 @@ function keyFields(summary: ApiKeySummary) {
   };
 }
 
-/** A key in a table of at most 120 columns: without the merchant, and with one time for its end. */
+/** A key as a row of a table of at most 120 columns, without the merchant and with one column for its end. */
 function keyRow(fields: ReturnType<typeof keyFields>): Row {
   const { merchant_id, created_at, expires_at, revoked_at, status, ...rest } = fields;
   const end = revoked_at ?? expires_at;
@@ -310,7 +310,7 @@ async function printNewKey({ orm }: Database, created: NewApiKey): Promise<void>
   if (program.opts().json) {
     print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
   } else {
-    // On a line of its own: a table would break it, and it is copied once.
+    // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${created.apiKey}\n`);
     print({}, [{ key_id, merchant_id, mode, expires_at }]);
     console.log('\nKeep the key now: it is not stored and cannot be shown again.');
@@ -327,7 +327,7 @@ function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
 }
 
-// Adds `complete SHELL`, which prints a script for the shell, and what that script asks on each Tab.
+// Adds `complete SHELL`, which prints a completion script for the shell, and the command that the script runs on Tab.
 completions(program);
 const complete = program.commands.find((command) => command.name() === 'complete');
 if (complete !== undefined) {
@@ -339,7 +339,7 @@ if (complete !== undefined) {
 surviveLostOutput();
 program.parseAsync().catch((error: unknown) => {
   process.exitCode = 1;
-  // Commander has printed what is wrong, or the help that was asked for. What was called wrongly ends with 2.
+  // Commander has printed the error or the requested help. Wrong usage exits with 2.
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
   else if (error instanceof WrongId) {
     console.error(`error: ${error.message}`);

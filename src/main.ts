@@ -1,4 +1,4 @@
-// The service's own process: the one place that reads its environment, handles signals and exits.
+// The entry point of the service: the only place that reads the environment, handles signals and exits.
 
 import { join, resolve } from 'node:path';
 import { isatty } from 'node:tty';
@@ -19,10 +19,10 @@ async function main(): Promise<void> {
   const { stop, onHangup } = listenForSignals(logger, () => {
     if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
   });
-  // Also where the signal comes while the service starts, which may hang as well.
+  // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
-  // Everything else is loaded while PostgreSQL starts: together they take as long as the slower of the two.
+  // Everything else is loaded while PostgreSQL starts. Together they take as long as the slower of the two.
   const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
     config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
     import('./processes/open-database.ts'),
@@ -59,20 +59,20 @@ async function main(): Promise<void> {
   await new Promise<void>((resolve) => logger.flush(() => resolve()));
 }
 
-/** What is left for the last lines of the log when everything else was given up. */
+/** Time for the last log lines once everything else was given up. */
 const lastLinesMs = 250;
 
-/** Ends the process at once, with the last lines of the log if somebody takes them. */
+/** Ends the process at once. The last log lines are written if standard output is being read. */
 function endNow(logger: Logger): void {
   logger.flush(() => process.exit(1));
-  // At its end a process waits for standard output, however long that hangs. Only this does not wait.
+  // On exit a process waits for standard output, even if it hangs. Only SIGKILL does not wait.
   setTimeout(() => process.kill(process.pid, 'SIGKILL'), lastLinesMs);
 }
 
-/** With no time to drain, what is left for closing the database. */
+/** The minimum time to close the database if there is no time to drain. */
 const minStopMs = 1_000;
 
-/** Ends the process when stopping has taken that long, whatever it waits for: a database that hangs, a log nobody reads. */
+/** Ends the process if stopping takes this long, for example because the database or the log's reader hangs. */
 function endAfter(drainTimeoutMs: number, logger: Logger): void {
   const timeoutMs = Math.max(drainTimeoutMs, minStopMs);
   setTimeout(() => {
@@ -88,9 +88,9 @@ interface Signals {
 }
 
 /**
- * A signal to stop that comes a second after the first, or later, ends the process at once, for whoever cannot wait;
- * sooner it is the same one, which the terminal sends to all its processes and npm then passes on. SIGHUP asks a
- * service to read its files again, and stops it only if it was started in a terminal that is gone by now.
+ * A signal to stop that comes more than a second after the first ends the process at once. An earlier one counts as the
+ * same signal: the terminal sends it to all its processes and npm then forwards it. SIGHUP makes the service read its
+ * files again. It stops the service only if the terminal that started it is gone.
  */
 function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
   let reload = onEarlyHangup;
@@ -123,7 +123,10 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   }
 }
 
-/** What to try first. Without a terminal, where it may end up in a log, it says where the key is instead of the key. */
+/**
+ * The first commands to try. Without a terminal the text may end up in a log, so it shows where the key is, not the
+ * key.
+ */
 function welcome(
   { host, dataDir, tls }: Config,
   ports: RunningServer['ports'],
@@ -147,13 +150,12 @@ curl -i ${tls ? '-k ' : ''}${url} -H ${authorization} -H 'Content-Type: applicat
 `;
 }
 
-/** A text as one word for a shell. */
+/** Quotes a string as one shell word. */
 function inShell(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-// Whatever is still open, such as the last spans on their way to a collector, must not keep a process alive that
-// serves nobody.
+// Open handles, such as an export of the last spans, must not keep the process alive after the service has stopped.
 main().then(
   () => process.exit(),
   (error: unknown) => {

@@ -1,4 +1,4 @@
-// node:http that parses a JSON body and echoes it: what an answer costs at the least.
+// node:http that parses a JSON body and echoes it: the minimum cost of an answer.
 
 import http from 'node:http';
 

@@ -1,4 +1,4 @@
-// connect-node and MikroORM's unit of work: what one writes first.
+// connect-node and MikroORM's unit of work: the obvious first implementation.
 
 import { createHmac, createSecretKey, randomBytes } from 'node:crypto';
 import http2 from 'node:http2';

@@ -1,4 +1,4 @@
--- The contenders' own tables, as one would write them by hand: a foreign key, two checks, an index for listing.
+-- The contenders' own tables, as usually written by hand: a foreign key, two checks, an index for listing.
 
 create table merchants (
   id   uuid primary key,

@@ -1,4 +1,4 @@
-// What the hand-written contenders have in common: the same work as ours, the straight way.
+// Shared code of the hand-written contenders: the same work as ours, done directly.
 
 import { createHash, createHmac, createSecretKey, randomBytes } from 'node:crypto';
 import pg from 'pg';
@@ -28,7 +28,7 @@ const usdc = {
   polygon: { id: 80002, token: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582', confirmations: 12 },
 };
 
-/** Keys by their hash, as a cache would hold them after the first request. */
+/** Keys by their hash, like a cache after the first request. */
 const keys = new Map([
   [
     createHash('sha256').update(env('API_KEY')).digest('base64'),
@@ -48,7 +48,7 @@ const insert = {
   text: `insert into payment_intents (${columns}) values ($1, $2, 'testnet', 'requires_payment', $3, $4, $5, $6, 6, 'USDC', $7, $8, $9, $10, $11, $12, $13, 1)`,
 };
 
-/** One durable row, and what the specification answers. */
+/** Writes one durable row and returns the fields that the specification requires. */
 export async function createIntent(create: Create, merchant: { merchantId: string; wallet: string }) {
   const uuid = uuidv7();
   const id = fromUUID(uuid, 'pi');

@@ -17,17 +17,17 @@ export const chainOf = { base: Chain.BASE, polygon: Chain.POLYGON } as const sat
   Chain
 >;
 
-/** What an intent takes from its chain when it is created and keeps from then on. */
+/** The properties that an intent takes from its chain at creation and keeps. */
 export interface Network {
-  /** What an intent's row refers to it by. */
+  /** The reference stored in an intent's row. */
   id: number;
   mode: ModeName;
   chain: ChainName;
   /** EIP-155. */
   chainId: number;
-  /** Circle's native USDC, EIP-55. Source: Circle's list of USDC contract addresses. */
+  /** Circle's native USDC, with EIP-55 checksum. Source: Circle's list of USDC contract addresses. */
   usdcAddress: string;
-  /** Blocks on top of the payment's before it counts as final. */
+  /** Blocks on top of the payment's block before it counts as final. */
   confirmationsRequired: number;
 }
 
@@ -36,8 +36,7 @@ export const usdcSymbol = 'USDC';
 
 /**
  * Every network that an intent was ever created for. Append only, together with a migration that adds the row to the
- * table `networks`: a change of confirmations is a new row, and the last one of its mode and chain is what new intents
- * take.
+ * table `networks`. A change of confirmations is a new row. New intents use the last row of their mode and chain.
  */
 export const networks: readonly Network[] = [
   {
@@ -77,7 +76,7 @@ export const networks: readonly Network[] = [
 const newestNetwork = new Map(networks.map((network) => [`${network.mode} ${network.chain}`, network]));
 const networkById = new Map(networks.map((network) => [network.id, network]));
 
-/** The network that new intents of a mode and chain are created for. */
+/** The network for new intents of a mode and chain. */
 export function networkFor(mode: ModeName, chain: ChainName): Network {
   const network = newestNetwork.get(`${mode} ${chain}`);
   if (network === undefined) throw new Error(`there is no network for ${mode} ${chain}`);
@@ -89,13 +88,13 @@ export function networkOf(id: number): Network | undefined {
   return networkById.get(id);
 }
 
-/** Bridged USDC, which is not Circle's: USDC.e on Polygon and USDbC on Base. */
+/** Bridged USDC, not issued by Circle: USDC.e on Polygon and USDbC on Base. */
 export const bridgedUsdcAddresses = {
   usdcE: '0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174',
   usdbC: '0xd9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA',
 } as const;
 
-/** Every USDC contract we know of on either chain, native or bridged, in lower case: no wallet. */
+/** Every known USDC contract on either chain, native or bridged, in lower case. None of them is a wallet. */
 export const tokenContractAddresses: ReadonlySet<string> = new Set(
   [...networks.map(({ usdcAddress }) => usdcAddress), ...Object.values(bridgedUsdcAddresses)].map((address) =>
     address.toLowerCase(),

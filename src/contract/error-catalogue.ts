@@ -1,17 +1,17 @@
-// Plain data and what is computed from it alone: the clients and the reference are made with it too.
+// Plain data and pure functions: the clients and the reference page are built from this file too.
 
 export interface CatalogueRow {
   httpStatus: number;
-  /** As `Code` of Connect names it. */
+  /** The name in Connect's `Code`. */
   grpcCode: string;
-  /** True where the same request, sent again, may succeed. */
+  /** True if the same request may succeed when sent again. */
   retryable: boolean;
-  /** What the client reads unless the place of the refusal has something more exact to say. */
+  /** The client's message, unless the code that refuses has a more exact one. */
   message: string;
   httpHeaders?: Readonly<Record<string, string>>;
 }
 
-/** One row for each code. Messages speak to the client and never carry anything internal. */
+/** One row for each code. Messages are written for the client and never contain anything internal. */
 export const catalogue = {
   api_key_missing: {
     httpStatus: 401,
@@ -98,28 +98,28 @@ export const catalogue = {
   },
 } as const satisfies Record<string, CatalogueRow>;
 
-/** Every way this service refuses a request. The same codes on both doors. */
+/** Every code with which this service refuses a request. Both doors use the same codes. */
 export type ErrorCode = keyof typeof catalogue;
 
-/** One fault of one field, in the words of the request: `amount_units`, not `amountUnits`. */
+/** One fault of one field, named as in the request: `amount_units`, not `amountUnits`. */
 export interface FieldViolation {
   field: string;
   message: string;
 }
 
-/** A refusal, as both doors tell it. */
+/** A refusal, as both doors send it. */
 export interface Refusal {
   code: ErrorCode;
   message: string;
   violations: readonly FieldViolation[];
 }
 
-/** Most faults one answer lists: beyond that an answer would outgrow a gRPC trailer. */
+/** The maximum of faults listed in one answer. More would not fit in a gRPC trailer. */
 const maxViolations = 20;
 
 /**
- * The refusal that names every faulty field of a request at once. Its message names the first, because a log may have
- * the message alone.
+ * Returns the refusal that lists every faulty field of a request. Its message names the first, because a log may have
+ * only the message.
  */
 export function invalidBodyOf(violations: readonly FieldViolation[]): Refusal {
   const [first, ...others] = violations;
@@ -134,7 +134,7 @@ export function invalidBodyOf(violations: readonly FieldViolation[]): Refusal {
   return { code: 'invalid_body', message, violations: listed };
 }
 
-/** The entry of a code on the reference page, relative to the public port. */
+/** The path of a code's entry on the reference page, relative to the public port. */
 export function docPathOf(code: ErrorCode): string {
   return `/docs#error-${code}`;
 }

@@ -1,33 +1,33 @@
-// HTTP routes read from the google.api.http annotations of a service. No library for Node serves them.
+// Reads HTTP routes from the google.api.http annotations of a service. No library for Node supports them.
 
 import type { DescField, DescMethodUnary, DescService } from '@bufbuild/protobuf';
 import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import { http } from './gen/google/api/annotations_pb.ts';
 import { isUnary } from './unary.ts';
 
-/** A part of a path between slashes: its text, or the field that takes it. */
+/** A part of a path between slashes: literal text, or the field that receives the value. */
 export type PathSegment = string | DescField;
 
 export interface HttpRoute {
   httpMethod: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** As it is annotated: `/v1/payment_intents/{id}/cancel`. */
+  /** The path as annotated: `/v1/payment_intents/{id}/cancel`. */
   path: string;
   segments: readonly PathSegment[];
   method: DescMethodUnary;
-  /** True if the fields that the path does not take come in the body, false if they come in the query. */
+  /** True if the fields that are not in the path come in the body, false if they come in the query. */
   hasBody: boolean;
-  /** The fields that the query may have: none if there is a body. */
+  /** The fields allowed in the query; none if there is a body. */
   queryFields: readonly DescField[];
   /** 201 for a method that creates a resource (AIP-133: its name begins with Create), else 200. */
   successStatus: 200 | 201;
 }
 
 /**
- * The routes of a service's annotated methods. Methods without the annotation have none.
+ * Returns the routes of a service's annotated methods. Methods without the annotation have none.
  *
- * A path has literal segments and variables of one segment, `{id}`, each a string field of the request. The other fields
- * come in the body (`body: "*"`) or, without one, in the query. Any other form throws and names the method, so that a
- * contract that is only half served never starts.
+ * A path has literal segments and variables of one segment, `{id}`, each a string field of the request. The other
+ * fields come in the body (`body: "*"`) or, without one, in the query. Any other form throws and names the method, so
+ * that a partly supported contract never starts.
  */
 export function httpRoutesOf(service: DescService): HttpRoute[] {
   return service.methods
@@ -89,7 +89,7 @@ function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
   return segments;
 }
 
-/** A query has words, numbers and times, each at most once. */
+/** A query can hold words, numbers and times, each at most once. */
 function assertFitsQuery(field: DescField): void {
   const fits =
     field.fieldKind === 'scalar' ||

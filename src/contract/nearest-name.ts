@@ -1,8 +1,8 @@
-// Plain functions that import nothing: the client package is compiled with them too.
+// Plain functions without imports: the client package compiles them too.
 
 /**
- * The name that was probably meant: the same in another spelling (`wallet_address`), up to two slips away
- * (`walletAdress`), or the one that it begins (`wallet`). Undefined if none is near.
+ * Returns the name that was probably meant: a different spelling (`wallet_address`), up to two typing mistakes
+ * (`walletAdress`), or a prefix (`wallet`). Undefined if none is near.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const given = plain(name);
@@ -17,7 +17,9 @@ function plain(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours from one to the other; more than 2 counts as 3. */
+/**
+ * The number of insertions, deletions, replacements and swaps of neighbours between the two; more than 2 counts as 3.
+ */
 function slipsBetween(a: string, b: string): number {
   if (Math.abs(a.length - b.length) > 2) return 3;
   let beforeLast: number[] = [];
@@ -39,7 +41,7 @@ function slipsBetween(a: string, b: string): number {
   return last[b.length] ?? 0;
 }
 
-/** `walletAdress is not a field here; did you mean walletAddress?`, from its second word on. */
+/** Returns `walletAdress is not a field here; did you mean walletAddress?` from its second word on. */
 export function notAName(kind: string, name: string, names: readonly string[]): string {
   const nearest = nearestName(name, names);
   return `is not ${kind} here; ${nearest === undefined ? `there are ${names.join(', ')}` : `did you mean ${nearest}?`}`;

@@ -7,15 +7,14 @@ export type WalletAddress = `0x${string}`;
 export type ParsedWalletAddress = { address: WalletAddress } | { problem: string };
 
 /**
- * Addresses up to here hold no wallet on any chain we serve: the zero address, Ethereum's precompiled
- * contracts (from 0x01), P256VERIFY (0x100, RIP-7212) and Polygon's system contracts (0x1000 to 0x1010).
+ * Addresses up to here are not wallets on any supported chain: the zero address, Ethereum's precompiled contracts (from
+ * 0x01), P256VERIFY (0x100, RIP-7212) and Polygon's system contracts (0x1000 to 0x1010).
  */
 const lastReservedAddress = 0xffffn;
 
 /**
- * Reads a payout wallet: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid
- * EIP-55 checksum. Answers it with its checksum, or what is wrong with it in words that follow the
- * field's name.
+ * Parses a payout wallet: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid EIP-55
+ * checksum. Returns it with its checksum, or the problem in words that follow the field's name.
  */
 export function parseWalletAddress(text: string): ParsedWalletAddress {
   if (!/^0x[0-9a-fA-F]{40}$/.test(text)) {
@@ -24,7 +23,7 @@ export function parseWalletAddress(text: string): ParsedWalletAddress {
   const digits = text.slice(2);
   const lowerCase = `0x${digits.toLowerCase()}` as const;
   const isMixedCase = digits !== digits.toLowerCase() && digits !== digits.toUpperCase();
-  // Ask before checksumming: viem's getAddress corrects a wrong checksum without a word.
+  // Check before checksumming: viem's getAddress silently corrects a wrong checksum.
   if (isMixedCase && !isAddress(text)) {
     return { problem: 'has a wrong EIP-55 checksum: a digit or a letter case was changed on the way' };
   }

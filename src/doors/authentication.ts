@@ -5,7 +5,7 @@ import { plainRefusal } from '../requests/errors.ts';
 import { type Identity, type RequestContext, requestContextOf } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 
-/** The part of a Connect HandlerContext that a gate needs, so that every door can offer it. */
+/** The part of a Connect HandlerContext that a gate needs. Every door can provide it. */
 export interface GateContext {
   readonly method: DescMethod;
   readonly values: ContextValues;
@@ -13,22 +13,22 @@ export interface GateContext {
 }
 
 /**
- * Lets a request in by its headers alone, before the body is read, or throws why not. At once if what is known of the key
- * decides: nearly every request would otherwise wait for several promises that have nothing to wait for.
+ * Admits a request by its headers alone, before the body is read, or throws the refusal. Synchronous if the key is
+ * already known well enough to decide; otherwise nearly every request would await several promises for nothing.
  */
 export type Gate = (context: GateContext) => void | Promise<void>;
 
 export interface Authentication {
   /** Connect's request gate: authenticates from the headers alone, before the body is read. */
   gate: Gate;
-  /** Authenticates what came past no gate, so that no door can forget to. */
+  /** Authenticates requests that passed no gate, so that no door can skip authentication. */
   interceptor: Interceptor;
 }
 
 /**
- * Authenticates requests by their Bearer API key and notes whom the key stands for in the request context.
- * Throws `api_key_missing` where there is none, and one and the same `api_key_invalid` where it is malformed,
- * unknown, revoked or expired.
+ * Authenticates requests by their Bearer API key and records the key's identity in the request context. Throws
+ * `api_key_missing` if there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked
+ * or expired.
  */
 export function createAuthentication(apiKeys: ApiKeys): Authentication {
   const authenticate = (context: RequestContext, header: RequestHeader): void | Promise<void> => {

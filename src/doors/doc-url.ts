@@ -1,12 +1,12 @@
 import { docPathOf, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 
-/** A name or address with or without a port, and nothing that could be more than that in a link. */
+/** A name or address with an optional port. It matches nothing else that could alter a link. */
 const plainHost = /^(?:[\w.-]{1,253}|\[[\da-f:.]{2,45}\])(?::\d{1,5})?$/i;
 
 /**
- * The address of an error's entry on the reference page, as its client reaches this service: by the host that the request
- * names, over https if the service or a proxy in front of it speaks TLS. Relative if the host is not known.
+ * The URL of an error's entry on the reference page, as the client reaches this service. The host is the one in the
+ * request; the scheme is https if the service or a proxy in front of it uses TLS. Relative if the host is not known.
  */
 export function docUrlOf(
   code: ErrorCode,

@@ -1,16 +1,16 @@
-// A read may bring thousands of requests at once, and all sockets that are ready are read in one turn of the event
-// loop. Begun as they come, they would keep every other client waiting for seconds.
+// One read can bring thousands of requests, and all ready sockets are read in one turn of the event loop. If every
+// request began on arrival, all other clients would wait for seconds.
 
-/** Work begun in one turn of the event loop, in units of a plain request: some 3 ms of processor time. */
+/** Work started in one turn of the event loop, in units of a plain request: about 3 ms of processor time. */
 const unitsPerTurn = 64;
 const unitMs = 3 / unitsPerTurn;
 /**
- * Requests of all connections together that wait for their turn, of some 10 KB each. Above it a connection has its share
- * of them; the first request of each connection always waits, and connections have a limit of their own.
+ * Waiting requests of all connections together, about 10 KB each. Above this limit each connection may have only its
+ * share. The first request of each connection always waits; the number of connections has its own limit.
  */
 const maxWaiting = 4_096;
 
-/** What a request costs in units, measured roughly: refusing it where it is served by our own handlers, or by Connect's. */
+/** The cost of a request in units, measured roughly by refusing it in our own handlers or in Connect's. */
 export const cost = { plain: 1, throughConnect: 8 } as const;
 
 interface Turn {
@@ -18,21 +18,23 @@ interface Turn {
   begin(): void;
 }
 
-/** Begins requests at once while there are few, and otherwise turn by turn, one connection after the other. */
+/**
+ * Starts requests at once while there are few. Otherwise it starts them turn by turn, one connection after the other.
+ */
 export class FairTurns {
-  /** By connection, in the order in which they are served; each request in the order it came. The urgent ones first. */
+  /** By connection, in the order of service; within a connection, in order of arrival. Urgent requests come first. */
   readonly #urgent = new Map<object, Turn[]>();
   readonly #others = new Map<object, Turn[]>();
   #waitingCount = 0;
   #spentUnits = 0;
   #isScheduled = false;
 
-  /** True if this turn is over, or others wait for theirs: nothing may begin at once. */
+  /** True if this turn is over or other requests are waiting. Nothing may start at once then. */
   get isOver(): boolean {
     return this.#waitingCount > 0 || this.#spentUnits >= unitsPerTurn;
   }
 
-  /** True if a request may begin at once, and then counts it. Otherwise it has to `wait`. */
+  /** Returns true and counts the request if it may start at once. Otherwise it has to `wait`. */
   take(units: number): boolean {
     if (this.isOver) return false;
     this.#spend(units);
@@ -45,8 +47,8 @@ export class FairTurns {
   }
 
   /**
-   * Begins a request of the connection in a later turn; an urgent one before those that are not. Returns false, and will
-   * not begin it, if too many wait and this connection has its share of them already; an urgent one always waits.
+   * Starts a request of the connection in a later turn, urgent requests first. Returns false, and will not start it, if
+   * too many requests wait and this connection already has its share. An urgent request always waits.
    */
   wait(connection: object, units: number, begin: () => void, isUrgent = false): boolean {
     const queue = isUrgent ? this.#urgent : this.#others;
@@ -60,7 +62,7 @@ export class FairTurns {
     return true;
   }
 
-  /** The connection is closed: what of it still waits is not begun. */
+  /** The connection is closed: its waiting requests are dropped. */
   forget(connection: object): void {
     for (const queue of [this.#urgent, this.#others]) {
       this.#waitingCount -= queue.get(connection)?.length ?? 0;
@@ -88,7 +90,7 @@ export class FairTurns {
   };
 
   #serve(queue: Map<object, Turn[]>): void {
-    // A connection with more goes to the end, and so comes up again in this loop.
+    // A connection with more requests moves to the end of the map, so this loop reaches it again.
     for (const [connection, own] of queue) {
       if (this.#spentUnits >= unitsPerTurn) return;
       const next = own.shift();

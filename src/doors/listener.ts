@@ -9,28 +9,28 @@ import { StartupError } from '../config/startup-error.ts';
 type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
 
 /**
- * When the service stops, connections that are open are served for this long before those that rest are closed: a
- * client that is about to send hears of the end by an answer, instead of losing its request.
+ * When the service stops, open connections are served for this long before idle ones are closed. A client that is about
+ * to send then gets an answer that announces the end, and its request is not lost.
  */
 const drainGraceMs = 1_000;
-/** Connections that made room are told in the log once in this time, not once each. */
+/** Connections closed to make room are logged once per interval, not one by one. */
 const evictionReportMs = 10_000;
 
-/** What a request came on. */
+/** The connection that a request came on. */
 export type Connection = Socket | http2.Http2Session;
 
 /**
- * One server and its connections: keeps them within the limits, and can let them finish and, after a while, cut them.
- * Where there are too many, the one that has been open for the longest time without a valid key makes room.
+ * One server and its connections. Keeps them within the limits; on close, lets them finish and cuts them after a
+ * timeout. If there are too many, the one that has been open longest without a valid key is closed.
  */
 export class Listener {
   readonly #server: Server;
   readonly #variable: string;
   readonly #requestedPort: number;
   readonly #open = new Set<Socket>();
-  /** By address and port: a session of HTTP/2 or TLS does not give its socket away. */
+  /** By address and port, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
-  /** Those that have shown no valid key, the longest open first. */
+  /** Connections that have shown no valid key, the longest open first. */
   readonly #unknown = new Set<Socket>();
   readonly #kept = new WeakSet<Connection>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
@@ -60,7 +60,7 @@ export class Listener {
     server.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
       outliveFaultsOfStreams(session);
-      // HTTP/1 has timeouts for that of its own; here a client has said something once its settings are there.
+      // HTTP/1 has its own timeouts for this. An HTTP/2 client counts as active once its settings arrive.
       const silence = setTimeout(() => session.destroy(), limits.headersTimeoutMs);
       session.once('remoteSettings', () => clearTimeout(silence));
       session.once('close', () => {
@@ -69,7 +69,7 @@ export class Listener {
       });
       if (this.#isClosing) session.close();
     });
-    // Calls that still run, such as a health check that is being watched, end before their session does.
+    // Calls that still run, such as a watched health check, end before their session does.
     server.setTimeout(limits.idleTimeoutMs);
     server.on('timeout', (idle: Socket | http2.ServerHttp2Session) => {
       if ('goaway' in idle) idle.close();
@@ -77,12 +77,12 @@ export class Listener {
     });
   }
 
-  /** True of a connection of HTTP/1.1 that a valid key came on. */
+  /** True for an HTTP/1.1 connection that has carried a valid key. */
   isKnown(socket: Socket): boolean {
     return this.#kept.has(socket);
   }
 
-  /** A valid key came on the connection: it is not closed to make room for another. */
+  /** A valid key came on the connection, so it is not closed to make room for another. */
   keep(connection: Connection): void {
     if (this.#kept.has(connection)) return;
     this.#kept.add(connection);
@@ -90,7 +90,7 @@ export class Listener {
     if (socket !== undefined) this.#unknown.delete(socket);
   }
 
-  /** Closes the connection that has been open for the longest time without a key; that may be the one that came last. */
+  /** Closes the connection that has been open longest without a key. This may be the newest one. */
   #evict(): void {
     const [longest] = this.#unknown;
     longest?.destroy();
@@ -105,7 +105,7 @@ export class Listener {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Throws StartupError where the port cannot be used. */
+  /** Throws StartupError if the port cannot be used. */
   listen(host: string): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (error: NodeJS.ErrnoException) => {
@@ -119,16 +119,16 @@ export class Listener {
     });
   }
 
-  /** Takes no new connections, lets those that are open finish within the timeout, and cuts the rest. */
+  /** Accepts no new connections, lets open ones finish within the timeout, and cuts the rest. */
   async close(timeoutMs: number): Promise<void> {
     if (!this.#server.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
-    // Node's own close() would end the connections that rest at this moment, a request on its way to us or not.
+    // Node's own close() would end connections that are idle now, even if a request is on its way.
     const closed = new Promise((resolve) => net.Server.prototype.close.call(this.#server, resolve));
-    // GOAWAY with the highest stream there can be: whatever is sent before the client has read it still counts.
+    // GOAWAY with the highest possible stream id: requests sent before the client reads it are still served.
     for (const session of this.#sessions) {
       if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
     }
@@ -140,7 +140,7 @@ export class Listener {
     clearTimeout(cut);
   }
 
-  /** Resolves once no connection is left, or after the time. */
+  /** Resolves once no connection is left, or after the timeout. */
   #disconnected(timeoutMs: number): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
@@ -174,13 +174,13 @@ export class Listener {
 
 /** `NGHTTP2_ERR_PROTO`. */
 const protocolErrno = -505;
-/** A session that is alive answers a ping well within that. */
+/** A live session answers a ping well within this time. */
 const pingTimeoutMs = 2_000;
 
 /**
- * One call whose content-length is not the length of its content ends alone. nghttp2 resets its stream and goes on, and
- * says GOAWAY where the fault is the session's; but Node destroys the session for either, and every call on it. A ping
- * tells the two apart: a session that has said GOAWAY neither sends it nor hears an answer.
+ * Makes a call whose content-length does not match its content fail alone. nghttp2 resets its stream and continues; it
+ * sends GOAWAY only if the session is at fault. Node destroys the session, and every call on it, in both cases. A ping
+ * distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
  */
 function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
@@ -205,7 +205,7 @@ function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
   };
 }
 
-/** Address and port, which no other open connection of a listener has. */
+/** Address and port, unique among the open connections of a listener. */
 function peerOf({ remoteAddress, remotePort }: Pick<Socket, 'remoteAddress' | 'remotePort'>): string {
   return `${remoteAddress} ${remotePort}`;
 }

@@ -4,7 +4,7 @@ import type { Method } from '../requests/method.ts';
 import type { RawHeaders } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
 
-/** What a call of the method is in a trace; gRPC-Web is gRPC there. */
+/** How a call of the method appears in a trace. gRPC-Web counts as gRPC there. */
 export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 'grpc'): Operation {
   const name = `${method.parent.typeName}/${method.name}`;
   return {
@@ -18,15 +18,15 @@ export interface MethodCall {
   message: Message;
   header: RawHeaders;
   values: ContextValues;
-  /** Aborts when nobody waits for the answer any more. Without it the call runs to its end in any case. */
+  /** Aborts when the client no longer waits for the answer. Without it the call always runs to its end. */
   signal?: AbortSignal;
 }
 
 const neverAborted = new AbortController().signal;
 
 /**
- * The method behind the interceptors, as Connect would call it, for a door that has its request as a message
- * already. Interceptors and method cannot tell the difference.
+ * Wraps the method in the interceptors, as Connect does, for a door that has already decoded the request. Interceptors
+ * and method run as they do under Connect.
  */
 export function intercept(
   desc: DescMethodUnary,
@@ -59,7 +59,7 @@ export function intercept(
   };
 }
 
-/** A request as interceptors see it. Its headers become an object when one of them asks. */
+/** A request as interceptors see it. Its headers become a Headers object only when one is needed. */
 class UnaryCall implements UnaryRequest {
   readonly stream = false;
   readonly requestMethod = 'POST';

@@ -4,17 +4,17 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 export type NodeRequest = IncomingMessage | Http2ServerRequest;
 export type NodeResponse = ServerResponse | Http2ServerResponse;
 
-/** The scheme and authority of a target in absolute form, as a proxy is asked (RFC 9112, section 3.2.2). */
+/** The scheme and authority of an absolute-form target, as sent to a proxy (RFC 9112, section 3.2.2). */
 const absoluteForm = /^https?:\/\/[^/?#]*/i;
 
-/** The path that is asked for, without its query. */
+/** The requested path, without its query. */
 export function pathOf(request: NodeRequest): string {
   const target = targetOf(request);
   const query = target.indexOf('?');
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** The query that is asked for, without its question mark; empty if there is none. */
+/** The requested query, without its question mark; empty if there is none. */
 export function queryOf(request: NodeRequest): string {
   const target = targetOf(request);
   const query = target.indexOf('?');

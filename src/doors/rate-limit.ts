@@ -6,22 +6,23 @@ import { plainRefusal } from '../requests/errors.ts';
 import type { ServedService } from '../requests/method.ts';
 import { requestContextOf } from '../requests/request-context.ts';
 
-/** Keys whose use of a policy is counted at most; the least recently used are forgotten, which gives them a full bucket. */
+/** The maximum of keys counted per policy. The least recently used is forgotten, which refills its bucket. */
 const maxKeys = 10_000;
-/** How many seconds' worth of requests may come at once. */
+/** The burst, in seconds' worth of requests. */
 const burstSeconds = 2;
 
 export interface RateLimit {
-  /** Takes one request of its API key's allowance for the method. Throws `rate_limited` if there is none left. */
+  /** Takes one request from the API key's allowance for the method. Throws `rate_limited` if none is left. */
   take(values: ContextValues, method: DescMethod): void;
-  /** Takes for what came past no gate, and tells what is left with every answer. */
+  /** Takes from the allowance for requests that passed no gate, and adds the rate limit headers to every answer. */
   interceptor: Interceptor;
 }
 
 /**
- * Limits the requests of each API key, on this process, by policy: each has so many requests a second, with a burst of
- * twice that; 0 limits nothing. Throws if a method names a policy that is not there. Answers carry the headers of
- * draft-ietf-httpapi-ratelimit-headers: the policy, what remains, and the seconds until all of it is there again.
+ * Limits the requests of each API key on this process by policy. A policy allows so many requests a second, with a
+ * burst of twice that; 0 means no limit. Throws if a method names an unknown policy. Answers carry the headers of
+ * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available
+ * again.
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,
@@ -63,7 +64,7 @@ export function createRateLimit(
   };
 }
 
-/** Takes one request of its key's allowance. */
+/** Takes one request from the key's allowance. */
 type Policy = (values: ContextValues) => void;
 
 function createPolicy(name: string, perSecond: number): Policy {

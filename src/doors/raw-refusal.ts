@@ -1,4 +1,4 @@
-/** A refusal as the bytes of an HTTP/1.1 answer that ends its connection, for where Node has no response object. */
+/** A refusal as the bytes of an HTTP/1.1 answer that ends its connection, for use without a Node response object. */
 export function rawRefusal(status: string, requestId: string, error: object): string {
   const body = JSON.stringify(error);
   return (

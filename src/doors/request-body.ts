@@ -5,28 +5,28 @@ import { ServiceError } from '../requests/errors.ts';
 import type { RawHeaders } from '../requests/request-header.ts';
 import type { NodeRequest } from './node-headers.ts';
 
-/** Of a body that nobody will read, this much is let in, so that the client can still read its answer. */
+/** How much of an unused body is still accepted, so that the client can read its answer. */
 const maxDiscardedBytes = 1024 * 1024;
 const maxDiscardMs = 5_000;
 
-/** The client went away before its request was whole. There is nobody to answer. */
+/** The client disconnected before its request was complete. It cannot be answered. */
 export class ClientGone extends Error {}
 
-/** True if the request says that it has a body. */
+/** True if the headers announce a body. */
 export function hasBody(request: NodeRequest, header: RawHeaders): boolean {
   const length = header.get('content-length');
   if ('stream' in request) return !request.stream.endAfterHeaders && length !== '0';
   return header.get('transfer-encoding') !== null || (length !== null && length !== '0');
 }
 
-/** Throws `body_too_large` if the request says so of its body. */
+/** Throws `body_too_large` if the declared length is over the limit. */
 export function assertDeclaredSize(header: RawHeaders): void {
   if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
 }
 
 /**
- * Reads a whole body, counting while it streams. Throws `body_too_large` at the first byte over the limit, and
- * `invalid_body` where it takes longer than the time given.
+ * Reads a whole body, counting bytes as they arrive. Throws `body_too_large` at the first byte over the limit, and
+ * `invalid_body` if it takes longer than the timeout.
  */
 export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffer> {
   if (request.destroyed) return Promise.reject(new ClientGone());
@@ -35,7 +35,7 @@ export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffe
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
-    // Over HTTP/1 the server itself minds the time.
+    // Over HTTP/1 the server itself enforces the timeout.
     const timer = 'stream' in request ? setTimeout(() => onLate(), timeoutMs) : undefined;
     const settle = () => {
       clearTimeout(timer);
@@ -66,7 +66,7 @@ export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffe
   });
 }
 
-/** The body of a request of HTTP/1 that has arrived whole, as nearly all have: reading it needs no listeners. */
+/** The body of an HTTP/1 request that has arrived completely, as nearly all have. Reading it needs no listeners. */
 function wholeBody(request: NodeRequest): Buffer | undefined {
   if ('stream' in request || !request.complete || request.readableFlowing !== null) return undefined;
   if (request.readableLength > maxBodyBytes) return undefined;
@@ -74,13 +74,13 @@ function wholeBody(request: NodeRequest): Buffer | undefined {
 }
 
 /**
- * Lets the rest of a refused body run out unread, so that closing the connection does not take the answer with
- * it; a client that sends more than the limits allow is cut off.
+ * Drains the rest of a refused body, so that closing the connection does not lose the answer. A client that sends more
+ * than the limits allow is cut off.
  */
 export function discardBody(request: NodeRequest): void {
-  // Of HTTP/1, Node itself drops what has arrived whole.
+  // For HTTP/1, Node itself drops a body that has arrived completely.
   if (!('stream' in request) && request.complete) return;
-  // Node's HTTP/2 request stops reading for good when it is destroyed half read; the stream under it does not.
+  // Node's HTTP/2 request stops reading for good if it is destroyed half read; its stream does not.
   discardStream('stream' in request ? request.stream : request);
 }
 
@@ -103,8 +103,8 @@ export function discardStream(source: Readable): void {
 }
 
 /**
- * Ends a stream of HTTP/2 that is open for longer than its request may take to arrive and its answer to be taken,
- * each. Returns what lets it stay open after all.
+ * Ends an HTTP/2 stream that is open longer than the timeout for its request and the same again for its answer. Returns
+ * a function that removes the limit.
  */
 export function limitStream(stream: Http2Stream, requestTimeoutMs: number): () => void {
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), 2 * requestTimeoutMs);

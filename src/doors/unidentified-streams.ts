@@ -1,15 +1,14 @@
 import { constants, type Http2Stream } from 'node:http2';
 
-/** Streams of HTTP/2 that no key of ours stands behind, on all connections of a door: some 20 to 100 KB each. */
+/** The maximum of HTTP/2 streams without a key issued here, on all connections of a door: about 20 to 100 KB each. */
 const maxUnidentified = 1_024;
 
 /**
- * The open streams of a door that have not shown a key of ours: those whose key is being looked up, those that were
- * refused and do not take their answer, probes. Above the limit one is closed: that which was answered first, and only
- * where none was answered the one that has asked first.
+ * The open streams of a door that have shown no key issued here: key lookups in progress, refusals whose answer is not
+ * read, and probes. Above the limit one is closed: the one answered first, or, if none was answered, the oldest.
  */
 export class UnidentifiedStreams {
-  // Both in the order of time.
+  // Both in chronological order.
   readonly #asking = new Set<Http2Stream>();
   readonly #answered = new Set<Http2Stream>();
 
@@ -19,7 +18,7 @@ export class UnidentifiedStreams {
     this.#limit();
   }
 
-  /** The stream has its answer, and no key has been accepted: it is counted, or counted again, until it is closed. */
+  /** The stream has its answer, and no key was accepted. It is counted, or counted again, until it is closed. */
   answered(stream: Http2Stream): void {
     this.#asking.delete(stream);
     if (stream.closed || stream.destroyed) return;
@@ -27,13 +26,13 @@ export class UnidentifiedStreams {
     this.#limit();
   }
 
-  /** For a stream that nobody else follows to its end. */
+  /** Removes the stream when it closes, for callers that do not track it to its end. */
   removeWhenClosed(stream: Http2Stream): void {
     if (stream.closed || stream.destroyed) this.remove(stream);
     else stream.once('close', () => this.remove(stream));
   }
 
-  /** The stream shows a key of ours, or is limited in another way. */
+  /** The stream has shown a key issued here, or is limited in another way. */
   remove(stream: Http2Stream): void {
     this.#asking.delete(stream);
     this.#answered.delete(stream);
@@ -45,7 +44,7 @@ export class UnidentifiedStreams {
     if (first === undefined) return;
     this.remove(first);
     first.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    // Closed alone, it would stay in memory for as long as its session.
+    // If it were only closed, it would stay in memory as long as its session.
     first.destroy();
   }
 }

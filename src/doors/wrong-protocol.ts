@@ -1,5 +1,5 @@
-// What speaks the wrong protocol to a port is told so in one line, where its protocol has room for one, and noted in
-// the log. Node by itself closes such a connection without a word.
+// A client that uses the wrong protocol on a port gets a one-line answer, if its protocol allows one, and is logged.
+// Node by itself closes such a connection silently.
 
 import type { Server, Socket } from 'node:net';
 import type { Logger } from 'pino';
@@ -8,28 +8,28 @@ import { ServiceError } from '../requests/errors.ts';
 import { newRequestContext, type RequestContext } from '../requests/request-context.ts';
 import { rawRefusal } from './raw-refusal.ts';
 
-/** What the first bytes of a connection are. */
+/** The protocol that the first bytes of a connection indicate. */
 type Protocol = 'TLS' | 'HTTP/2' | 'HTTP/1.1' | 'unknown';
 
 export interface ExpectedProtocol {
-  /** The variable that names the port. */
+  /** The environment variable that sets the port. */
   variable: string;
   door: RequestContext['door'];
   /** What a connection has to begin with. */
   expected: 'TLS' | 'HTTP/2' | 'HTTP/1.1';
-  /** Said to whoever speaks HTTP without it. */
+  /** The message for clients that use HTTP but not the expected protocol. */
   hint: string;
 }
 
-/** The same mistake is logged once in this time, with how often it was made. */
+/** The same mistake is logged once per interval, with its count. */
 const reportIntervalMs = 10_000;
 
-/** How HTTP/2 begins, whoever speaks it without asking first (RFC 9113, section 3.4). */
+/** The first bytes of HTTP/2 with prior knowledge (RFC 9113, section 3.4). */
 const http2Preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-/** Of a record of the handshake: its type and the major version. */
+/** The start of a handshake record: its type and the major version. */
 const tlsHandshake = Buffer.from([0x16, 0x03]);
 
-/** The protocol that begins with these bytes. A first byte or two may be all there is. */
+/** The protocol that begins with these bytes. There may be only one or two bytes. */
 export function protocolOf(bytes: Buffer): Protocol {
   const beginsWith = (start: Buffer) => {
     const length = Math.min(start.length, bytes.length);
@@ -45,7 +45,7 @@ export type LogWrongProtocol = (
   port: Pick<ExpectedProtocol, 'variable' | 'expected'>,
 ) => void;
 
-/** Notes connections of a wrong protocol in the log: the first at once, and further ones together. */
+/** Logs connections with the wrong protocol: the first at once, further ones together. */
 export function createProtocolLog(logger: Logger): LogWrongProtocol {
   const repeated = new Map<string, number>();
   return (spoken, { variable, expected }) => {
@@ -79,8 +79,8 @@ function wrongProtocolAnswer({ hint, door }: ExpectedProtocol): string {
 }
 
 /**
- * Hands the server those connections alone that begin with the expected protocol; others are answered, if they speak
- * HTTP, and closed, and so is one that says nothing for `silenceMs`.
+ * Passes only connections that begin with the expected protocol to the server. Others are closed, after an answer if
+ * they use HTTP. A connection that sends nothing for `silenceMs` is closed too.
  */
 export function admitOnly(
   server: Server,
@@ -100,14 +100,14 @@ export function admitOnly(
       const spoken = protocolOf(bytes);
       if (spoken === port.expected) {
         socket.off('error', onGone);
-        // TLS and HTTP/2 of Node both begin with what was read before them.
+        // Node's TLS and HTTP/2 both read the bytes that are put back here.
         socket.unshift(bytes);
         for (const listener of admit) listener.call(server, socket);
         return;
       }
       log(spoken, port);
       if (spoken !== 'HTTP/1.1' && spoken !== 'HTTP/2') return void socket.destroy();
-      // What it sends on is dropped, so that it reads its answer; a client that never closes is closed.
+      // Further input is dropped, so that the client can read its answer. A client that does not close is closed.
       socket.resume().end(wrongProtocolAnswer(port));
       const lingering = setTimeout(() => socket.destroy(), silenceMs);
       socket.once('close', () => clearTimeout(lingering));

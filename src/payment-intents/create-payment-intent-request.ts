@@ -17,17 +17,17 @@ const defaultExpiryMinutes = 30;
 const maxMetadataKeys = 50;
 const maxMetadataKeyLength = 64;
 const maxMetadataBytes = 16 * 1024;
-/** Levels of objects and arrays, the metadata itself being the first: one less than a JSON body may have. */
+/** Levels of objects and arrays, the metadata itself being the first. One less than a JSON body may have. */
 const maxMetadataNesting = 15;
 
-/** A create request that holds every rule, with every default filled in. */
+/** A create request that satisfies every rule, with every default filled in. */
 export interface NewPaymentIntent {
   amountUnits: bigint;
   chain: ChainName;
   lane: LaneName;
   /** After clamping. */
   expiresInMinutes: number;
-  /** The wallet that the request itself named. */
+  /** The wallet given in the request. */
   walletOverride: WalletAddress | undefined;
   /** The wallet that is paid: the override, or the merchant's own. */
   expectedWallet: WalletAddress;
@@ -48,7 +48,7 @@ const laneNameOf = new Map<Lane, LaneName>([
   [Lane.MANUAL, 'manual'],
 ]);
 
-/** Reads a create request for the merchant, or names everything that is wrong with it, in the request's words. */
+/** Parses a create request for the merchant, or returns all violations by the request's field names. */
 export function parseCreatePaymentIntentRequest(
   request: CreatePaymentIntentRequest,
   identity: Identity,
@@ -109,14 +109,14 @@ export function parseCreatePaymentIntentRequest(
   };
 }
 
-/** The nearest number of minutes that is allowed. */
+/** The nearest allowed number of minutes. */
 export function clampExpiryMinutes(minutes: number): number {
   return Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes);
 }
 
 /**
- * SHA-256, in hexadecimal, of what was asked for, after defaults and clamping: two requests that mean the same have
- * the same. The merchant's own wallet is left out, so that a retry stays a retry after the merchant has changed it.
+ * SHA-256, in hexadecimal, of the request after defaults and clamping. Equivalent requests have the same fingerprint.
+ * The merchant's own wallet is left out, so that a retry still matches after the merchant has changed it.
  */
 export function fingerprintOf(intent: NewPaymentIntent): string {
   const canonical = canonicalJson([
@@ -148,14 +148,14 @@ function findMetadataProblem(metadata: JsonObject): string | undefined {
   return undefined;
 }
 
-/** JSON has one zero: a binary request may bring -0, which a replay from the database could not answer. */
+/** A binary request may contain -0. The database would return it as 0, so a replay would differ. */
 function withoutNegativeZero(metadata: JsonObject): JsonObject {
   return hasNegativeZero(metadata, 1) ? JSON.parse(JSON.stringify(metadata)) : metadata;
 }
 
 function hasNegativeZero(value: JsonValue, nesting: number): boolean {
   if (typeof value !== 'object' || value === null) return Object.is(value, -0);
-  // Deeper than that it is refused.
+  // Deeper nesting is refused.
   return (
     nesting <= maxMetadataNesting &&
     Object.values(value).some((member) => hasNegativeZero(member, nesting + 1))
@@ -195,7 +195,7 @@ function findStringProblem(text: string): string | undefined {
   return undefined;
 }
 
-/** JSON with the names of every object sorted, so that their order makes no difference. */
+/** JSON with the names of every object sorted, so that their order does not matter. */
 function canonicalJson(value: JsonValue): string {
   if (value === null || typeof value !== 'object') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;

@@ -16,10 +16,10 @@ import {
 import { toPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 
-/** Says that the answer is the intent of an earlier call with the same idempotency key. */
+/** Marks an answer that returns the intent of an earlier call with the same idempotency key. */
 const replayedHeader = 'Idempotent-Replayed';
 
-/** `CreatePaymentIntent`: stores a new intent, or returns the one that its idempotency key stands for. */
+/** `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. */
 export function createPaymentIntent(
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,

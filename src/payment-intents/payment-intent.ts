@@ -18,7 +18,7 @@ const statusOf = {
 
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
-/** The contract's payment intent from its row. Throws if the row has a word that only a newer version knows. */
+/** Converts a row to the contract's payment intent. Throws if the row has a value that only a newer version knows. */
 export function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   const id = formatIdentifier('pi', row.id);
   const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
@@ -43,8 +43,8 @@ export function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing
 }
 
 /**
- * The contract's number for a word of the database. Throws for one that a newer process has written: this process has
- * no word for it, and must not answer it as another.
+ * The contract's number for a value in the database. Throws for an unknown value, written by a newer process, because
+ * it must not be returned as another.
  */
 function numberOf<Word extends string, Value>(
   values: Readonly<Partial<Record<Word, Value>>>,

@@ -4,7 +4,7 @@ import { implementService, type ServedService } from '../requests/method.ts';
 import { createPaymentIntent } from './create-payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 
-/** `payments.v1.PaymentIntentService`, a file for each method. */
+/** `payments.v1.PaymentIntentService`, with one file per method. */
 export function createPaymentIntentService(
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,

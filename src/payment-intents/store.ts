@@ -10,18 +10,18 @@ import type { Tracing } from '../requests/tracing.ts';
 
 export interface PaymentIntentStore {
   /**
-   * Stores a new intent and answers it once it is durable. Where its idempotency key stands on an intent of
-   * the same merchant and mode already, stores nothing and answers that intent, as `replayed`.
+   * Stores a new intent and returns it once it is durable. If an intent of the same merchant and mode already has its
+   * idempotency key, stores nothing and returns that intent, as `replayed`.
    *
-   * Throws `idempotency_key_reused` where that intent was made by a different request, and `unavailable` where the
-   * database cannot answer: then the intent may or may not be there, and a retry with the same key settles it. Throws
-   * the signal's reason, and stores nothing, if it aborts before the insert begins.
+   * Throws `idempotency_key_reused` if that intent was made by a different request. Throws `unavailable` if the
+   * database cannot answer: the intent may or may not be stored, and a retry with the same key settles it. Throws the
+   * signal's reason, and stores nothing, if it aborts before the insert begins.
    */
   create(
     intent: PaymentIntentRow,
     options?: { trace?: Trace | undefined; signal?: AbortSignal },
   ): Promise<StoredIntent>;
-  /** How many creates wait to be written. */
+  /** The number of creates waiting to be written. */
   waiting(): number;
 }
 
@@ -35,20 +35,20 @@ const slots = 2;
 const maxBatchSize = 128;
 
 export interface StoreObserver {
-  /** Told of each batch when it has been written, or has failed. */
+  /** Called for each batch when it has been written or has failed. */
   onBatch?: (size: number, durationMs: number) => void;
-  /** Told why a batch could not be written. */
+  /** Called with the reason if a batch could not be written. */
   onFailedWrite?: (reason: unknown) => void;
   tracing?: Tracing | undefined;
 }
 
-/** An intent to be stored, and the request that asks for it. */
+/** An intent to store, and the trace of its request. */
 interface Create {
   intent: PaymentIntentRow;
   trace: Trace | undefined;
 }
 
-/** Stores intents by group commit: those that arrive together share one statement and one flush to disk. */
+/** Stores intents by group commit: concurrent creates share one statement and one flush to disk. */
 export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
@@ -70,7 +70,7 @@ export function createPaymentIntentStore(
     const batch = creates.map(({ intent }) => intent);
     const insertedCount = await traced('INSERT', creates, () => insert(inLockOrder(batch)));
     if (insertedCount === batch.length) return batch.map((intent) => ({ intent, replayed: false }));
-    // Statements of their own: only a new snapshot sees the rows that the insert ran into.
+    // Separate statements, because only a new snapshot sees the rows that the insert conflicted with.
     const inserted =
       insertedCount === 0 ? new Set() : await traced('SELECT', creates, () => findIds(em, batch));
     const replayed = creates.filter(({ intent }) => !inserted.has(intent.id));
@@ -104,7 +104,7 @@ export function createPaymentIntentStore(
       orUnavailable(() =>
         commit(batch).catch((reason) => {
           onFailedWrite?.(reason);
-          // The statement was rolled back for the fault of some row: the others must not suffer for it.
+          // One bad row rolled back the whole statement, so each row is retried by itself.
           if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch);
           throw reason;
         }),
@@ -128,14 +128,13 @@ function concernsOneRow(reason: unknown): boolean {
 }
 
 /**
- * Inserts rows by one statement, except those whose idempotency key is taken, and returns how many it inserted:
- * nearly always all of them, and a list of ids would only be read to find that out.
+ * Inserts rows in one statement, except those whose idempotency key is taken, and returns the number inserted. That is
+ * nearly always all of them, so a list of ids would only cost time.
  *
- * The statement is prepared and runs on MikroORM's own connections: `em.insertMany` has no ON CONFLICT, and the
- * query builder, which has one, takes several times the processor time for a row. `npm run bench -- --inserts`
- * holds them side by side. Columns and types are the entity's, so that the two cannot drift apart. Values are written as
- * PostgreSQL reads them: `pg` would look at each one for what it may be. With the `run` of a transaction, the rows are
- * written together with whatever else it writes.
+ * The statement is prepared and runs on MikroORM's own connections. `em.insertMany` has no ON CONFLICT; the query
+ * builder has one, but takes several times the processor time per row. `npm run bench -- --inserts` compares them.
+ * Columns and types come from the entity, so they stay in step. Values are written in PostgreSQL's text format, because
+ * `pg` would inspect the type of each one. With the `run` of a transaction, the rows are written in that transaction.
  */
 export function createInsert(
   em: EntityManager,
@@ -160,7 +159,7 @@ export function createInsert(
     );
   const placeholders = columns.map((_, i) => `$${i + 1}`);
   const arrays = columns.map(({ type }, i) => `${placeholders[i]}::${type}[]`);
-  // One row by itself takes PostgreSQL a fifth less time than the same row in arrays.
+  // PostgreSQL inserts a single row a fifth faster this way than from arrays.
   const insertOne = statement('insert_payment_intent', `values (${placeholders.join(', ')})`);
   const insertMany = statement('insert_payment_intents', `select * from unnest(${arrays.join(', ')})`);
   const statements = createPreparedStatements(em);
@@ -175,10 +174,10 @@ export function createInsert(
   };
 }
 
-/** Types whose text may hold what has a meaning in an array literal. */
+/** Types whose text may contain special characters of an array literal. */
 const quotedTypes = new Set(['text', 'json', 'bytea']);
 
-/** An array as PostgreSQL reads it. */
+/** An array literal of PostgreSQL. */
 function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {
   const texts = elements.map((text) => {
     if (text === null) return 'NULL';
@@ -188,8 +187,8 @@ function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): 
 }
 
 /**
- * By idempotency key: an insert waits for whoever else is inserting the same key, and two that wait for each other,
- * here or in another process, would be a deadlock.
+ * Sorts by idempotency key. An insert waits for other inserts of the same key, so a different order, here or in another
+ * process, could cause a deadlock.
  */
 function inLockOrder(batch: readonly PaymentIntentRow[]): readonly PaymentIntentRow[] {
   if (batch.every(({ idempotencyKey }) => idempotencyKey == null)) return batch;
@@ -206,7 +205,7 @@ const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const idempotencyOf = (intent: PaymentIntentRow) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
 
-/** Which of the intents are stored, by their ids. */
+/** The ids of those intents that are stored. */
 async function findIds(em: EntityManager, intents: readonly PaymentIntentRow[]): Promise<Set<string>> {
   const ids = intents.map(({ id }) => id);
   const found = await em

@@ -4,8 +4,8 @@ import { maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment
 import { formatIdentifier } from '../database/identifiers.ts';
 
 /**
- * What holds for every intent beyond what PostgreSQL checks at each insert: a rule there costs throughput, and the code
- * that creates intents is tested for it. The condition is true of a row that breaks the rule.
+ * Rules for every intent that PostgreSQL does not check at insert. A check there costs throughput, and the code that
+ * creates intents is tested for them. The condition is true for a row that breaks the rule.
  */
 const rules: readonly { rule: string; isBroken: string }[] = [
   { rule: 'its merchant is there', isBroken: 'm.id is null' },
@@ -34,7 +34,7 @@ const rules: readonly { rule: string; isBroken: string }[] = [
 
 export interface BrokenRule {
   rule: string;
-  /** How many of the intents that were read break it. */
+  /** The number of intents read that break the rule. */
   count: number;
   /** One of them, `pi_…`. */
   example: string;

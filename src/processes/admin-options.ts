@@ -1,11 +1,11 @@
-// What the command line takes, each value parsed into what the rest of the program works with.
+// The options of the command line, each parsed into the value that the rest of the program uses.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
 import { AdministrationError, keyUuidOf, merchantUuidOf, type Wallets } from '../merchants/administration.ts';
 
-/** The new key's life, in milliseconds. */
+/** The lifetime of the new key, in milliseconds. */
 export function expiresInOption(): Option {
   return new Option(
     '--expires-in <duration>',
@@ -17,7 +17,7 @@ export function expiresInOption(): Option {
   });
 }
 
-/** How long a replaced key works on, in milliseconds; 0 ends it at once. */
+/** How long a replaced key stays valid, in milliseconds; 0 ends it at once. */
 export function overlapOption(): Option {
   return new Option('--overlap <duration>', 'how long the old key works on, such as 24h')
     .makeOptionMandatory()
@@ -42,7 +42,7 @@ export function yesOption(): Option {
   return new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 }
 
-/** An id that has to be given. */
+/** A mandatory id option. */
 function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
     try {
@@ -55,7 +55,7 @@ function idOption(flags: string, description: string, uuidOf: (id: string) => st
   });
 }
 
-/** Commander would repeat the text in front of the message, and it may be a key. */
+/** Not Commander's own error: that would repeat the text in front of the message, and the text may be a key. */
 export class WrongId extends Error {}
 
 export interface WalletOptions {
@@ -80,7 +80,7 @@ export function walletOptions(command: Command): Command {
     .addOption(new Option('--wallet-polygon <address>', 'payout wallet on Polygon').argParser(parseWallet));
 }
 
-/** The wallets that were given; none if there is no option of them. */
+/** The given wallets; empty if there is no wallet option. */
 export function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallets {
   const wallets: Wallets = {};
   const byChain: Record<ChainName, WalletAddress | undefined> = {
@@ -98,10 +98,10 @@ function parseWallet(text: string): WalletAddress {
 }
 
 const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-/** Ten years: anything longer is a slip of the finger. */
+/** Ten years: anything longer is a typing mistake. */
 const maxDurationMs = 3_650 * 86_400_000;
 
-/** Milliseconds. */
+/** Parses a duration into milliseconds. */
 function parseDuration(text: string): number {
   const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);

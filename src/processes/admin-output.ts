@@ -1,15 +1,15 @@
-// How the command line prints: tables for people, JSON for scripts, and nothing lost in silence.
+// The output of the command line: tables for people, JSON for scripts, and an error if output is lost.
 
 import Table from 'cli-table3';
 
 export type Row = Record<string, string | number | undefined>;
 
-/** Columns that a table may take if there is no terminal to ask. */
+/** The maximum table width if there is no terminal. */
 const defaultWidth = 120;
 
 /**
- * The rows as a table, without the columns that are empty in all of them. A table that is wider than the terminal
- * would break in the middle of its lines: then each row becomes a block of its own, a line for each field.
+ * Formats rows as a table, without columns that are empty in all of them. A table wider than the terminal would break
+ * in the middle of its lines. In that case each row becomes a block with one line per field.
  */
 export function formatTable(rows: readonly Row[], maxWidth = process.stdout.columns || defaultWidth): string {
   const [first = {}] = rows;
@@ -30,14 +30,14 @@ export function formatTable(rows: readonly Row[], maxWidth = process.stdout.colu
     .join('\n');
 }
 
-/** A moment in UTC to the minute: `2026-11-22 09:30`. */
+/** Formats a time in UTC to the minute: `2026-11-22 09:30`. */
 export function formatMinute(moment: string): string {
   return moment.slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
 }
 
 /**
- * A reader that closes the pipe early (`| head -1`) is not an error: the command goes on to its end, and what it prints
- * from then on is dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
+ * A reader that closes the pipe early (`| head -1`) is not an error: the command runs to its end, and further output is
+ * dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
  */
 export function surviveLostOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {

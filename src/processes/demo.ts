@@ -4,27 +4,27 @@ import { readIfThere, writeOnce } from '../config/write-once.ts';
 import { createApiKey, createMerchant, merchantExists } from '../merchants/administration.ts';
 import type { Database } from './open-database.ts';
 
-/** The demo merchant of an embedded database, as `demo.json` keeps it. Test money only. */
+/** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
 export interface Demo {
   merchant_id: string;
   testnet_key: string;
   wallet_address: string;
-  /** Of a wallet made for this demo: nobody else has it, and only test money belongs on it. */
+  /** The private key of a wallet made only for this demo. It should hold only test money. */
   wallet_private_key: string;
 }
 
-/** The demo merchant of this database; makes it, with a new testnet wallet and key, where there is none. */
+/** Returns the demo merchant of this database. Creates it with a new testnet wallet and key if there is none. */
 export async function ensureDemo(database: Database, dataDir: string): Promise<Demo> {
   const file = join(dataDir, 'demo.json');
   const existing = await readIfThere(file);
   if (existing !== undefined) {
     const demo: Demo = JSON.parse(existing);
     if (await merchantExists(database.orm.em, demo.merchant_id)) return demo;
-    // It belongs to a database that is gone.
+    // It belongs to a database that no longer exists.
     await rm(file);
   }
 
-  // Loaded here, where a first start needs it: it costs every other start a tenth of a second.
+  // Loaded here because only a first start needs it. It takes a tenth of a second.
   const { generatePrivateKey, privateKeyToAccount } = await import('viem/accounts');
   const wallet_private_key = generatePrivateKey();
   const wallet_address = privateKeyToAccount(wallet_private_key).address;
@@ -41,6 +41,6 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
     undefined,
   );
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
-  // What another process wrote at the same moment stands, and the merchant just made is never used.
+  // If another process wrote the file at the same moment, its content wins and the merchant just made is never used.
   return JSON.parse(await writeOnce(file, `${JSON.stringify(demo, null, 2)}\n`));
 }

@@ -1,4 +1,4 @@
-// `admin doctor`: what an operator would check by hand when the service does not start, or starts and misbehaves.
+// `admin doctor`: the checks to make when the service does not start, or starts and misbehaves.
 
 import { X509Certificate } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -19,19 +19,19 @@ import { type Database, openAsItIs, openDatabase } from './open-database.ts';
 export interface Finding {
   check: string;
   ok: boolean;
-  /** What was found; where it is not ok, what to do about it. */
+  /** What was found and, if it is not ok, the remedy. */
   message: string;
 }
 
-/** The oldest PostgreSQL that the service is tested with, as `server_version_num` counts. */
+/** The oldest PostgreSQL that the service is tested with, as `server_version_num`. */
 const minPostgresVersion = 140_000;
-/** An intent's times are this machine's: beyond that, payers would see the difference. */
+/** An intent's times come from this machine's clock. Payers would notice a larger difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
-/** Intents that are verified unless all are asked for: some tenths of a second. */
+/** The number of intents verified unless all are requested. It takes some tenths of a second. */
 const newestIntents = 100_000;
 
-/** Checks one thing after the other, and goes on after what failed wherever the rest can still be checked. */
+/** Runs the checks in order. After a failure it continues with every check that is still possible. */
 export async function* diagnose(
   env: Readonly<Record<string, string | undefined>>,
   { allIntents = false }: { allIntents?: boolean } = {},
@@ -46,7 +46,7 @@ export async function* diagnose(
   yield { check: 'configuration', ok: true, message: 'every variable is usable' };
   if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
   const databaseConfig: Config = { ...config, databasePool: 2 };
-  // To read every intent takes as long as it takes.
+  // Reading every intent can take a long time.
   if (allIntents)
     databaseConfig.databaseTimeouts = { ...config.databaseTimeouts, statementTimeoutMs: 3_600_000 };
   const intents = allIntents ? 'all' : newestIntents;
@@ -61,7 +61,7 @@ export async function* diagnose(
   }
 }
 
-/** Looks at the embedded database only if it runs: a check must not start what was stopped, or make what is not there. */
+/** Checks the embedded database only if it runs: a check must not start or create it. */
 async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGenerator<Finding> {
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
@@ -77,7 +77,7 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
 }
 
 async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'check'>> {
-  // What is not there yet is made in the nearest folder that is.
+  // A folder that does not exist yet will be created in its nearest existing parent.
   let folder = resolve(dataDir);
   while (!existsSync(folder)) folder = dirname(folder);
   const { bavail, bsize } = await statfs(folder);
@@ -163,7 +163,7 @@ function checkSchema({ pending }: Database): Finding {
       };
 }
 
-/** Every version that some row was made with has to be in its ring: otherwise keys are refused, or retries fail. */
+/** Every secret version used by a row must be in its ring. Otherwise keys are refused, or retries fail. */
 async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>> {
   const em = database.orm.em.fork();
   const used: Record<SecretName, { version: number }[]> = {
@@ -172,7 +172,7 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
     ),
     CLIENT_SECRET_KEYS: await em.execute(
       'select distinct client_secret_version as version from payment_intents where id > ?',
-      // An id carries its time: those that may still be paid are found by the primary key.
+      // An id contains its time, so the primary key finds the intents that may still be paid.
       [newUuid(Date.now() - maxExpiryMinutes * 60_000)],
     ),
   };
@@ -200,7 +200,7 @@ async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<
   };
 }
 
-/** Keys of the first release are valid, but anybody can make up keys that look like them: each costs a query. */
+/** Keys of the first release are valid. But anybody can make up keys in that format, and each costs a query. */
 async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check'>> {
   const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
     `select count(*)::int as old from api_keys
@@ -221,7 +221,7 @@ async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {
   const [row] = await database.orm.em
     .fork()
     .execute<{ ms: string }[]>('select (extract(epoch from clock_timestamp()) * 1000)::bigint as ms');
-  // The database answered somewhere between the two.
+  // The database answered between the two readings of the clock.
   const difference = Number(row?.ms) - (before + Date.now()) / 2;
   const found = `${Math.abs(Math.round(difference))} ms from the database's`;
   return Math.abs(difference) > maxClockDifferenceMs
@@ -248,7 +248,7 @@ async function checkPort({ host, metricsPort }: Config, variable: string, port: 
   if (error.code !== 'EADDRINUSE') {
     return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
   }
-  // Taken by this service while it runs is as it should be.
+  // It is fine if the running service itself uses the port.
   const alive = await fetch(`http://${reachable(host)}:${metricsPort}/healthz`, {
     signal: AbortSignal.timeout(2_000),
   })

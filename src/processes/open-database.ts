@@ -12,26 +12,25 @@ import { isDatabaseUnavailable } from '../database/unavailable.ts';
 export interface Database {
   orm: MikroORM;
   location: DatabaseLocation;
-  /** The secret keys that belong to the data; throws StartupError where they are not configured. */
+  /** The secret keys that belong to the data. Throws StartupError if they are not configured. */
   keyRing(name: SecretName): KeyRing;
   embedded: boolean;
-  /** Migrations that the schema lacks. `openDatabase` brings the embedded one up to date: there it is always empty. */
+  /** Migrations that the schema lacks. Always empty for the embedded database, which `openDatabase` migrates. */
   pending: string[];
-  /** Closes the connections, and stops the embedded PostgreSQL where nobody else uses it. */
+  /** Closes the connections, and stops the embedded PostgreSQL if no other process uses it. */
   close(): Promise<void>;
 }
 
 /**
- * Opens the database that the configuration names, or the embedded one, together with the secrets that belong to
- * it. `postgres` is the embedded one where the caller has started it already. Throws StartupError, with what to
- * do, where it cannot be reached.
+ * Opens the configured database, or the embedded one, together with its secrets. `postgres` is the embedded one if the
+ * caller has already started it. Throws StartupError with a remedy if the database cannot be reached.
  */
 export async function openDatabase(config: Config, postgres?: EmbeddedPostgres): Promise<Database> {
   if (config.databaseUrl !== undefined) return openExternal(config, config.databaseUrl);
   return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
 }
 
-/** Opens an embedded database that runs already as it is: nothing is migrated, and no secrets are made. */
+/** Opens a running embedded database unchanged: no migrations are run, and no secrets are made. */
 export function openAsItIs(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
   return openEmbedded(config, postgres, false);
 }
@@ -106,7 +105,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
   }
 }
 
-/** The first line of what the driver said; it never holds the password. */
+/** The first line of the driver's message; it never contains the password. */
 function reasonOf(error: unknown): string {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     const aggregated = cause instanceof AggregateError ? cause.errors[0] : undefined;

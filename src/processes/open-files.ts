@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 
 /**
- * How many files and sockets this process may have open at once, or undefined where the system does not say. Node has
- * raised it as far as it may.
+ * The maximum of open files and sockets for this process, or undefined if the system does not report it. Node has
+ * already raised it as far as allowed.
  */
 export async function openFilesLimit(): Promise<number | undefined> {
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');

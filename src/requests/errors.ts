@@ -17,25 +17,25 @@ import {
 } from '../contract/gen/google/rpc/error_details_pb.ts';
 
 export interface ServiceErrorOptions {
-  /** Said to the client in place of the catalogue's message. */
+  /** Sent to the client in place of the catalogue's message. */
   message?: string;
   violations?: readonly FieldViolation[];
-  /** In place of the catalogue's, where HTTP has a status of its own for the fault. */
+  /** Replaces the catalogue's status if HTTP has its own status for the fault. */
   httpStatus?: number;
   /** Seconds the client should wait before it retries. */
   retryAfterSeconds?: number;
   /** Values for the answer's HTTP headers, such as `Allow`. */
   httpHeaders?: Readonly<Record<string, string>>;
-  /** What really happened: logged, never answered. */
+  /** The actual cause: logged, never sent to the client. */
   cause?: unknown;
 }
 
 const noHeaders = {};
 
-/** Seconds to wait before the next try, of what passes by itself. */
+/** Seconds to wait before a retry, for temporary refusals. */
 const defaultRetryAfterSeconds: Partial<Record<ErrorCode, number>> = { rate_limited: 1, unavailable: 1 };
 
-/** A refusal from the catalogue. The only error whose words reach a client. */
+/** A refusal from the catalogue. The only error whose message reaches a client. */
 export class ServiceError extends Error {
   readonly code: ErrorCode;
   readonly violations: readonly FieldViolation[];
@@ -45,7 +45,7 @@ export class ServiceError extends Error {
 
   constructor(code: ErrorCode, options: ServiceErrorOptions = {}) {
     const { stackTraceLimit } = Error;
-    // A refusal is no fault of the code: nobody reads its stack, and to capture it takes longer than all else.
+    // A refusal is not a bug, so its stack is not needed. Capturing it would take longer than everything else here.
     Error.stackTraceLimit = 0;
     super(options.message ?? catalogue[code].message, { cause: options.cause });
     Error.stackTraceLimit = stackTraceLimit;
@@ -69,8 +69,8 @@ export class ServiceError extends Error {
 const plainRefusals = new Map<ErrorCode, ServiceError>();
 
 /**
- * The refusal with the catalogue's words and nothing else, the same object each time: to make an error takes longer than
- * to decide most of these.
+ * Returns the refusal with the catalogue's message only, the same object each time. Creating an error takes longer than
+ * most of the checks that lead to it.
  */
 export function plainRefusal(code: ErrorCode): ServiceError {
   let refusal = plainRefusals.get(code);
@@ -81,20 +81,23 @@ export function plainRefusal(code: ErrorCode): ServiceError {
   return refusal;
 }
 
-/** The refusal of a request with these faults. */
+/** Returns the refusal of a request with these faults. */
 export function invalidBody(violations: readonly FieldViolation[]): ServiceError {
   const { code, ...options } = invalidBodyOf(violations);
   return new ServiceError(code, options);
 }
 
-/** Anything thrown, as a refusal: what is not from the catalogue is `internal` and keeps its cause for the log. */
+/**
+ * Converts anything thrown to a refusal. An error from outside the catalogue becomes `internal`, with its cause for the
+ * log.
+ */
 export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
 /**
- * A message without `= / : , ; ? & + $ # @`: Connect percent-encodes those in `grpc-message`, and `@grpc/grpc-js` does
- * not decode them.
+ * Removes `= / : , ; ? & + $ # @` from a message: Connect percent-encodes them in `grpc-message`, and `@grpc/grpc-js`
+ * does not decode them.
  */
 function rpcText(message: string): string {
   return message
@@ -108,10 +111,10 @@ export function grpcCodeOf(code: ErrorCode): Code {
   return Code[catalogue[code].grpcCode];
 }
 
-/** A refusal on the internal door: the gRPC code, and the rest as `google.rpc` details. */
+/** Converts a refusal for the internal door: the gRPC code, and the rest as `google.rpc` details. */
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
   const { stackTraceLimit } = Error;
-  // As in ServiceError: nobody reads it.
+  // As in ServiceError: the stack is not needed.
   Error.stackTraceLimit = 0;
   const connectError = new ConnectError(rpcText(error.message), grpcCodeOf(error.code));
   Error.stackTraceLimit = stackTraceLimit;
@@ -121,7 +124,7 @@ export function toConnectError(error: ServiceError, requestId: string): ConnectE
       value: {
         reason: error.code.toUpperCase(),
         domain: 'payments',
-        // Relative, as trailers are small, and this port does not know the address of the other.
+        // Relative, because trailers should be small and this port does not know the public port's address.
         metadata: { doc_url: docPathOf(error.code) },
       },
     },

@@ -1,4 +1,4 @@
-// What a service of the contract is on our side: one object for each method, the same for every door.
+// How a service of the contract is implemented: one object per method, the same for every door.
 
 import type { DescMethod, DescMethodUnary, DescService, MessageShape } from '@bufbuild/protobuf';
 import type { ContextValues } from '@connectrpc/connect';
@@ -6,29 +6,29 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isUnary } from '../contract/unary.ts';
 import type { RequestHeader } from './request-header.ts';
 
-/** The part of a Connect HandlerContext that methods use, so that every door can offer it. */
+/** The part of a Connect HandlerContext that methods use. Every door can provide it. */
 export interface CallContext {
   readonly values: ContextValues;
   readonly requestHeader: RequestHeader;
   readonly responseHeader: Headers;
-  /** Aborts when nobody waits for the answer any more: what has not begun then need not begin. */
+  /** Aborts when the client no longer waits for the answer. Work that has not started by then can be skipped. */
   readonly signal: AbortSignal;
 }
 
-/** What a method does, and what belongs to it. */
+/** A method's implementation and settings. */
 export interface Method<Input = unknown, Output = unknown> {
-  /** The allowance that its requests are counted against, by its name in the rate limit's configuration. */
+  /** The policy in the rate limit's configuration that limits its requests. */
   readonly ratePolicy: string;
   /**
-   * The faults of a request that has the right shape. `run` refuses a request that has any: doors ask only to name them
-   * together with the faults of shape.
+   * Returns the faults of a well-formed request. `run` refuses such a request by itself. Doors call this only to report
+   * these faults together with the faults of shape.
    */
   violations?(request: Input, values: ContextValues): FieldViolation[];
-  /** Serves a request. What it throws is a `ServiceError`, or is answered as `internal`. */
+  /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
   run(request: Input, context: CallContext): Promise<Output>;
 }
 
-/** One object for each method of a service, by the names of its descriptor. */
+/** One object per method of a service, by the method's name in the descriptor. */
 export type MethodsOf<Service extends DescService> = {
   readonly [Name in keyof Service['method']]: Service['method'][Name] extends DescMethodUnary<
     infer Input,
@@ -38,15 +38,15 @@ export type MethodsOf<Service extends DescService> = {
     : never;
 };
 
-/** A service of the contract with what serves it. */
+/** A service of the contract and its methods. */
 export interface ServedService {
   readonly desc: DescService;
   readonly methods: ReadonlyMap<DescMethodUnary, Method>;
 }
 
 /**
- * Puts a service of the contract and its methods together. A missing or surplus method does not compile, and throws where
- * the compiler cannot see it: a contract that is only half served never starts.
+ * Combines a service of the contract with its methods. A missing or surplus method does not compile. It throws if the
+ * compiler cannot detect it, so that a partly implemented contract never starts.
  */
 export function implementService<Service extends DescService>(
   desc: Service,

@@ -6,41 +6,41 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ServiceError } from './errors.ts';
 import type { Trace } from './trace.ts';
 
-/** Whom an accepted API key stands for. */
+/** The identity behind an accepted API key. */
 export interface Identity {
   /** UUID. */
   merchantId: string;
-  /** The merchant and the key in their public form, `mer_…` and `key_…`, ready for every request's line in the log. */
+  /** The public ids of the merchant and the key, `mer_…` and `key_…`, prepared for the log line of every request. */
   merchantTypeId: string;
   keyTypeId: string;
   mode: ModeName;
-  /** The merchant's wallets in that mode; a chain without one is missing. */
+  /** The merchant's wallets in that mode. A chain without a wallet is absent. */
   payoutWallets: Readonly<Partial<Record<ChainName, WalletAddress>>>;
 }
 
-/** What the service knows of one request, from its first byte to its line in the log. */
+/** The state of one request, from its first byte to its log line. */
 export interface RequestContext {
-  /** Ours, never the client's: it has to find one request and no other. */
+  /** Generated here, never taken from the client: it must identify exactly one request. */
   readonly requestId: string;
   readonly door: 'public' | 'internal';
-  /** By `performance.now()`. */
+  /** From `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
-  /** Called once the key is known to be one of ours, which is before `identity` is set if that has to be looked up. */
+  /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
   onIdentified?: () => void;
-  /** For an answer that goes on for as long as its client wants, from a method that limits how many there are. */
+  /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
   stayOpen?: () => void;
-  /** What is left of the key's allowance, as headers; there once this request has been counted. */
+  /** The rest of the key's allowance, as headers. Set once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
-  /** What the request was refused with. */
+  /** The refusal of the request. */
   error?: ServiceError;
-  /** True where an idempotent creation was answered again. */
+  /** True if an idempotent creation was replayed. */
   replayed?: boolean;
-  /** Its span, where requests are traced. */
+  /** Its span, if requests are traced. */
   trace?: Trace;
 }
 
-/** Where interceptors and methods find the context of the request they serve. */
+/** The key under which interceptors and methods find the context of their request. */
 export const requestContextKey: ContextKey<RequestContext | undefined> = createContextKey<
   RequestContext | undefined
 >(undefined, { description: 'the request being served' });
@@ -49,7 +49,7 @@ export function newRequestContext(door: RequestContext['door']): RequestContext 
   return { requestId: newRequestId(), door, startedAtMs: performance.now() };
 }
 
-/** Hexadecimal, drawn for many ids at a time: by itself each draw takes longer than all else about an id. */
+/** Hexadecimal, generated for many ids at a time: one call per id would take longer than the rest of its creation. */
 let randomHex = '';
 const idHexLength = 32;
 
@@ -60,14 +60,14 @@ function newRequestId(): string {
   return `req_${id}`;
 }
 
-/** The context of the request; throws where a door forgot to set it. */
+/** Returns the context of the request. Throws if a door did not set it. */
 export function requestContextOf(values: ContextValues): RequestContext {
   const context = values.get(requestContextKey);
   if (context === undefined) throw new Error('a door has set no request context');
   return context;
 }
 
-/** Who makes the request; throws where it was let in without authentication. */
+/** Returns the identity behind the request. Throws if the request was not authenticated. */
 export function identityOf(values: ContextValues): Identity {
   const { identity } = requestContextOf(values);
   if (identity === undefined) throw new Error('a request was let in without authentication');
@@ -77,7 +77,7 @@ export function identityOf(values: ContextValues): Identity {
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */
 export type RequestOutcome = 'ok' | 'canceled' | ErrorCode | (string & {});
 
-/** Told of every request that has ended; `rpc` is undefined for a path that is nobody's. */
+/** Called at the end of every request. `rpc` is undefined if no route matched. */
 export type RequestObserver = (
   context: RequestContext,
   rpc: string | undefined,

@@ -1,13 +1,13 @@
-/** What is read of a request's headers; a `Headers` object is one. */
+/** The interface used to read a request's headers. A `Headers` object satisfies it. */
 export interface RequestHeader {
-  /** The values of a header in the order they came, joined by a comma, or null. The name is in lower case. */
+  /** Returns a header's values in the order they came, joined by a comma, or null. The name is in lower case. */
   get(lowerCaseName: string): string | null;
 }
 
 /**
- * The headers of a request as Node keeps them: names and values in turn. A header that came more than once is joined,
- * `Authorization` too: Node's own `headers` would keep the first and hide that there were two. To build a `Headers` object
- * takes several times as long as to look for the few that are read.
+ * The headers of a request as Node keeps them: names and values in turn. Repeated headers are joined, including
+ * `Authorization`: Node's own `headers` would keep only the first one. Building a `Headers` object takes several times
+ * as long as looking up the few headers that are read.
  */
 export class RawHeaders implements RequestHeader {
   readonly #raw: readonly string[];
@@ -28,19 +28,19 @@ export class RawHeaders implements RequestHeader {
     return found;
   }
 
-  /** How often a header was sent. */
+  /** Returns how often a header was sent. */
   count(lowerCaseName: string): number {
     let count = 0;
     for (let i = 0; i < this.#raw.length; i += 2) if (this.#raw[i]?.toLowerCase() === lowerCaseName) count++;
     return count;
   }
 
-  /** The same as a `Headers` object, for whoever needs one. */
+  /** Converts the headers to a `Headers` object. */
   toHeaders(): Headers {
     const headers = new Headers();
     for (let i = 0; i + 1 < this.#raw.length; i += 2) {
       const name = this.#raw[i] as string;
-      // HTTP/2 has its pseudo-headers among them.
+      // HTTP/2 pseudo-headers are skipped.
       if (!name.startsWith(':')) headers.append(name, this.#raw[i + 1] as string);
     }
     return headers;

@@ -1,19 +1,19 @@
 import type { Attributes, Context, Span } from '@opentelemetry/api';
 
-/** What a request asks for, in words of few values. */
+/** The operation of a request, in attributes with few distinct values. */
 export interface Operation {
   /** The span's name: `POST /v1/payment_intents`. */
   name: string;
   attributes: Attributes;
-  /** The status of an answer that is no error. */
+  /** The status attribute of a successful answer. */
   okStatus: Attributes;
 }
 
-/** The span of a request, for whatever is done on its behalf. */
+/** The span of a request, the parent of all work done for it. */
 export interface Trace {
   span: Span;
   operation: Operation;
-  /** The parent of spans inside it. */
+  /** The context for spans inside it. */
   inside: Context;
 }
 
@@ -21,6 +21,6 @@ export interface Statement {
   /** `INSERT` or `SELECT`. */
   operation: string;
   table: string;
-  /** Creates that it writes or looks for together. */
+  /** The number of creates that it writes or looks up together. */
   creates?: number;
 }

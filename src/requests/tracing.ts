@@ -1,21 +1,21 @@
 import type { RequestContext, RequestOutcome } from './request-context.ts';
 import type { Operation, Statement, Trace } from './trace.ts';
 
-/** Traces of requests and of what is done for them. Implemented in src/telemetry/. */
+/** Traces requests and the work done for them. Implemented in src/telemetry/. */
 export interface Tracing {
-  /** Begins the span of a request, inside the one that its `traceparent` header names. */
+  /** Begins the span of a request, as a child of the span in its `traceparent` header. */
   begin(context: RequestContext, operation: Operation, header: Headers): void;
-  /** Ends it; does nothing for a request that was refused before it began. */
+  /** Ends the span. Does nothing for a request that was refused before its span began. */
   end(context: RequestContext, outcome: RequestOutcome): void;
   /**
-   * Runs a statement that serves these requests: each of them gets a span of its own for it, so that every trace is
-   * whole by itself.
+   * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is
+   * complete.
    */
   statement<T>(
     statement: Statement,
     traces: readonly (Trace | undefined)[],
     run: () => Promise<T>,
   ): Promise<T>;
-  /** Sends what is left, if that takes no more than two seconds; the log says so if it does. */
+  /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
   stop(): Promise<void>;
 }

@@ -1,7 +1,7 @@
-// A strict reader of I-JSON (RFC 7493). Written by hand because no library, JSON.parse included, refuses a
-// name that stands twice, tells a number's text from the double it rounds to, and bounds the nesting.
+// A strict reader of I-JSON (RFC 7493). No library, JSON.parse included, refuses duplicate names, distinguishes a
+// number's text from the double it rounds to, and limits the nesting.
 
-/** Deepest nesting of objects and arrays, the outermost included. */
+/** Deepest nesting of objects and arrays, including the outermost. */
 export const maxNesting = 16;
 
 export type IJsonValue =
@@ -14,9 +14,8 @@ export type IJsonValue =
   | { [name: string]: IJsonValue };
 
 /**
- * A JSON number that a double would give back as another decimal: `9007199254740993`, `1.0000000000000001`,
- * `1e400`. It keeps its text, so that whoever expects a number decides, and nobody takes a rounded amount for the
- * one that was sent.
+ * A JSON number that a double would change: `9007199254740993`, `1.0000000000000001`, `1e400`. It keeps its text. The
+ * code that expects a number decides what to do, and no rounded amount is mistaken for the one that was sent.
  */
 export class InexactNumber {
   readonly text: string;
@@ -31,17 +30,17 @@ export class InexactNumber {
     return this.#decimal.exponent >= 0;
   }
 
-  /** The nearest integer within the range; only for an integer. */
+  /** Returns the nearest integer within the range. Only for an integer. */
   toBigInt(min: bigint, max: bigint): bigint {
     const { negative, digits, exponent } = this.#decimal;
-    // Longer than any range we are asked for: no need to write out a billion zeros.
+    // Longer than any requested range. This avoids writing out a billion zeros.
     if (digits.length + exponent > 40) return negative ? min : max;
     const value = BigInt(digits) * 10n ** BigInt(exponent) * (negative ? -1n : 1n);
     return value < min ? min : value > max ? max : value;
   }
 }
 
-/** Why a text is not I-JSON, and where: lines and columns count from 1. */
+/** Why and where a text is not I-JSON. Lines and columns count from 1. */
 export class IJsonSyntaxError extends Error {
   constructor(problem: string, text: string, position: number) {
     const before = text.slice(0, position);
@@ -52,7 +51,7 @@ export class IJsonSyntaxError extends Error {
   }
 }
 
-/** Nested deeper than `maxNesting`: JSON perhaps, but more than is read here. */
+/** Nested deeper than `maxNesting`: possibly valid JSON, but refused here. */
 export class NestingError extends IJsonSyntaxError {
   constructor(text: string, position: number) {
     super(`nested deeper than ${maxNesting} levels`, text, position);
@@ -61,9 +60,9 @@ export class NestingError extends IJsonSyntaxError {
 }
 
 /**
- * Reads one JSON value and nothing after it. Throws IJsonSyntaxError where the text is not JSON, nests
- * deeper than `maxNesting` (as NestingError), or holds a name twice in one object. `__proto__` is a name like any other.
- * Lone surrogates written as escapes pass, for the reader of the field to refuse by its name.
+ * Parses one JSON value and nothing after it. Throws IJsonSyntaxError if the text is not JSON, is nested deeper than
+ * `maxNesting` (as NestingError), or has a duplicate name in one object. `__proto__` is an ordinary name. Lone
+ * surrogates written as escapes pass; the field's reader refuses them with the field's name.
  */
 export function parseIJson(text: string): IJsonValue {
   let at = 0;
@@ -157,7 +156,7 @@ export function parseIJson(text: string): IJsonValue {
       if (!(char >= 0x20)) unexpected();
       at++;
     }
-    // From the first escape on: find the end, then let JSON.parse read the escapes.
+    // From the first escape on: find the end, then decode the escapes with JSON.parse.
     for (;;) {
       const char = text.charCodeAt(at);
       if (char === 0x22) break;
@@ -176,7 +175,7 @@ export function parseIJson(text: string): IJsonValue {
     const [digits, fraction, exponent] = match;
     at += digits.length;
     const double = Number(digits);
-    // Up to 15 digits every integer is a double; JSON's -0 is the integer 0.
+    // Every integer of up to 15 digits is exact as a double. JSON's -0 becomes the integer 0.
     if (digits.length <= 15 && fraction === undefined && exponent === undefined) return double + 0;
     if (!Number.isFinite(double)) return new InexactNumber(digits);
     return sameDecimal(toDecimal(digits), toDecimal(String(double))) ? double + 0 : new InexactNumber(digits);
@@ -218,7 +217,7 @@ function sameDecimal(a: Decimal, b: Decimal): boolean {
   return a.digits === b.digits && a.exponent === b.exponent && a.negative === b.negative;
 }
 
-/** Sets an own property, also where the name is `__proto__`. */
+/** Sets an own property, even if the name is `__proto__`. */
 function setOwn(object: { [name: string]: IJsonValue }, name: string, value: IJsonValue): void {
   if (name === '__proto__') {
     Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });

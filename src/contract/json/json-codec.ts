@@ -1,5 +1,5 @@
-// The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case
-// words. protobuf-es speaks the standard mapping only (camelCase, 64-bit integers as strings, CHAIN_BASE).
+// The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case words.
+// protobuf-es supports only the standard mapping (camelCase, 64-bit integers as strings, CHAIN_BASE).
 
 import type {
   DescEnum,
@@ -17,28 +17,28 @@ import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 import { nearestName } from '../nearest-name.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
-/** A message with the faults that kept some of its fields unread; a faulty field is left unset. */
+/** A message and the faults of the fields that could not be read. Faulty fields are left unset. */
 export interface Decoded<Desc extends DescMessage> {
-  /** Undefined where the JSON is no object at all. */
+  /** Undefined if the JSON is not an object. */
   message: MessageShape<Desc> | undefined;
   violations: FieldViolation[];
 }
 
 export interface JsonCodec<Desc extends DescMessage> {
   /**
-   * Reads a message from JSON. Collects every fault of shape, unknown names included, instead of stopping at
-   * the first. `null` means absent. An integer beyond its field's width becomes the nearest one that fits: JSON's integers
-   * have no width, and the field's own rule refuses or clamps what is out of its range.
+   * Decodes a message from JSON. Collects every fault of shape, including unknown names, instead of stopping at the
+   * first. `null` means absent. An integer beyond its field's width becomes the nearest one that fits. JSON's integers
+   * have no width, and the field's own rule refuses or clamps a value out of range.
    */
   decode(json: IJsonValue): Decoded<Desc>;
-  /** Writes a message as JSON text with every field present; what is not set is `null`. */
+  /** Encodes a message as JSON text with every field present; unset fields are `null`. */
   encode(message: MessageShape<Desc>): string;
 }
 
 /**
- * Builds the codec of a message from its descriptor. Throws at once where a field has a type that the public
- * JSON has no form for (maps, oneofs, bytes, extensions): a service that cannot speak its contract does not start. Fields
- * in `without` come from elsewhere, such as the path of a request, and are no fields of its JSON.
+ * Creates the codec of a message from its descriptor. Throws at once if a field has a type without a form in the public
+ * JSON (maps, oneofs, bytes, extensions), so that the service does not start. Fields in `without` come from elsewhere,
+ * such as the path of a request, and are not part of its JSON.
  */
 export function createJsonCodec<Desc extends DescMessage>(
   desc: Desc,
@@ -55,26 +55,26 @@ export function createJsonCodec<Desc extends DescMessage>(
 }
 
 /**
- * Reads and writes one value. `decode` answers undefined for what it has put on the list of violations. `encode`
- * answers JSON text at once: through an object for JSON.stringify it takes twice as long.
+ * Reads and writes one value. `decode` returns undefined if it has added a violation to the list. `encode` returns JSON
+ * text directly; building an object for JSON.stringify takes twice as long.
  */
 interface ValueCodec {
   decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
   encode(value: unknown): string;
 }
 
-/** True if a request cannot do without the field. */
+/** True if the field is required in a request. */
 export function isRequiredField(field: DescField): boolean {
   return getOption(field, json_field).required;
 }
 
-/** Codecs of messages by their descriptors, so that a message may hold itself. */
+/** Codecs of messages by their descriptors, so that messages can be recursive. */
 type CompiledMessages = Map<DescMessage, ValueCodec>;
 
 interface FieldCodec {
   name: string;
   localName: string;
-  /** What stands before its value: `{"id":` or `,"status":`. */
+  /** The text before its value: `{"id":` or `,"status":`. */
   prefix: string;
   codec: ValueCodec;
 }
@@ -164,7 +164,7 @@ const integerRanges = {
   uint64: { min: 0n, max: 2n ** 64n - 1n },
 } as const satisfies Record<string, IntegerRange>;
 
-/** The integers that fit a scalar, or undefined if it is no integer. */
+/** The range of an integer scalar, or undefined if the scalar is not an integer. */
 export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
   switch (scalar) {
     case ScalarType.INT32:
@@ -258,7 +258,7 @@ function integerCodec(
     },
     encode(value) {
       const number = Number(value);
-      // A JSON client would read another number: better no answer than a wrong amount.
+      // A JSON client would read a different number. An error is better than a wrong amount.
       if (!Number.isSafeInteger(number)) throw new RangeError(`${value} does not fit a JSON number`);
       return String(number);
     },
@@ -266,8 +266,8 @@ function integerCodec(
 }
 
 /**
- * The words of an enum in the public JSON, in the contract's order. Zero has none: it is "unspecified", and the JSON
- * says that by leaving the field out.
+ * The words of an enum in the public JSON, in the contract's order. Zero has none: it means "unspecified", and the JSON
+ * omits the field.
  */
 export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
   return desc.values
@@ -293,7 +293,7 @@ function compileEnum(desc: DescEnum): ValueCodec {
     encode(value) {
       const text = textByNumber.get(value as number);
       if (text !== undefined) return text;
-      // Not set is null; a number without a word is a fault of ours, and no other value may be answered for it.
+      // Unset is null. A number without a word is a bug here and must not be encoded as another value.
       if (value === undefined || value === 0) return 'null';
       throw new RangeError(`${desc.typeName} has no word for ${value}`);
     },
@@ -316,7 +316,7 @@ function listOf(item: ValueCodec): ValueCodec {
   };
 }
 
-/** `google.protobuf.Struct`: any JSON object, which protobuf-es keeps as just that. */
+/** `google.protobuf.Struct`: any JSON object. protobuf-es represents it as a plain object. */
 const structCodec: ValueCodec = {
   decode(json, path, violations) {
     if (!isObject(json)) return violate(violations, path, 'must be an object');
@@ -376,7 +376,7 @@ function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
 }
 
-/** The fault of a name that is no field, with the one that was probably meant. */
+/** The violation for an unknown name, with the probably intended one. */
 export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
   const nearest = nearestName(name.slice(0, 64), names);
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
@@ -386,12 +386,12 @@ export function notAField(path: string, name: string, names: readonly string[]):
   };
 }
 
-/** What is wrong with a number that a double rounds. */
+/** Describes a number that a double rounds. */
 export function unsafeNumber({ text }: InexactNumber): string {
   return `holds the number ${text.slice(0, 40)}, which would come back changed; send it as a string`;
 }
 
-/** A name somebody sent, short and well-formed enough to be sent back. */
+/** A name from a client, made short and well-formed enough to be sent back. */
 function printable(name: string): string {
   if (name === '') return '""';
   const short = name.length > 64 ? `${name.slice(0, 64)}…` : name;

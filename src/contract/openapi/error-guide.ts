@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../error-catalogue.ts';
 
-/** What each code means and what its receiver should do, in Markdown, for the reference. */
+/** The meaning of each code and what to do about it, in Markdown, for the reference page. */
 export const errorGuide = {
   api_key_missing:
     'The request has no `Authorization` header, or its scheme is not `Bearer`. Send `Authorization: Bearer <key>`.',

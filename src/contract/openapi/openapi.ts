@@ -1,5 +1,5 @@
-// The OpenAPI document of the public door, from the contract: its annotations are the paths, its messages the schemas,
-// its comments the descriptions. What a name or a word is in JSON follows the same rules as in json-codec.ts.
+// Creates the public door's OpenAPI document from the contract: annotations become paths, messages schemas, comments
+// descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
 import {
   type DescEnum,
@@ -33,16 +33,16 @@ type Schemas = Map<string, { direction: Direction; schema: JsonSchema }>;
 export interface OpenApiOptions {
   title: string;
   version: string;
-  /** Markdown, for the head of the page. */
+  /** Markdown for the top of the page. */
   description: string;
   services: readonly DescService[];
-  /** The comment above a definition in the contract; empty where there is none. */
+  /** The comment above a definition in the contract; empty if there is none. */
   commentOf: (
     desc: DescField | DescMessage | DescEnum | DescEnumValue | HttpRoute['method'] | DescService,
   ) => string;
 }
 
-/** The codes that a method is refused with, on the public door, as its shape has it. */
+/** The codes with which the public door can refuse a call of the method, derived from its route. */
 function refusalsOf(route: HttpRoute): ErrorCode[] {
   const takesKey = takesIdempotencyKey(route);
   return [
@@ -59,30 +59,32 @@ function refusalsOf(route: HttpRoute): ErrorCode[] {
   ];
 }
 
-/** A method whose contract does not call it safe to repeat takes an idempotency key, which makes it so. */
+/** A method not marked as safe to repeat takes an idempotency key, which makes it safe. */
 function takesIdempotencyKey({ method }: HttpRoute): boolean {
   return method.idempotency === MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
 }
 
-/** Refused before it is known whose request it is, so that nothing can be said of an allowance. */
+/** Refused before the client is known, so these answers carry no rate limit headers. */
 const unauthenticatedRefusals: readonly ErrorCode[] = [
   'api_key_missing',
   'api_key_invalid',
   'browser_forbidden',
 ];
 
-/** Faults of HTTP itself, which has a status of its own for each. */
+/** Messages for malformed HTTP, by the HTTP status of each fault. */
 const malformed = {
   408: requestIsLate,
   417: expectationFailed,
   431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
 };
 
-/** How the reference page's addresses look in an error, where the service runs as README.md starts it. */
+/** A reference page URL as it appears in an error if the service runs as README.md starts it. */
 const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
 const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
-/** The whole document (OpenAPI 3.1). Throws where the contract has a form that the public JSON does not. */
+/**
+ * Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support.
+ */
 export function createOpenApi(options: OpenApiOptions): object {
   const schemas: Schemas = new Map();
   const paths: Record<string, Record<string, object>> = {};
@@ -138,8 +140,8 @@ function operationOf(
   const inPath = route.segments.filter((segment) => typeof segment !== 'string');
   const takesKey = takesIdempotencyKey(route);
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
-  // A request shows what is required and what has a default; anything else, such as another wallet to be paid,
-  // is nothing to copy without a thought.
+  // A request example shows required fields and fields with a default. Others, such as a different payout wallet,
+  // should not be copied without thought.
   const example = (desc: DescMessage, direction: Direction) =>
     Object.fromEntries(
       desc.fields
@@ -212,7 +214,7 @@ const idempotencyKeyParameter = {
   example: 'order-1001',
 };
 
-/** A field that comes in the path or the query. */
+/** A parameter for a field in the path or the query. */
 function parameterOf(
   field: DescField,
   place: 'path' | 'query',
@@ -236,7 +238,7 @@ function parameterOf(
   };
 }
 
-/** The words that a parameter may have: unlike a field of an answer it is held to them. */
+/** The allowed words of a parameter. Unlike a field of an answer, it may have no others. */
 function enumOf(field: DescField): JsonSchema {
   return field.fieldKind === 'enum' ? { enum: enumWords(field.enum).map(({ word }) => word) } : {};
 }
@@ -279,7 +281,7 @@ function exampleOf(code: ErrorCode, options: { message?: string } = {}): object 
   return toErrorJson(refusal, requestIdExample, docUrlExample(code));
 }
 
-/** Every code of the catalogue, also those that no operation answers; the reference page shows them. */
+/** Every code of the catalogue, including those that no operation returns. The reference page shows them. */
 function errorReference(): Record<string, object> {
   return Object.fromEntries(
     Object.entries(catalogue).map(([code, { httpStatus, retryable, message }]) => [
@@ -309,7 +311,7 @@ function refTo(
     );
   }
   if (known === undefined) {
-    // Noted before it is filled: a message may hold itself.
+    // Stored before it is filled, because a message can be recursive.
     const schema: JsonSchema = {};
     schemas.set(desc.name, { direction, schema });
     const isRequired = (field: DescField) => direction === 'response' || isRequiredField(field);
@@ -321,7 +323,7 @@ function refTo(
         fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
       ),
       required: fields.filter(isRequired).map(({ name }) => name),
-      // A field that a request misspells is refused. A field that an answer gains is no reason to refuse the answer.
+      // An unknown field in a request is refused. A new field in an answer must not make the answer invalid.
       ...(direction === 'request' ? { additionalProperties: false } : {}),
     });
   }
@@ -349,8 +351,8 @@ function propertyOf(
 }
 
 /**
- * A field of an answer: its known values are listed, but a value that comes later is valid too, so that neither a
- * validator nor a generated type refuses it. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
+ * The schema of an answer's field. Its known values are listed, but later values are valid too, so that neither a
+ * validator nor a generated type refuses them. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
  */
 function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
   const known = words ?? (only === undefined ? undefined : [only]);
@@ -358,13 +360,14 @@ function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): Json
 }
 
 /**
- * A field of a request. The default is in the description, and under a keyword of our own: generators of types cannot know
- * that a schema is for requests only, and make a field with JSON Schema's `default` mandatory (openapi-typescript).
+ * The schema of a request's field. The default is in the description and under our own keyword. Type generators such as
+ * openapi-typescript make a field with JSON Schema's `default` mandatory, because they do not know that the schema is
+ * only for requests.
  */
 function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
   const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };
   if (isRequired) return withDefault;
-  // `null` stands for a field that is not there.
+  // `null` means absent.
   return {
     ...withDefault,
     type: [schema.type, 'null'],
@@ -416,7 +419,7 @@ function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
   }
 }
 
-/** The keywords that the contract adds to a field. */
+/** The schema keywords that the contract adds to a field. */
 function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
   const { schema } = getOption(field, json_field);
   if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
@@ -509,7 +512,7 @@ function refsTo(...names: string[]): Record<string, object> {
   return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 }
 
-/** `PaymentIntentService` is about payment intents. */
+/** Returns "payment intents" for `PaymentIntentService`. */
 function nounOf(service: DescService): string {
   const words = service.name
     .replace(/Service$/, '')

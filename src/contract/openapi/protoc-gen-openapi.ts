@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The plugin by which `buf generate` writes the OpenAPI document, with the contract's comments and the
-// introduction in it.
+// The plugin with which `buf generate` writes the OpenAPI document, including the contract's comments and the
+// introduction.
 
 import { readFileSync } from 'node:fs';
 import type { DescService } from '@bufbuild/protobuf';

@@ -72,7 +72,7 @@ export interface Operation {
   security?: object[];
 }
 
-/** An error code, as `x-errors` of the document describes it. */
+/** An error code, as described in the document's `x-errors`. */
 export interface ErrorEntry {
   status: number;
   retryable: boolean;
@@ -93,7 +93,7 @@ export interface OpenApiDocument {
   'x-errors': Record<string, ErrorEntry>;
 }
 
-/** An operation with where it is found. */
+/** An operation with its method and path. */
 export interface Route {
   method: string;
   path: string;
@@ -129,12 +129,12 @@ export function resolveHeader(document: OpenApiDocument, header: Header): Header
   return name === undefined ? header : (document.components.headers?.[name] ?? header);
 }
 
-/** The first media of a body that is JSON. */
+/** The JSON media type of a body. */
 export function jsonOf(content: Content | undefined): Media | undefined {
   return content?.['application/json'];
 }
 
-/** The example of a body: its own, or one that is put together from its schema's. Undefined if there is none. */
+/** The example of a body: its own, or one built from its schema's examples. Undefined if there is none. */
 export function exampleOf(document: OpenApiDocument, media: Media | undefined): unknown {
   if (media === undefined) return undefined;
   if (media.example !== undefined) return media.example;
@@ -144,7 +144,7 @@ export function exampleOf(document: OpenApiDocument, media: Media | undefined): 
 
 function exampleOfSchema(document: OpenApiDocument, schema: Schema, above: readonly string[]): unknown {
   const name = referenceOf(schema);
-  // A message that holds itself.
+  // A recursive message.
   if (name !== undefined && above.includes(name)) return undefined;
   const path = name === undefined ? above : [...above, name];
   const target = resolve(document, schema);
@@ -167,7 +167,7 @@ function exampleOfSchema(document: OpenApiDocument, schema: Schema, above: reado
   return variant === undefined ? undefined : exampleOfSchema(document, variant, path);
 }
 
-/** The schemas of which a value has one, without `null`. */
+/** The alternative schemas of a value, without `null`. */
 export function variantsOf({ anyOf, oneOf, allOf }: Schema): Schema[] {
   return (anyOf ?? oneOf ?? allOf ?? []).filter(({ type }) => type !== 'null');
 }

@@ -1,4 +1,4 @@
-// A message's fields with their types and rules, nested ones within.
+// A message's fields with their types and rules, including nested fields.
 
 import {
   type OpenApiDocument,
@@ -13,18 +13,18 @@ import { blockOf } from './text.ts';
 
 export interface FieldsContext {
   document: OpenApiDocument;
-  /** Messages with a section of their own, to which a field links instead of showing them again. */
+  /** Messages with their own section. A field links to the section instead of repeating them. */
   sections: ReadonlySet<string>;
-  /** Whether it says which fields are required: an answer has all of them. */
+  /** Whether to show which fields are required. An answer always has all of them. */
   isRequest: boolean;
 }
 
-/** The id of a message's own section. */
+/** The id of a message's section. */
 export function objectId(name: string): string {
   return `object-${name}`;
 }
 
-/** The fields of a message. `idPrefix` begins the id of each, so that it can be linked to. */
+/** Renders the fields of a message. Each field's id begins with `idPrefix`, so that it can be linked to. */
 export function fieldsOf(context: FieldsContext, schema: Schema, idPrefix: string): Html | undefined {
   return fieldsWithin(context, schema, idPrefix, []);
 }
@@ -36,7 +36,7 @@ function fieldsWithin(
   above: readonly string[],
 ): Html | undefined {
   const name = referenceOf(schema);
-  // A message that holds itself is shown once.
+  // A recursive message is shown once.
   if (name !== undefined && above.includes(name)) return undefined;
   const path = name === undefined ? above : [...above, name];
   const { properties, required = [] } = resolve(context.document, schema);
@@ -56,7 +56,7 @@ function fieldsWithin(
   return html`<ul class="fields" role="list">${rows}</ul>`;
 }
 
-/** The parameters of an operation, in the form of fields. */
+/** Renders the parameters of an operation in the same form as fields. */
 export function parametersOf(
   context: FieldsContext,
   parameters: readonly Parameter[],
@@ -91,7 +91,7 @@ function row(
 `;
 }
 
-/** The message that a field holds, by itself, in a list, or as the other choice than null. */
+/** The message in a field: its own, its list item's, or the alternative to null. */
 function messageOf(document: OpenApiDocument, schema: Schema): Schema {
   const [variant] = variantsOf(schema);
   const target = variant ?? schema;
@@ -127,7 +127,7 @@ function join(parts: readonly Html[], separator: string): Html {
   return new Html(parts.map(({ text }) => text).join(separator));
 }
 
-/** What a value has to be beyond its type, one rule an entry. */
+/** The rules of a value beyond its type, one per entry. */
 function rulesOf(schema: Schema, description: string): Html[] {
   const rules: Html[] = [];
   const values = (list: readonly unknown[]) =>

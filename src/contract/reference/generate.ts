@@ -15,7 +15,7 @@ await mkdir(folder, { recursive: true });
 await writeFile(join(folder, 'page.html'), renderPage(document));
 for (const name of ['page', 'try-it']) {
   const script = stripTypeScriptTypes(await readFile(browser(`${name}.ts`), 'utf8'));
-  // Where types stood there are spaces now.
+  // Stripped types leave spaces behind.
   await writeFile(join(folder, `${name}.js`), script.replace(/[ \t]+$/gm, ''));
 }
 for (const file of ['page.css', 'icon.svg']) await copyFile(browser(file), join(folder, file));

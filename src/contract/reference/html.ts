@@ -1,4 +1,4 @@
-// HTML from template literals: what is put in is escaped, unless it is HTML already.
+// HTML from template literals. Values are escaped unless they are already HTML.
 
 export class Html {
   readonly text: string;

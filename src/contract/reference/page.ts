@@ -1,5 +1,5 @@
-// The reference page of an OpenAPI document, as static HTML: all of it can be read without JavaScript. It knows OpenAPI
-// and nothing of this service's operations.
+// Renders the reference page of an OpenAPI document as static HTML, readable without JavaScript. It depends only on
+// OpenAPI, not on this service's operations.
 
 import {
   type ErrorEntry,
@@ -27,7 +27,7 @@ interface Topic {
   title: string;
   description: string | undefined;
   routes: Route[];
-  /** Messages that its operations answer, each shown once on the page. */
+  /** Messages returned by its operations, each shown once on the page. */
   objects: string[];
 }
 
@@ -37,7 +37,7 @@ interface Page {
   sections: ReadonlySet<string>;
 }
 
-/** The whole page. Throws if the document refers to what it does not have. */
+/** Renders the whole page. Throws if the document has a reference to a missing component. */
 export function renderPage(document: OpenApiDocument): string {
   const topics = topicsOf(document);
   const page = { document, topics, sections: new Set(topics.flatMap(({ objects }) => objects)) };
@@ -74,7 +74,7 @@ ${errorSection(document)}
 `.text;
 }
 
-/** The operations by their first tag, and with each the messages that only answers have. */
+/** The operations by their first tag, with the messages used only in answers. */
 function topicsOf(document: OpenApiDocument): Topic[] {
   const routes = routesOf(document);
   const taken = new Set<string>(['Error']);
@@ -213,7 +213,7 @@ function successOf(page: Page, id: string, [status, response]: [string, Response
   return html`<p><span class="status good">${status}</span> ${inlineOf(response.description)}${link}</p>${fields}${headers.length > 0 && html`<p>Its headers:</p><ul class="headers">${headers}</ul>`}`;
 }
 
-/** The codes that an operation answers, each as a link to its entry. */
+/** The error codes of an operation, each as a link to its entry. */
 function refusalsOf({ document }: Page, operation: Operation): Html {
   const rows = Object.entries(operation.responses)
     .filter(([status]) => !status.startsWith('2'))
@@ -234,7 +234,7 @@ function codeOf(example: unknown): string | undefined {
   return (example as { error?: { code?: string } } | undefined)?.error?.code;
 }
 
-/** One set of radio buttons for each block: it is chosen from by keyboard, and without JavaScript. */
+/** One set of radio buttons per block. It works by keyboard and without JavaScript. */
 function samples(document: OpenApiDocument, route: Route): Html {
   const id = route.operation.operationId;
   const all = samplesOf(document, route);
@@ -279,7 +279,7 @@ function heading(level: 2 | 3, id: string, title: Html | string): Html {
   return level === 2 ? html`<h2 id="${id}-title">${link}</h2>` : html`<h3 id="${id}-title">${link}</h3>`;
 }
 
-/** `createPaymentIntent` is "Create payment intent". */
+/** Returns "Create payment intent" for `createPaymentIntent`. */
 function titleOf({ operationId }: Operation): string {
   return capitalized(spaced(operationId).toLowerCase());
 }

@@ -1,19 +1,19 @@
-// The request of an operation in several languages, with nothing but what each language brings. A sample reads the
-// address and the key from the environment and runs as it stands.
+// The request of an operation in several languages, using only each language's standard tools. A sample reads the
+// address and the key from the environment and runs unchanged.
 
 import { exampleOf, jsonOf, type OpenApiDocument, type Parameter, type Route } from './document.ts';
 
 export interface Sample {
-  /** Of the label, and of the choice that all samples share. */
+  /** For the label, and for the choice that all samples share. */
   language: 'curl' | 'TypeScript' | 'Python' | 'Go';
-  /** Of the syntax. */
+  /** For syntax highlighting. */
   syntax: 'bash' | 'typescript' | 'python' | 'go';
   code: string;
 }
 
 interface SampleRequest {
   method: string;
-  /** With the examples of its parameters in place. */
+  /** The path with its parameters' examples filled in. */
   path: string;
   headers: [string, string][];
   /** Undefined for a request without a body. */
@@ -32,7 +32,10 @@ export function samplesOf(document: OpenApiDocument, route: Route): Sample[] {
   ];
 }
 
-/** What a parameter is shown with: its example, or undefined for an optional one that has none. Throws for any other. */
+/**
+ * Returns a parameter's example, or undefined for an optional one without an example. Throws for a required one
+ * without.
+ */
 export function exampleOfParameter({ name, required, example, schema }: Parameter): string | undefined {
   const value = example ?? schema.examples?.[0] ?? schema.example;
   if (value === undefined && required === true) throw new Error(`the parameter ${name} has no example`);
@@ -72,7 +75,7 @@ function curl({ method, path, headers, body, isAuthenticated }: SampleRequest): 
   const lines = [
     `curl --fail-with-body "$PAYMENTS_URL${path.replace(/["$`\\]/g, '\\$&')}"`,
     ...(isDefault ? [] : [`--request ${method}`]),
-    // From standard input: other processes can read a command line.
+    // From standard input, because other processes can read a command line.
     ...(isAuthenticated ? ['--header @-'] : []),
     ...headers.map(([name, value]) => `--header ${quoted(`${name}: ${value}`)}`),
     ...(body === undefined ? [] : [`--data ${quoted(JSON.stringify(body, null, 2))}`]),
@@ -131,7 +134,7 @@ function python({ method, path, headers, body, isAuthenticated, hasAnswer }: Sam
 
 function go({ method, path, headers, body, isAuthenticated }: SampleRequest): string {
   const json = body === undefined ? undefined : JSON.stringify(body, null, 2);
-  // A raw string cannot hold its own quotation mark.
+  // A raw string cannot contain a backquote.
   const literal = json?.includes('`') ? JSON.stringify(json) : `\`${json}\``;
   const all = [
     ...(isAuthenticated ? [['Authorization', '"Bearer "+os.Getenv("PAYMENTS_API_KEY")']] : []),
@@ -182,7 +185,7 @@ function pythonLiteral(value: unknown, indent: string): string {
   return literal(value, indent, '    ', JSON.stringify, pythonLiteral);
 }
 
-/** A list or an object over several lines; anything else as JSON writes it. */
+/** A list or an object over several lines; any other value as plain JSON. */
 function literal(
   value: unknown,
   indent: string,

@@ -1,5 +1,5 @@
-// Markdown and code as HTML, at the time the page is generated. Highlighting is classes only, so that the page needs no
-// inline style.
+// Renders Markdown and code as HTML when the page is generated. Highlighting uses only classes, so that the page needs
+// no inline style.
 
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';
@@ -18,7 +18,7 @@ hljs.registerLanguage('typescript', typescript);
 
 const languageNames: Readonly<Record<string, string>> = { bash: 'Shell', sh: 'Shell', json: 'JSON' };
 
-// HTML within the text is shown as text.
+// HTML in the text is shown as text.
 const markdown = new MarkdownIt({ html: false });
 markdown.renderer.rules.fence = (tokens, index) => {
   const { content, info } = tokens[index] as { content: string; info: string };
@@ -27,7 +27,7 @@ markdown.renderer.rules.fence = (tokens, index) => {
 markdown.renderer.rules.table_open = () => '<div class="table" tabindex="0"><table>';
 markdown.renderer.rules.table_close = () => '</table></div>';
 
-/** A code block that can be scrolled by the keyboard and, with JavaScript, copied. */
+/** A code block that can be scrolled by keyboard and, with JavaScript, copied. */
 function codeBlock(code: string, syntax: string, label: string): Html {
   return html`<figure class="code"><figcaption>${label}</figcaption>${codeOnly(code, syntax, label)}</figure>`;
 }
@@ -35,7 +35,7 @@ function codeBlock(code: string, syntax: string, label: string): Html {
 export function codeOnly(code: string, syntax: string, label: string): Html {
   const known = hljs.getLanguage(syntax) !== undefined;
   const content = known ? new Html(hljs.highlight(code, { language: syntax }).value) : code;
-  // An example is read, so that its long lines may wrap; a sample is copied.
+  // Long lines of an example may wrap, because it is only read. A sample is copied.
   return html`<pre${syntax === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
 }
 
@@ -57,14 +57,14 @@ export interface Section {
   body: Html;
 }
 
-/** A text as its lead and the sections that its second-level headings begin. */
+/** Splits a text into its lead and the sections under its second-level headings. */
 export function sectionsOf(text: string): { lead: Html; sections: Section[] } {
   const tokens = markdown.parse(text, {});
   const starts = tokens.flatMap(({ type, tag }, i) => (type === 'heading_open' && tag === 'h2' ? [i] : []));
   const render = (from: number, to: number | undefined) =>
     new Html(markdown.renderer.render(tokens.slice(from, to), markdown.options, {}));
   const sections = starts.map((start, i) => {
-    // A heading is three tokens: its start, its text, its end.
+    // A heading is three tokens: start, text, end.
     const title = tokens[start + 1]?.content ?? '';
     return { id: slugOf(title), title, body: render(start + 3, starts[i + 1]) };
   });

@@ -1,10 +1,10 @@
-// The form that sends an operation's request from the page. Only a page that may send has it; try-it.ts makes it work.
+// The form that sends an operation's request. Only a page that may send has it. The script is try-it.ts.
 
 import { exampleOf, jsonOf, type OpenApiDocument, type Route } from './document.ts';
 import { type Html, html } from './html.ts';
 import { exampleOfParameter } from './samples.ts';
 
-/** Hidden until the script knows that this page may send. */
+/** Hidden until the script has checked that this page may send. */
 export function tryItForm(document: OpenApiDocument, { method, path, operation }: Route): Html {
   const id = `${operation.operationId}-try`;
   const body = exampleOf(document, jsonOf(operation.requestBody?.content));

@@ -1,4 +1,4 @@
-// How an RPC that goes wrong becomes one of the catalogue's refusals, whichever way it came in.
+// Converts every RPC failure to a refusal of the catalogue, on all paths of the internal door.
 
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
 import { BadRequestSchema, ErrorInfoSchema } from '../../contract/gen/google/rpc/error_details_pb.ts';
@@ -6,15 +6,15 @@ import { ServiceError, toConnectError, toServiceError } from '../../requests/err
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
 
 /**
- * The outermost interceptor: whatever goes wrong inside leaves as a refusal of the catalogue, and whatever takes
- * longer than the client's deadline is answered as such. What was begun by then is finished all the same.
+ * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that outlives the client's
+ * deadline is answered with DEADLINE_EXCEEDED, but work already started still finishes.
  */
 export const refuseByCatalogue: Interceptor = (next) => (request) =>
   beforeAbort(request.signal, () => next(request)).catch((reason) => {
     throw refusalOf(reason, requestContextOf(request.contextValues));
   });
 
-/** Starts nothing once the signal has aborted, and waits no longer than until it does. */
+/** Starts nothing if the signal has aborted, and stops waiting once it aborts. */
 function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(endedByClient(signal.reason));
   return new Promise((resolve, reject) => {
@@ -26,15 +26,17 @@ function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T
   });
 }
 
-/** Nobody waits for the answer any more. */
+/** The client no longer waits for the answer. */
 export const clientGone = new ConnectError('the client has gone', Code.Canceled);
 
-/** A call is aborted by its deadline, or because its client has gone, in whatever words the transport says so. */
+/** A call is aborted by its deadline or because its client has gone, whatever error the transport reports. */
 export function endedByClient(reason: unknown): ConnectError {
   return isEndedByClient(reason) ? reason : clientGone;
 }
 
-/** The error to answer, noted in the context. A deadline or a cancellation is the client's own and stays as it is. */
+/**
+ * The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed.
+ */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
   if (isEndedByClient(reason)) return reason;
   const error = toServiceError(reason);
@@ -48,15 +50,15 @@ function isEndedByClient(reason: unknown): reason is ConnectError {
   );
 }
 
-/** Said of calls whose bytes are at fault. */
+/** The message for calls whose bytes are invalid. */
 export const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
 
-/** What Connect itself refused, in the words of the catalogue; undefined for a call that ended by its own terms. */
+/** Converts Connect's own refusal to one of the catalogue. Undefined for a deadline or a cancellation. */
 export function refusalOfConnect(error: ConnectError): ServiceError | undefined {
   const cause = error;
-  // Our own, thrown where no interceptor sees it: by the reader of JSON.
+  // Our own refusal, thrown by the JSON reader outside all interceptors.
   if (error.findDetails(ErrorInfoSchema)[0]?.reason === 'INVALID_BODY') {
     const violations = error
       .findDetails(BadRequestSchema)
@@ -71,7 +73,7 @@ export function refusalOfConnect(error: ConnectError): ServiceError | undefined 
     case Code.ResourceExhausted:
       return new ServiceError('body_too_large', { cause });
     case Code.Unimplemented:
-      // An unknown compression, which the client is told by its headers, or not exactly one message.
+      // An unknown compression, also reported to the client in headers, or not exactly one message.
       return /compression/.test(error.rawMessage)
         ? new ServiceError('unsupported_media_type', {
             message: 'The message has a compression that this server does not know. It knows gzip and br.',

@@ -1,6 +1,6 @@
-// Connect refuses some calls before any gate or interceptor of ours runs: unreadable messages, messages too
-// large, unknown compressions. Its answer is then final, so it is read here, and written anew with the
-// catalogue's details, in the way each of its three protocols carries an error.
+// Connect refuses some calls before any gate or interceptor of ours runs: unreadable messages, messages too large,
+// unknown compressions. Its answer is then final. This file reads that answer and rewrites it with the catalogue's
+// details, in the error format of each of its three protocols.
 
 import { ConnectError } from '@connectrpc/connect';
 import {
@@ -17,7 +17,7 @@ export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.te
 /** True for gRPC-Web, whose trailers are the last frame of the body. */
 const isGrpcWeb = (contentType: string) => /^application\/grpc-web(?:$|[+;])/.test(contentType);
 
-/** The error that the answer of a unary call carries, if any, and the answer with its body still to be sent. */
+/** Returns the error in the answer to a unary call, if any, and the answer with its body still to be sent. */
 export async function failureOf(
   response: UniversalServerResponse,
 ): Promise<{ response: UniversalServerResponse; error: ConnectError | undefined }> {
@@ -38,7 +38,7 @@ export async function failureOf(
   };
 }
 
-/** The same answer with another error in it. */
+/** Returns the same answer with another error in it. */
 export function withFailure(response: UniversalServerResponse, error: ConnectError): UniversalServerResponse {
   const header = new Headers(response.header);
   const contentType = header.get('content-type') ?? '';
@@ -66,7 +66,7 @@ function errorInGrpcWebBody(body: Uint8Array): ConnectError | undefined {
   const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
   for (let at = 0; at + 5 <= body.byteLength; ) {
     const length = view.getUint32(at + 1);
-    // A compressed trailer is not looked into: none of Connect's own refusals is long enough for one.
+    // A compressed trailer is skipped: none of Connect's own refusals is long enough to be compressed.
     if (body[at] === trailerFlag) {
       return findTrailerError(trailerParse(body.subarray(at + 5, at + 5 + length)));
     }

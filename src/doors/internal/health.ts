@@ -1,4 +1,4 @@
-// grpc.health.v1.Health over Connect, which has no health service of its own for Node.
+// grpc.health.v1.Health over Connect, which provides no health service for Node.
 
 import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
 import {
@@ -8,7 +8,7 @@ import {
 import { requestContextOf } from '../../requests/request-context.ts';
 import type { Readiness, ReadinessStatus } from '../operations/readiness.ts';
 
-/** Health checks that are watched at the same time: each is a stream that stays, of some 100 KB, and asks for no key. */
+/** The maximum of concurrent health watches. Each is a long-lived stream of about 100 KB and needs no key. */
 export const maxHealthWatches = 256;
 
 /** Registers the health of the server (service "") and of each service by its full name. */
@@ -41,7 +41,7 @@ export function registerHealth(
         if (known.has(service)) {
           for await (const status of readiness.watch(signal)) yield { status: servingStatus(status) };
         } else {
-          // The protocol keeps such a watch open, because the service may come.
+          // The protocol keeps such a watch open, because the service may be registered later.
           yield { status: ServingStatus.SERVICE_UNKNOWN };
           await aborted(signal);
         }

@@ -1,7 +1,7 @@
-// Our own services' door: gRPC, gRPC-Web and Connect over HTTP/2. The plain case of gRPC goes to unary-grpc.ts, all
-// else to ConnectRPC. Around Connect's handlers this file puts what they do not do: a request context for every
-// call, a log line for every call of a merchant's key, and the catalogue's details on refusals that Connect makes
-// before any gate or interceptor runs.
+// The door for our own services: gRPC, gRPC-Web and Connect over HTTP/2. Plain gRPC calls go to unary-grpc.ts, all
+// others to ConnectRPC. This file adds what Connect's handlers lack: a request context for every call, a log line for
+// every call made with a merchant's key, and the catalogue's details on refusals that Connect makes before any gate or
+// interceptor runs.
 
 import {
   Http2ServerRequest,
@@ -53,13 +53,13 @@ import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
   turns: FairTurns;
-  /** Registers what is open to everybody: health and reflection. */
+  /** Registers the services that need no key: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
-  /** Aborts when the service stops, so that calls which would go on for ever end. */
+  /** Aborts when the service stops, so that endless calls end. */
   shutdownSignal: AbortSignal;
 }
 
-/** The stream listener of the internal door: for node:http2's `stream` event, and no `request` listener beside it. */
+/** The internal door's listener for node:http2's `stream` event. There must be no `request` listener beside it. */
 export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
@@ -90,7 +90,7 @@ function createConnectDoor(
   return (request, response) => {
     const context = newRequestContext('internal');
     response.setHeader('x-request-id', context.requestId);
-    // Emitted once the answer is out. What a refusal has left unread would hold the stream open.
+    // Emitted once the answer is sent. An unread rest of a refused body would keep the stream open.
     response.stream.once('wantTrailers', () => discardBody(request));
     const handler = handlers.get(pathOf(request));
     const { stream } = request;
@@ -118,7 +118,7 @@ function createConnectDoor(
 function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
   const router = createConnectRouter({
     readMaxBytes: maxBodyBytes,
-    // A field that we do not know is refused, not dropped.
+    // An unknown field is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
     acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
     shutdownSignal: options.shutdownSignal,
@@ -138,7 +138,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     interceptors: [refuseByCatalogue, checkReceivedMessage(checks), ...options.interceptors],
   };
   for (const [method, { run }] of methods) {
-    // Connect's serialization takes a decoder of texts here, though the options of a router do not name it.
+    // Connect's serialization accepts a text decoder here, although the router's option types omit it.
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
     const implementation = (request: Message, context: HandlerContext) =>
       run(request, context) as Promise<MessageInitShape<DescMessage>>;
@@ -148,7 +148,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
 
-/** The same compression, by which a message that cannot be decompressed is its sender's fault, not an internal error. */
+/** The same compression, but a message that cannot be decompressed is the sender's fault, not an internal error. */
 function blamingTheClient(compression: Compression): Compression {
   return {
     ...compression,
@@ -161,12 +161,12 @@ function blamingTheClient(compression: Compression): Compression {
   };
 }
 
-/** Longest time that can be written in either protocol's header, and is no more than a timer takes. */
+/** The longest timeout that both protocols' headers can express and a timer accepts. */
 const maxTimeoutMs = 99_999_999;
 
 /**
- * Bounds the deadline of a call: longer ones overflow a timer, which then fires at once. One that cannot be read is
- * left for Connect to refuse.
+ * Limits the deadline of a call. A longer one would overflow the timer, which then fires at once. Connect refuses a
+ * deadline that cannot be parsed.
  */
 function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
   const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
@@ -191,7 +191,7 @@ async function serve(
     universalRequestFromNodeRequest(request, response, undefined, values),
     values,
   );
-  // Connect has seen only the first of two Authorization headers; the authenticator has to see both.
+  // Connect reads only the first of two Authorization headers; the authenticator must see both.
   const authorization = new RawHeaders(request.rawHeaders).get('authorization');
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
@@ -207,20 +207,20 @@ async function serve(
   if (context.identity === undefined) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
-  // Of a call that was reset half sent Connect only knows that something went wrong.
+  // If a call was reset while it was being sent, Connect only reports a generic error.
   const gone = request.stream.closed || request.stream.destroyed;
   if (isOurs && context.error === undefined && !gone) {
     [answer, outcome] = await inWordsOfCatalogue(answer, context);
   }
-  // Probes and reflection come every few seconds and tell nothing.
+  // Probes and reflection come every few seconds and are not worth logging.
   if (isOurs) {
     options.onEnd(context, handler.method.name, gone ? 'canceled' : outcome);
   }
-  // Where the write fails the client has gone, and nobody is left to tell.
+  // If the write fails, the client has gone.
   await universalResponseToNodeResponse(answer, response).catch(() => {});
 }
 
-/** An answer in which no interceptor of ours saw an error: either there is none, or Connect itself refused. */
+/** Handles an answer for which our interceptors saw no error: either there is none, or Connect itself refused. */
 async function inWordsOfCatalogue(
   answer: UniversalServerResponse,
   context: RequestContext,
@@ -243,7 +243,7 @@ async function inWordsOfCatalogue(
   return [withFailure(response, toConnectError(refusal, context.requestId)), refusal.code];
 }
 
-/** An unknown path, or a transport that an RPC client does not speak. */
+/** An unknown path, or a content type that RPC clients do not use. */
 function answerNotFound(
   request: Http2ServerRequest,
   response: Http2ServerResponse,

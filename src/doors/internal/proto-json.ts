@@ -1,6 +1,6 @@
-// Protobuf's own JSON mapping, as Connect and gRPC with JSON send it, read as strictly as the public JSON. protobuf-es
-// takes more: "0x10" and "\n5\t" for integers, invalid UTF-8, a byte order mark, a name that stands twice, and numbers
-// that a double rounds. It has no option against that, so its input is checked and normalised here first.
+// Reads protobuf's own JSON mapping, as Connect and gRPC with JSON send it, as strictly as the public JSON. protobuf-es
+// accepts more: "0x10" and "\n5\t" for integers, invalid UTF-8, a byte order mark, duplicate names, and numbers that a
+// double rounds. It has no option to refuse these, so the input is checked and normalised here first.
 
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
@@ -15,14 +15,14 @@ import {
 import { invalidBody, toConnectError, toServiceError } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
-/** What Connect's serialization takes in place of a TextDecoder. */
+/** Connect's serialization accepts this in place of a TextDecoder. */
 export interface JsonDecoder {
   decode(bytes?: Uint8Array): string;
 }
 
 /**
- * Makes the decoder of a message's JSON. It returns JSON text that protobuf-es reads without rounding anything, and
- * throws the refusal as a ConnectError, which passes through Connect, with every fault of shape in it.
+ * Creates the decoder of a message's JSON. It returns JSON text that protobuf-es reads without rounding. It throws a
+ * refusal that lists every fault of shape, as a ConnectError, which Connect passes on.
  */
 export function createProtoJsonDecoder(desc: DescMessage): JsonDecoder {
   return {
@@ -33,7 +33,7 @@ export function createProtoJsonDecoder(desc: DescMessage): JsonDecoder {
         if (violations.length > 0) throw invalidBody(violations);
         return JSON.stringify(normalized);
       } catch (reason) {
-        // The request's own id is filled in where the refusal is answered.
+        // The request's id is filled in when the refusal is sent.
         throw toConnectError(toServiceError(reason), '');
       }
     },
@@ -46,7 +46,7 @@ function normalizeMessage(
   path: string,
   violations: FieldViolation[],
 ): unknown {
-  // Any JSON, or texts, which protobuf-es reads strictly by itself.
+  // Any JSON, or strings that protobuf-es itself reads strictly.
   if (desc.typeName.startsWith('google.protobuf.')) return exact(json, path, violations);
   if (!isObject(json)) {
     violations.push({ field: path || 'body', message: 'must be an object' });
@@ -92,7 +92,7 @@ function normalizeField(
   return normalizeValue(field, json, path, violations);
 }
 
-/** One value of the field: its own, an item of its list or a value of its map. */
+/** One value of the field: its own, a list item or a map value. */
 function normalizeValue(
   field: DescField,
   json: IJsonValue,
@@ -106,7 +106,10 @@ function normalizeValue(
     : normalizeInteger(range, json, path, violations);
 }
 
-/** A decimal text, which protobuf-es takes for an integer of any width, or the nearest one in the field's range. */
+/**
+ * Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's
+ * range.
+ */
 function normalizeInteger(
   { min, max }: { min: bigint; max: bigint },
   json: IJsonValue,
@@ -126,7 +129,7 @@ function normalizeInteger(
   return String(value < min ? min : value > max ? max : value);
 }
 
-/** A value that is passed on as it is, if none of its numbers would be rounded. */
+/** Returns the value unchanged if none of its numbers would be rounded. */
 function exact(json: IJsonValue, path: string, violations: FieldViolation[]): unknown {
   const inexact = findInexactNumber(json);
   if (inexact === undefined) return json;

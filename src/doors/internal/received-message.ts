@@ -1,5 +1,5 @@
-// protobuf-es drops some of what it reads, and reads some fields that other implementations would not. What a call
-// through Connect brought is therefore kept until its wire format is checked, as it is on the plain way of gRPC.
+// protobuf-es drops some of what it reads, and reads some fields that other implementations would not. The bytes of a
+// call through Connect are therefore kept until their wire format is checked, as for plain gRPC calls.
 
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
@@ -13,9 +13,9 @@ import type { WireTypeCheck } from './wire-types.ts';
 
 interface Received {
   chunks: Uint8Array[];
-  /** gRPC and gRPC-Web have a flag and the length before the message; Connect has the message alone. */
+  /** gRPC and gRPC-Web put a flag and the length before the message; Connect sends the message alone. */
   isEnveloped: boolean;
-  /** The message's, or undefined. */
+  /** The encoding of the message, or undefined. */
   encoding: string | undefined;
 }
 
@@ -25,7 +25,7 @@ const receivedKey = createContextKey<Received | undefined>(undefined, { descript
 const envelopeBytes = 5;
 const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
 
-/** The same request, whose bytes are kept in the context values while they are read, if they are protobuf's binary format. */
+/** The same request. If it carries binary protobuf, its bytes are kept in the context values as they are read. */
 export function keepReceivedMessage(
   request: UniversalServerRequest,
   values: ContextValues,
@@ -51,7 +51,10 @@ async function* kept(body: AsyncIterable<Uint8Array>, chunks: Uint8Array[]): Asy
   }
 }
 
-/** Checks what a call brought before its method sees it. Throws `invalid_body` if the bytes are not its message's. */
+/**
+ * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that
+ * method.
+ */
 export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeCheck>): Interceptor {
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
@@ -67,7 +70,10 @@ export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeChe
   };
 }
 
-/** The bytes of the message, which Connect has read by now: one envelope, within the limits, in a known encoding. */
+/**
+ * The bytes of the message. Connect has already checked that it is one envelope, within the limits, in a known
+ * encoding.
+ */
 async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
   const bytes = Buffer.concat(chunks);
   const isCompressed = isEnveloped ? (bytes[0] ?? 0) % 2 === 1 : encoding !== undefined;

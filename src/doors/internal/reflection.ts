@@ -1,4 +1,4 @@
-// gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node, so that tools need no files of ours.
+// gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node. Tools then need no proto files.
 
 import {
   createRegistry,
@@ -18,7 +18,9 @@ import {
 } from '../../contract/gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
 
-/** Registers reflection of the given services and of itself, and of files that no service names, such as error details. */
+/**
+ * Registers reflection of the given services, of itself, and of files that no service refers to, such as error details.
+ */
 export function registerReflection(
   router: ConnectRouter,
   services: readonly DescService[],
@@ -38,7 +40,7 @@ export function registerReflection(
 
 type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>;
 
-/** The two versions of the protocol differ in their package's name only: the same fields answer both. */
+/** The two protocol versions differ only in package name, so the same fields serve both. */
 function createAnswers(
   services: readonly DescService[],
   otherFiles: readonly DescFile[],
@@ -125,7 +127,7 @@ function fileOfSymbol(
   return isMember && parent ? files.get(parent.file.name) : undefined;
 }
 
-/** The file and all it imports, imports first. */
+/** The file and all its imports, imports first. */
 function serialize(file: DescFile): Uint8Array[] {
   const files = new Map<string, DescFile>();
   collect(file, files);

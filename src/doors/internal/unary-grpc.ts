@@ -1,6 +1,6 @@
-// The plain case of a unary gRPC call, straight on node:http2 streams: one message, no compression. Connect
-// serves everything else, and would serve this too, at several times the cost: async iterables, universal
-// requests and Node's compatibility layer on every call. What a client sees is the same either way.
+// Serves plain unary gRPC calls (one message, no compression) directly on node:http2 streams. Connect serves everything
+// else. It could serve these too, but async iterables, universal requests and Node's compatibility layer would multiply
+// the cost of each call. Clients see no difference.
 
 import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
@@ -37,16 +37,16 @@ import {
 import { createWireTypeCheck } from './wire-types.ts';
 
 export interface UnaryGrpcOptions {
-  /** The services that merchants' keys open. */
+  /** The services that need a merchant's key. */
   services: readonly ServedService[];
   interceptors: readonly Interceptor[];
   gate: Gate;
   logger: Logger;
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
-  /** Told of the session of each call whose key is valid. */
+  /** Called with the session of each call whose key is valid. */
   keepConnection: (session: Http2Session) => void;
-  /** For a call to arrive and be worked on, whatever deadline its client sets. */
+  /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
   requestTimeoutMs: number;
 }
 
@@ -58,13 +58,13 @@ interface Call {
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
-/** Of a gRPC message: a flag and the length. */
+/** The prefix of a gRPC message: a flag and the length. */
 const headBytes = 5;
 
-/** Serves a stream that is the plain case. */
+/** Serves the stream of a plain call. */
 type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => void;
 
-/** Returns what serves a stream with these headers if it is the plain case, and undefined if it is not. */
+/** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
 export function createUnaryGrpc(
   options: UnaryGrpcOptions,
   unidentified: UnidentifiedStreams,
@@ -121,7 +121,7 @@ async function serve(
   const header = new RawHeaders(rawHeaders);
   options.tracing?.begin(context, operation, header.toHeaders());
   const ended = new AbortController();
-  // With a reason of its own: without one, each abort makes a DOMException with a stack trace.
+  // An explicit reason: without one, each abort creates a DOMException with a stack trace.
   stream.once('close', () => ended.abort(clientGone));
   const { timeoutMs, error: timeoutError } = parseTimeout(
     header.get('grpc-timeout'),
@@ -150,7 +150,7 @@ async function serve(
     respond(stream, context, undefined, undefined, error);
   } finally {
     clearTimeout(deadline);
-    // A refusal that its client does not take is counted until it does.
+    // A refusal that its client does not read is counted until it does.
     if (context.identity === undefined) {
       unidentified.answered(stream);
       unidentified.removeWhenClosed(stream);
@@ -169,12 +169,12 @@ function unreadable(cause: unknown): ServiceError {
   return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
 }
 
-/** Reads the one message of the call, counting while it streams, for as long as somebody waits for the answer. */
+/** Reads the one message of the call, counting bytes as they arrive, until the signal aborts. */
 function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
-    /** What the head says, once there is one. */
+    /** The length in the prefix, once the prefix has arrived. */
     let declaredBytes: number | undefined;
     const settle = () => {
       stream.off('data', onData).off('end', onEnd);

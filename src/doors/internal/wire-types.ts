@@ -1,33 +1,33 @@
-// protobuf-es reads a field by its number, whatever wire type the bytes say. Every other implementation takes such
-// a field for one that it does not know: without this check, bytes that they refuse would here become an amount.
+// protobuf-es reads a field by its number, whatever its wire type. Every other implementation treats a field with the
+// wrong wire type as unknown. Without this check, bytes that they refuse could become an amount here.
 
 import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 
 interface KnownField {
   wireTypes: readonly WireType[];
-  /** Of a field whose bytes are a message. */
+  /** For a field whose bytes are a message. */
   message?: () => KnownFields;
 }
 
 interface KnownFields {
   fields: Map<number, KnownField>;
-  /** A message that protobuf-es turns into JSON, or an entry of a map: of what it does not know, nothing stays. */
+  /** True for a message that protobuf-es turns into JSON, and for a map entry. Both lose unknown fields. */
   isClosed: boolean;
-  /** The fields of which at least one has to be there. */
+  /** Fields of which at least one must be present. */
   required: readonly number[];
 }
 
-/** Throws an Error that says what is wrong with the bytes of a message. */
+/** Throws an Error that describes what is wrong with the bytes of a message. */
 export type WireTypeCheck = (bytes: Uint8Array) => void;
 
-/** As deep as protobuf-es itself reads. */
+/** The same depth limit as protobuf-es. */
 const maxDepth = 100;
 
 /**
- * Makes a check of the wire types of a message and all messages in it. The check throws an Error where a known field has
- * another than its own, or where the bytes are no message at all, or where a Struct holds what no JSON has: fields
- * that it does not know, or a value of no kind. Other fields that are not known it leaves to the reader.
+ * Creates a check of the wire types of a message and all messages in it. The check throws an Error if a known field has
+ * the wrong wire type, if the bytes are not a message, or if a Struct holds something that JSON cannot: unknown fields
+ * or a value of no kind. Other unknown fields are left to the reader.
  */
 export function createWireTypeCheck(desc: DescMessage): WireTypeCheck {
   const known = fieldsOf(desc);
@@ -61,7 +61,7 @@ function checkFields(reader: BinaryReader, end: number, known: KnownFields, dept
 
 const compiled = new WeakMap<DescMessage, KnownFields>();
 
-/** What protobuf-es turns into JSON as it reads. */
+/** Messages that protobuf-es turns into JSON as it reads. */
 const jsonMessages = ['google.protobuf.Struct', 'google.protobuf.Value', 'google.protobuf.ListValue'];
 
 function fieldsOf(desc: DescMessage): KnownFields {
@@ -72,7 +72,7 @@ function fieldsOf(desc: DescMessage): KnownFields {
     isClosed: jsonMessages.includes(desc.typeName),
     required: desc.typeName === 'google.protobuf.Value' ? desc.fields.map(({ number }) => number) : [],
   };
-  // Noted before it is filled: messages hold themselves.
+  // Stored before it is filled, because messages can be recursive.
   compiled.set(desc, known);
   for (const field of desc.fields) known.fields.set(field.number, knownField(field));
   return known;
@@ -89,7 +89,7 @@ function knownField(field: DescField): KnownField {
       return messageField(field.message, field.delimitedEncoding);
     case 'list':
       if (field.listKind === 'message') return messageField(field.message, field.delimitedEncoding);
-      // One after the other or packed: readers take both.
+      // Unpacked or packed: readers accept both.
       return {
         wireTypes: [field.listKind === 'enum' ? WireType.Varint : wireTypeOf(field.scalar), ...delimited],
       };
@@ -104,7 +104,7 @@ function knownField(field: DescField): KnownField {
           [2, value],
         ]),
         isClosed: true,
-        // An entry without its value is one with an empty value, which google.protobuf.Value must not be.
+        // A missing value in an entry means an empty value, but google.protobuf.Value must not be empty.
         required: field.parent.typeName === 'google.protobuf.Struct' ? [2] : [],
       };
       return { wireTypes: delimited, message: () => entry };

@@ -5,8 +5,8 @@ import { pathOf } from '../node-headers.ts';
 import type { Readiness } from './readiness.ts';
 
 /**
- * The door of probes and scrapers: `GET /healthz` (the process is alive), `GET /readyz` (it should be sent requests) and
- * `GET /metrics`.
+ * The door for probes and scrapers: `GET /healthz` (the process is alive), `GET /readyz` (it should receive requests)
+ * and `GET /metrics`.
  */
 export function createOperationsDoor(
   readiness: Readiness,

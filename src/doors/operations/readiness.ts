@@ -2,29 +2,29 @@ import { EventEmitter, on } from 'node:events';
 
 export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable' | 'database_not_writable';
 
-/** Milliseconds the database has to answer a probe. */
+/** Milliseconds within which the database has to answer a probe. */
 const probeTimeoutMs = 2_000;
-/** How often the database is probed while somebody watches. */
+/** How often the database is probed while there are watchers. */
 const watchIntervalMs = 2_000;
 
 export interface Readiness {
-  /** Asks the database, unless the service is draining. Callers at the same time share one probe. */
+  /** Probes the database, unless the service is draining. Concurrent callers share one probe. */
   check(): Promise<ReadinessStatus>;
-  /** The status now and each time it changes, until the signal aborts. However many watch, one probe serves all. */
+  /** Yields the current status and each change, until the signal aborts. One probe serves all watchers. */
   watch(signal: AbortSignal): AsyncIterable<ReadinessStatus>;
   isDraining(): boolean;
-  /** From now on the service takes no new work: load balancers and clients are told. */
+  /** From now on the service reports `draining`, so that load balancers and clients send no new work. */
   drain(): void;
 }
 
 /**
- * Whether the service should be sent requests: its database stores intents, and it is not about to stop.
- * `probeDatabase` resolves with whether the database can be written, and throws if it does not answer.
+ * Reports whether the service should receive requests: its database stores intents, and it is not about to stop.
+ * `probeDatabase` resolves to true if the database is writable, and throws if it does not answer.
  */
 export function createReadiness(probeDatabase: () => Promise<boolean>): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
-  /** Until the database answers or its connection is given up: one that hangs is not asked again meanwhile. */
+  /** Kept until the database answers or the connection is given up, so that a hanging database is not probed again. */
   let probe: Promise<boolean> | undefined;
   let running: Promise<ReadinessStatus> | undefined;
 
@@ -52,7 +52,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>): Readines
 
   let watchers = 0;
   let probing: NodeJS.Timeout | undefined;
-  /** All watchers share one timer. Returns what to call when one of them goes. */
+  /** All watchers share one timer. Returns the function to call when a watcher leaves. */
   const probeRegularly = () => {
     watchers++;
     probing ??= setInterval(() => void check(), watchIntervalMs).unref();
@@ -67,7 +67,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>): Readines
   return {
     check,
     async *watch(signal) {
-      // Listening starts before the first result: a change between the two is not missed.
+      // Listening starts before the first result, so that no change between the two is missed.
       const stream = on(probes, 'status', { signal });
       const stopProbing = probeRegularly();
       try {

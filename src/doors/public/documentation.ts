@@ -1,5 +1,5 @@
-// The public port's documentation: the OpenAPI document, and the reference page that `npm run generate` makes of it. All
-// of it is read and compressed before the port opens, so that no answer depends on a file.
+// The public port's documentation: the OpenAPI document, and the reference page that `npm run generate` makes from it.
+// Everything is read and compressed before the port opens, so that no answer depends on a file.
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import type { Site } from './public-door.ts';
 interface Document {
   contentType: string;
   body: Buffer;
-  /** The same, compressed, the smallest first. */
+  /** The same body, compressed, the smallest first. */
   compressed: readonly { coding: 'br' | 'gzip'; content: Buffer }[];
   etag: string;
 }
@@ -25,14 +25,14 @@ export interface DocumentationOptions {
   folder?: URL;
 }
 
-/** Scripts, styles and pictures from this port and nowhere else; no form, no frame around it. */
+/** Scripts, styles and images from this port only; no form submission, no framing. */
 const commonHeaders: Readonly<Record<string, string>> = {
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'no-referrer',
   'Cross-Origin-Opener-Policy': 'same-origin',
-  // Asked for again each time, and sent again only where it has changed.
+  // The browser revalidates each time; the document is sent again only if it has changed.
   'Cache-Control': 'no-cache',
 };
 
@@ -58,8 +58,8 @@ const sources: readonly Source[] = [
 ];
 
 /**
- * Reads and compresses the documentation. Throws StartupError if a file cannot be read: what is not there at the start
- * would be missing for as long as the service runs.
+ * Reads and compresses the documentation. Throws StartupError if a file cannot be read: it would otherwise be missing
+ * for as long as the service runs.
  */
 export async function loadDocumentation({
   allowsTryIt,
@@ -71,7 +71,7 @@ export async function loadDocumentation({
   return {
     name: 'documentation',
     has: (path) => documents.has(path),
-    // Answers GET and HEAD, to everybody, browsers too.
+    // Answers GET and HEAD for every client, browsers included.
     async serve(path, request, response, requestId) {
       const document = documents.get(path);
       if (document === undefined) throw new ServiceError('not_found');
@@ -83,7 +83,7 @@ export async function loadDocumentation({
   };
 }
 
-/** The parts of the page between these marks send requests. A page that must not has neither them nor what is between. */
+/** The parts of the page that send requests. They and their marks are removed from a page that must not send any. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
 
 async function load({ file, contentType }: Source, folder: URL, allowsTryIt: boolean): Promise<Document> {
@@ -107,15 +107,15 @@ async function load({ file, contentType }: Source, folder: URL, allowsTryIt: boo
   };
 }
 
-/** An Accept-Encoding that has the coding, and not with `q=0`, which refuses it. */
+/** Match an Accept-Encoding that lists the coding without `q=0`, which refuses it. */
 const accepts = {
   br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
   gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
 };
 
 /**
- * The start waits for this: the quality takes milliseconds where the best one takes half a second for a tenth less, and a
- * window no larger than the documents spares the memory of the default one. Through the thread pool it would take longer.
+ * The start waits for this. This quality takes milliseconds; the best takes half a second and saves only a tenth more.
+ * A window no larger than the documents uses less memory than the default. The thread pool would be slower.
  */
 function brotliParams(bytes: number): Record<number, number> {
   return {
@@ -134,7 +134,7 @@ function answer(
   const accepted = String(request.headers['accept-encoding'] ?? '');
   const choice = compressed.find(({ coding }) => accepts[coding].test(accepted));
   const content = choice?.content ?? body;
-  // Weak, as it stands for the same document in every coding.
+  // Weak, because it stands for the same document in every coding.
   const known = String(request.headers['if-none-match'] ?? '').split(',');
   const isKnown = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
   response.writeHead(isKnown ? 304 : 200, {

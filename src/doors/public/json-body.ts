@@ -3,7 +3,7 @@ import { ServiceError } from '../../requests/errors.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Reads the JSON of a request, strictly. Throws `invalid_body` that says what is wrong, and where. */
+/** Parses the JSON of a request strictly. Throws `invalid_body` with the problem and its position. */
 export function parseJsonBody(body: Uint8Array): IJsonValue {
   let text: string;
   try {

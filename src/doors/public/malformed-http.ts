@@ -1,4 +1,4 @@
-// What Node's HTTP/1 parser refuses, or gives up waiting for, never becomes a request: it is answered here.
+// Answers input that Node's HTTP/1 parser refuses or gives up waiting for, which never becomes a request.
 
 import type http from 'node:http';
 import type { Http2SecureServer } from 'node:http2';
@@ -13,7 +13,7 @@ import { stopParsing } from '../pipelining.ts';
 import { rawRefusal } from '../raw-refusal.ts';
 import { protocolOf } from '../wrong-protocol.ts';
 
-/** Answers what is not HTTP, or too slow, or too much of it, where the client can still read an answer. */
+/** Answers input that is not HTTP, too slow or too large, if the client can still read an answer. */
 export function answerMalformedHttp(
   server: http.Server | Http2SecureServer,
   maxHeaderBytes: number,
@@ -30,10 +30,10 @@ export function answerMalformedHttp(
     .on('request', note)
     .on('checkContinue', note)
     .on('checkExpectation', note)
-    // Node itself would close the connection without a word, and take the answers before with it.
+    // Node itself would close the connection without an answer and lose the earlier answers.
     .on('connect', (request: http.IncomingMessage, socket: Duplex) => {
       stopParsing(socket);
-      // The parser, which Node has taken from the connection, minded its errors.
+      // Node has detached the parser, which handled the errors of this socket.
       socket.on('error', () => socket.destroy());
       const before = latest.get(socket)?.response;
       const refuse = () =>
@@ -48,7 +48,7 @@ export function answerMalformedHttp(
       }
       stopParsing(socket);
       const before = latest.get(socket);
-      // Whole requests came first and are being worked on: their answers must not be lost to what follows them.
+      // Complete requests came first and are being served. Their answers must not be lost because of later input.
       const whole = before?.request.complete ? before.response : before?.before;
       if (isOwed(whole)) {
         whole.once('close', () => socket.end());
@@ -65,7 +65,7 @@ export function answerMalformedHttp(
         before === undefined && spoken === 'HTTP/2'
           ? { status: '400 Bad Request', message: http2IsElsewhere }
           : explain(error.code, maxHeaderBytes);
-      // Of a request whose headers were read, but whose body did not come, the host is known.
+      // The host is known if the request's headers were read but its body did not arrive.
       const unfinished = before?.request.complete === false ? before.request : undefined;
       refuseWith(status, 'invalid_body', message, socket, unfinished);
     });
@@ -94,7 +94,7 @@ function isOwed(response: http.ServerResponse | undefined): response is http.Ser
   return response !== undefined && !response.writableFinished && !response.destroyed;
 }
 
-/** The request of a connection that was parsed last, and the response to the one before it, which is whole. */
+/** The most recently parsed request of a connection, and the response to the one before it, which is complete. */
 interface Latest {
   request: http.IncomingMessage;
   response: http.ServerResponse;

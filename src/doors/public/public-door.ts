@@ -1,6 +1,6 @@
-// The merchants' door: JSON over HTTP, transcoded from the contract's google.api.http annotations. It goes
-// bytes -> message -> interceptors -> method -> bytes by itself; Connect's own HTTP handling is several times
-// slower and speaks another JSON.
+// The merchants' door: JSON over HTTP, transcoded by the contract's google.api.http annotations. It goes bytes ->
+// message -> interceptors -> method -> bytes without Connect, whose HTTP handling is several times slower and uses a
+// different JSON mapping.
 
 import type { ServerResponse } from 'node:http';
 import type { Http2ServerResponse } from 'node:http2';
@@ -50,9 +50,9 @@ import { createRouter, type Match } from './router.ts';
 
 type Response = ServerResponse | Http2ServerResponse;
 
-/** Pages and files that everybody may read at paths of their own, such as the documentation. */
+/** Pages and files at fixed paths that need no key, such as the documentation. */
 export interface Site {
-  /** What its requests are called in the log and the metrics. */
+  /** The name of its requests in the log and the metrics. */
   readonly name: string;
   /** True for one of its paths. */
   has(path: string): boolean;
@@ -80,7 +80,7 @@ export interface PublicDoorOptions {
 interface Endpoint extends HttpRoute {
   input: JsonCodec<HttpRoute['method']['input']>;
   output: JsonCodec<HttpRoute['method']['output']>;
-  /** True if an empty body stands for `{}`: no field of it is required. */
+  /** True if an empty body means `{}`, because no field in it is required. */
   allowsEmptyBody: boolean;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
   violations: Method['violations'];
@@ -88,8 +88,8 @@ interface Endpoint extends HttpRoute {
 }
 
 /**
- * The request listener of the public door. Everything is prepared here, once: throws if an annotation or a
- * message of the contract has a form that it cannot serve.
+ * Creates the request listener of the public door. Everything is prepared here, once. Throws if an annotation or a
+ * message of the contract has a form that the door cannot serve.
  */
 export function createPublicDoor(
   options: PublicDoorOptions,
@@ -114,7 +114,7 @@ export function createPublicDoor(
     const rpc = site?.name ?? endpoint?.method.name;
 
     const serve = async (): Promise<RequestOutcome> => {
-      // After this, a request that came in one piece has been parsed whole.
+      // After this, a request that arrived in one piece is completely parsed.
       await undefined;
       try {
         assertHttp(request, header);
@@ -225,13 +225,13 @@ function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeR
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
 }
 
-/** Puts the values of the path into the fields that take them. */
+/** Puts the path's values into their fields. */
 function bindVariables(message: Message, { variables }: Match<Endpoint>): void {
   for (const [{ localName }, value] of variables)
     (message as Message & Record<string, unknown>)[localName] = value;
 }
 
-/** Of a method and path that are not there. */
+/** Characters of an unknown method and path that are shown. */
 const maxPathShown = 120;
 
 function noRoute(httpMethod: string | undefined, path: string): ServiceError {
@@ -254,8 +254,8 @@ function methodNotAllowed(
 }
 
 /**
- * True for a request that a browser sends from this port's own page on this machine. Held against two fixed names:
- * with the `Host` header, which a rebound name of a hostile page controls, any origin could match.
+ * True for a request that a browser sends from this port's own page on this machine. The origin is compared with two
+ * fixed names. Comparing it with the `Host` header would let any origin match by DNS rebinding.
  */
 function comesFromReferencePage(origin: string | null, request: NodeRequest): boolean {
   if (origin === null) return false;
@@ -292,7 +292,7 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
   );
 }
 
-/** The faults of shape, and the broken rules of the fields that had none. */
+/** The faults of shape, and the broken rules of the remaining fields. */
 function allViolations(
   endpoint: Endpoint,
   message: Message | undefined,
@@ -306,8 +306,8 @@ function allViolations(
 }
 
 /**
- * What Node's parser lets pass: no `Host` or two of them (RFC 9112, section 3.2), codings other than chunked that nobody
- * would undo, and expectations other than `100-continue`.
+ * Refuses what Node's parser accepts: no `Host` or two of them (RFC 9112, section 3.2), transfer codings other than
+ * chunked, which are not decoded here, and expectations other than `100-continue`.
  */
 function assertHttp(request: NodeRequest, header: RawHeaders): void {
   const expect = header.get('expect');
@@ -328,7 +328,7 @@ function assertHttp(request: NodeRequest, header: RawHeaders): void {
   }
 }
 
-/** What nearly every client sends. */
+/** The content type that nearly every client sends. */
 const plainJson = 'application/json';
 
 function assertJson(header: RawHeaders): void {
@@ -365,9 +365,9 @@ function send(
     context.requestId,
   ];
   for (const [name, value] of headers) all.push(name, value);
-  // HTTP/2 says the same by GOAWAY.
+  // HTTP/2 uses GOAWAY for this.
   if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
-  // As text, which Node sends together with the head in one piece.
+  // As a string, which Node sends in one piece with the head.
   response.end(body);
 }

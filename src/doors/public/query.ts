@@ -4,8 +4,8 @@ import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { integerRangeOf, notAField } from '../../contract/json/json-codec.ts';
 
 /**
- * Reads a query as the JSON object that its fields would be in a body. A field that is unknown, empty, repeated or not
- * percent-encoded UTF-8 is a violation of its name. A `+` is a plus sign, integers are written as `[1-9][0-9]*`.
+ * Parses a query as the JSON object that its fields would form in a body. A field that is unknown, empty, repeated or
+ * not percent-encoded UTF-8 is a violation under its name. A `+` is a plus sign; integers are written as `[1-9][0-9]*`.
  */
 export function parseQuery(
   query: string,

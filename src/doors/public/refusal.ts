@@ -1,5 +1,4 @@
-// Refusals on the public door. What does not change from one to the next is written once: a flood of refused requests
-// has to cost little.
+// Refusals on the public door. Their constant parts are built once: a flood of refused requests has to cost little.
 
 import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
 import type { ServiceError } from '../../requests/errors.ts';
@@ -11,7 +10,7 @@ const beginnings = new Map(
   ]),
 );
 
-/** The JSON of a refusal, as `toErrorJson` has it. */
+/** The JSON of a refusal, the same as from `toErrorJson`. */
 export function refusalJson(error: ServiceError, requestId: string, docUrl: string): string {
   const { code, message, violations } = error;
   const beginning =

@@ -1,19 +1,21 @@
 import type { DescField } from '@bufbuild/protobuf';
 import type { HttpRoute } from '../../contract/http-routes.ts';
 
-/** What a path leads to: its endpoints by HTTP method, and the values of its variables. */
+/** The match of a path: its endpoints by HTTP method, and the values of its variables. */
 export interface Match<Endpoint> {
   byMethod: ReadonlyMap<string, Endpoint>;
-  /** Decoded, by the fields that take them. */
+  /** Decoded values, by field. */
   variables: readonly (readonly [DescField, string])[];
 }
 
 export interface Router<Endpoint> {
-  /** The match of a path without its query, or undefined. A literal segment goes before a variable. */
+  /**
+   * Returns the match of a path without its query, or undefined. A literal segment takes precedence over a variable.
+   */
   find(path: string): Match<Endpoint> | undefined;
 }
 
-/** Paths that share their beginning, segment by segment. */
+/** Paths with a common prefix, segment by segment. */
 interface Node<Endpoint> {
   literals: Map<string, Node<Endpoint>>;
   variable: Node<Endpoint> | undefined;
@@ -23,7 +25,7 @@ interface Node<Endpoint> {
 /** Throws if two routes have the same HTTP method and match the same paths. */
 export function createRouter<Endpoint extends HttpRoute>(endpoints: readonly Endpoint[]): Router<Endpoint> {
   const root = newNode<Endpoint>();
-  /** Paths without variables, which are found at once. */
+  /** Paths without variables, found by one lookup. */
   const literalPaths = new Map<string, Match<Endpoint>>();
   for (const endpoint of endpoints) {
     let node = root;
@@ -74,7 +76,7 @@ function search<Endpoint>(
   return value === undefined ? undefined : search(node.variable, segments, at + 1, [...values, value]);
 }
 
-/** Undefined for an empty segment and for one that is not percent-encoded UTF-8: no route has such a path. */
+/** Undefined for an empty segment and for one that is not percent-encoded UTF-8: no route matches such a path. */
 function decoded(segment: string): string | undefined {
   try {
     return segment === '' ? undefined : decodeURIComponent(segment);
