@@ -62,6 +62,7 @@ test('the contract has the one specified route', () => {
       httpMethod: 'POST',
       path: '/v1/payment_intents',
       segments: ['v1', 'payment_intents'],
+      pathFields: [],
       method: PaymentIntentService.method.createPaymentIntent,
       hasBody: true,
       queryFields: [],

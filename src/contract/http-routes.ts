@@ -13,6 +13,8 @@ export interface HttpRoute {
   /** The path as annotated: `/v1/payment_intents/{id}/cancel`. */
   path: string;
   segments: readonly PathSegment[];
+  /** The fields that the path's variables take, in their order. */
+  pathFields: readonly DescField[];
   method: DescMethodUnary;
   /** True if the fields that are not in the path come in the body, false if they come in the query. */
   hasBody: boolean;
@@ -54,13 +56,14 @@ function routeOf(method: DescMethodUnary): HttpRoute {
   const hasBody = rule.body === '*';
   if (hasBody && verb === 'get') throw new Error('GET with a body');
   const segments = segmentsOf(path, method);
-  const inPath = new Set(segments);
-  const queryFields = hasBody ? [] : method.input.fields.filter((field) => !inPath.has(field));
+  const pathFields = segments.filter((segment) => typeof segment !== 'string');
+  const queryFields = hasBody ? [] : method.input.fields.filter((field) => !pathFields.includes(field));
   for (const field of queryFields) assertFitsQuery(field);
   return {
     httpMethod: verb.toUpperCase() as HttpRoute['httpMethod'],
     path,
     segments,
+    pathFields,
     method,
     hasBody,
     queryFields,

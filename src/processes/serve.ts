@@ -116,14 +116,16 @@ export async function startServer(
       telemetry.requestLog.stop();
       await Promise.all([operationsListener.close(0), keyChanges.stop(), telemetry.tracing?.stop()]);
     },
-    async reloadTls() {
-      if (config.tls === undefined) return;
-      const pair = await readTls(config.tls);
-      for (const server of [servers.public, servers.internal]) {
-        if ('setSecureContext' in server) server.setSecureContext(pair);
-      }
-    },
+    reloadTls: () => reloadTls(config, servers),
   };
+}
+
+async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
+  if (tls === undefined) return;
+  const pair = await readTls(tls);
+  for (const server of [servers.public, servers.internal]) {
+    if ('setSecureContext' in server) server.setSecureContext(pair);
+  }
 }
 
 interface Telemetry {
@@ -249,9 +251,11 @@ async function createServers(config: Config, limits: TransportLimits) {
   };
 }
 
+type Servers = Awaited<ReturnType<typeof createServers>>;
+
 /** Lets the servers hand their requests to the doors, and what is no request to whoever answers that. */
 function connectServers(
-  servers: Awaited<ReturnType<typeof createServers>>,
+  servers: Servers,
   doors: Awaited<ReturnType<typeof createDoors>>,
   { onEnd }: Telemetry,
   turns: FairTurns,

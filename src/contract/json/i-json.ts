@@ -65,126 +65,141 @@ export class NestingError extends IJsonSyntaxError {
  * surrogates written as escapes pass; the field's reader refuses them with the field's name.
  */
 export function parseIJson(text: string): IJsonValue {
-  let at = 0;
+  const reader = new Reader(text);
+  const result = reader.value(0);
+  reader.end();
+  return result;
+}
 
-  function fail(problem: string, position = at): never {
-    throw new IJsonSyntaxError(problem, text, position);
+/** Reads one text from its beginning to its end. */
+class Reader {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
   }
 
-  function unexpected(): never {
-    fail(at < text.length ? 'Unexpected character' : 'Unexpected end');
+  /** Throws if anything but whitespace follows. */
+  end(): void {
+    this.#skipWhitespace();
+    if (this.#at < this.#text.length) this.#fail('Unexpected character after the end of the value');
   }
 
-  function skipWhitespace(): number {
+  #fail(problem: string, position = this.#at): never {
+    throw new IJsonSyntaxError(problem, this.#text, position);
+  }
+
+  #unexpected(): never {
+    this.#fail(this.#at < this.#text.length ? 'Unexpected character' : 'Unexpected end');
+  }
+
+  #skipWhitespace(): number {
     for (;;) {
-      const char = text.charCodeAt(at);
+      const char = this.#text.charCodeAt(this.#at);
       if (char !== 0x20 && char !== 0x0a && char !== 0x0d && char !== 0x09) return char;
-      at++;
+      this.#at++;
     }
   }
 
-  function value(depth: number): IJsonValue {
-    const char = skipWhitespace();
-    if (char === 0x22) return string();
-    if (char === 0x7b) return object(depth + 1);
-    if (char === 0x5b) return array(depth + 1);
-    if (char === 0x2d || (char >= 0x30 && char <= 0x39)) return number();
-    if (char === 0x74) return literal('true', true);
-    if (char === 0x66) return literal('false', false);
-    if (char === 0x6e) return literal('null', null);
-    return unexpected();
+  value(depth: number): IJsonValue {
+    const char = this.#skipWhitespace();
+    if (char === 0x22) return this.#string();
+    if (char === 0x7b) return this.#object(depth + 1);
+    if (char === 0x5b) return this.#array(depth + 1);
+    if (char === 0x2d || (char >= 0x30 && char <= 0x39)) return this.#number();
+    if (char === 0x74) return this.#literal('true', true);
+    if (char === 0x66) return this.#literal('false', false);
+    if (char === 0x6e) return this.#literal('null', null);
+    return this.#unexpected();
   }
 
-  function literal<T>(word: string, meaning: T): T {
-    if (!text.startsWith(word, at)) unexpected();
-    at += word.length;
+  #literal<T>(word: string, meaning: T): T {
+    if (!this.#text.startsWith(word, this.#at)) this.#unexpected();
+    this.#at += word.length;
     return meaning;
   }
 
-  function object(depth: number): { [name: string]: IJsonValue } {
-    if (depth > maxNesting) throw new NestingError(text, at);
+  #object(depth: number): { [name: string]: IJsonValue } {
+    if (depth > maxNesting) throw new NestingError(this.#text, this.#at);
     const result: { [name: string]: IJsonValue } = {};
-    at++;
-    if (skipWhitespace() === 0x7d) {
-      at++;
+    this.#at++;
+    if (this.#skipWhitespace() === 0x7d) {
+      this.#at++;
       return result;
     }
     for (;;) {
-      if (skipWhitespace() !== 0x22) unexpected();
-      const nameAt = at;
-      const name = string();
-      if (Object.hasOwn(result, name)) fail('A name stands twice in one object', nameAt);
-      if (skipWhitespace() !== 0x3a) unexpected();
-      at++;
-      setOwn(result, name, value(depth));
-      const next = skipWhitespace();
-      at++;
+      if (this.#skipWhitespace() !== 0x22) this.#unexpected();
+      const nameAt = this.#at;
+      const name = this.#string();
+      if (Object.hasOwn(result, name)) this.#fail('A name stands twice in one object', nameAt);
+      if (this.#skipWhitespace() !== 0x3a) this.#unexpected();
+      this.#at++;
+      setOwn(result, name, this.value(depth));
+      const next = this.#skipWhitespace();
+      this.#at++;
       if (next === 0x7d) return result;
       if (next !== 0x2c) {
-        at--;
-        unexpected();
+        this.#at--;
+        this.#unexpected();
       }
     }
   }
 
-  function array(depth: number): IJsonValue[] {
-    if (depth > maxNesting) throw new NestingError(text, at);
+  #array(depth: number): IJsonValue[] {
+    if (depth > maxNesting) throw new NestingError(this.#text, this.#at);
     const result: IJsonValue[] = [];
-    at++;
-    if (skipWhitespace() === 0x5d) {
-      at++;
+    this.#at++;
+    if (this.#skipWhitespace() === 0x5d) {
+      this.#at++;
       return result;
     }
     for (;;) {
-      result.push(value(depth));
-      const next = skipWhitespace();
-      at++;
+      result.push(this.value(depth));
+      const next = this.#skipWhitespace();
+      this.#at++;
       if (next === 0x5d) return result;
       if (next !== 0x2c) {
-        at--;
-        unexpected();
+        this.#at--;
+        this.#unexpected();
       }
     }
   }
 
-  function string(): string {
-    const start = ++at;
+  #string(): string {
+    const start = ++this.#at;
     for (;;) {
-      const char = text.charCodeAt(at);
-      if (char === 0x22) return text.slice(start, at++);
+      const char = this.#text.charCodeAt(this.#at);
+      if (char === 0x22) return this.#text.slice(start, this.#at++);
       if (char === 0x5c) break;
-      if (!(char >= 0x20)) unexpected();
-      at++;
+      if (!(char >= 0x20)) this.#unexpected();
+      this.#at++;
     }
     // From the first escape on: find the end, then decode the escapes with JSON.parse.
     for (;;) {
-      const char = text.charCodeAt(at);
+      const char = this.#text.charCodeAt(this.#at);
       if (char === 0x22) break;
-      if (!(char >= 0x20)) unexpected();
-      if (char === 0x5c && !escapeSequence.test(text.slice(at, at + 6))) fail('Unknown escape');
-      at += char === 0x5c ? 2 : 1;
+      if (!(char >= 0x20)) this.#unexpected();
+      if (char === 0x5c && !escapeSequence.test(this.#text.slice(this.#at, this.#at + 6)))
+        this.#fail('Unknown escape');
+      this.#at += char === 0x5c ? 2 : 1;
     }
-    at++;
-    return JSON.parse(text.slice(start - 1, at));
+    this.#at++;
+    return JSON.parse(this.#text.slice(start - 1, this.#at));
   }
 
-  function number(): number | InexactNumber {
-    numberSyntax.lastIndex = at;
-    const match = numberSyntax.exec(text);
-    if (match === null) return unexpected();
+  #number(): number | InexactNumber {
+    numberSyntax.lastIndex = this.#at;
+    const match = numberSyntax.exec(this.#text);
+    if (match === null) return this.#unexpected();
     const [digits, fraction, exponent] = match;
-    at += digits.length;
+    this.#at += digits.length;
     const double = Number(digits);
     // Every integer of up to 15 digits is exact as a double. JSON's -0 becomes the integer 0.
     if (digits.length <= 15 && fraction === undefined && exponent === undefined) return double + 0;
     if (!Number.isFinite(double)) return new InexactNumber(digits);
     return sameDecimal(toDecimal(digits), toDecimal(String(double))) ? double + 0 : new InexactNumber(digits);
   }
-
-  const result = value(0);
-  skipWhitespace();
-  if (at < text.length) fail('Unexpected character after the end of the value');
-  return result;
 }
 
 const escapeSequence = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/;

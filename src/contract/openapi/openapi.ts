@@ -137,7 +137,7 @@ function operationOf(
   options: OpenApiOptions,
 ): object {
   const { method, successStatus, hasBody } = route;
-  const inPath = route.segments.filter((segment) => typeof segment !== 'string');
+  const inPath = route.pathFields;
   const takesKey = takesIdempotencyKey(route);
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
   // A request example shows required fields and fields with a default. Others, such as a different payout wallet,

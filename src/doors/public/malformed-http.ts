@@ -22,6 +22,7 @@ export function answerMalformedHttp(
   onWrongProtocol: (spoken: 'TLS' | 'HTTP/2') => void,
 ): void {
   const latest = new WeakMap<Duplex, Latest>();
+  const refuseWith = createRefuse(scheme, onEnd);
   const note = (request: http.IncomingMessage, response: http.ServerResponse) => {
     if (request.httpVersionMajor !== 1) return;
     latest.set(request.socket, { request, response, before: latest.get(request.socket)?.response });
@@ -69,23 +70,24 @@ export function answerMalformedHttp(
       const unfinished = before?.request.complete === false ? before.request : undefined;
       refuseWith(status, 'invalid_body', message, socket, unfinished);
     });
+}
 
-  const refuseWith = (
-    status: string,
-    code: ErrorCode,
-    message: string,
-    socket: Duplex,
-    request: http.IncomingMessage | undefined,
-  ) => {
+/** Sends a refusal on a connection that has no response object, and ends it. */
+type Refuse = (
+  status: string,
+  code: ErrorCode,
+  message: string,
+  socket: Duplex,
+  request: http.IncomingMessage | undefined,
+) => void;
+
+function createRefuse(scheme: 'http' | 'https', onEnd: RequestObserver): Refuse {
+  return (status, code, message, socket, request) => {
     const context = newRequestContext('public');
     const { requestId } = context;
     const error = new ServiceError(code, { message });
-    const answer = toErrorJson(
-      error,
-      requestId,
-      docUrlOf(code, request && new RawHeaders(request.rawHeaders), scheme),
-    );
-    socket.end(rawRefusal(status, requestId, answer));
+    const header = request && new RawHeaders(request.rawHeaders);
+    socket.end(rawRefusal(status, requestId, toErrorJson(error, requestId, docUrlOf(code, header, scheme))));
     onEnd(context, undefined, code);
   };
 }

@@ -187,7 +187,7 @@ async function answer(
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(endpoint, message, violations, values));
   }
-  bindVariables(message, match);
+  bindVariables(message, endpoint, match);
 
   const result = await endpoint.call({ message, header, values });
   const body = endpoint.output.encode(result.message);
@@ -226,9 +226,10 @@ function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeR
 }
 
 /** Puts the path's values into their fields. */
-function bindVariables(message: Message, { variables }: Match<Endpoint>): void {
-  for (const [{ localName }, value] of variables)
-    (message as Message & Record<string, unknown>)[localName] = value;
+function bindVariables(message: Message, { pathFields }: Endpoint, { values }: Match<Endpoint>): void {
+  pathFields.forEach(({ localName }, i) => {
+    (message as Message & Record<string, unknown>)[localName] = values[i];
+  });
 }
 
 /** Characters of an unknown method and path that are shown. */
@@ -268,13 +269,13 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
     httpRoutesOf(desc).map((route): Endpoint => {
       const method = methods.get(route.method);
       if (method === undefined) throw new Error(`${desc.typeName}.${route.method.name} is not implemented`);
-      const without = route.segments.filter((segment) => typeof segment !== 'string');
+      const { pathFields } = route;
       const { fields } = route.method.input;
       return {
         ...route,
-        input: createJsonCodec(route.method.input, { without }),
+        input: createJsonCodec(route.method.input, { without: pathFields }),
         output: createJsonCodec(route.method.output),
-        allowsEmptyBody: !fields.some((field) => !without.includes(field) && isRequiredField(field)),
+        allowsEmptyBody: !fields.some((field) => !pathFields.includes(field) && isRequiredField(field)),
         call: intercept(route.method, method, interceptors),
         violations: method.violations,
         operation: {

@@ -1,31 +1,29 @@
-import type { DescField } from '@bufbuild/protobuf';
 import type { HttpRoute } from '../../contract/http-routes.ts';
 
-/** The match of a path: its endpoints by HTTP method, and the values of its variables. */
+/** What a path leads to. */
 export interface Match<Endpoint> {
+  /** The endpoints of the path by HTTP method. */
   byMethod: ReadonlyMap<string, Endpoint>;
-  /** Decoded values, by field. */
-  variables: readonly (readonly [DescField, string])[];
+  /** The values of the path's variables in their order, decoded. */
+  values: readonly string[];
 }
 
 export interface Router<Endpoint> {
-  /**
-   * Returns the match of a path without its query, or undefined. A literal segment takes precedence over a variable.
-   */
+  /** Returns the match of a path without its query, or undefined. A literal segment goes before a variable. */
   find(path: string): Match<Endpoint> | undefined;
 }
 
-/** Paths with a common prefix, segment by segment. */
+/** Paths that share their beginning, segment by segment. */
 interface Node<Endpoint> {
   literals: Map<string, Node<Endpoint>>;
   variable: Node<Endpoint> | undefined;
-  endpoints: Map<string, { endpoint: Endpoint; fields: readonly DescField[] }>;
+  byMethod: Map<string, Endpoint>;
 }
 
 /** Throws if two routes have the same HTTP method and match the same paths. */
 export function createRouter<Endpoint extends HttpRoute>(endpoints: readonly Endpoint[]): Router<Endpoint> {
   const root = newNode<Endpoint>();
-  /** Paths without variables, found by one lookup. */
+  /** Paths without variables, which are found at once. */
   const literalPaths = new Map<string, Match<Endpoint>>();
   for (const endpoint of endpoints) {
     let node = root;
@@ -39,57 +37,40 @@ export function createRouter<Endpoint extends HttpRoute>(endpoints: readonly End
       node.literals.set(segment, next);
       node = next;
     }
-    if (node.endpoints.has(endpoint.httpMethod)) {
+    if (node.byMethod.has(endpoint.httpMethod)) {
       throw new Error(`${endpoint.httpMethod} ${endpoint.path} is annotated on two methods`);
     }
-    const fields = endpoint.segments.filter((segment) => typeof segment !== 'string');
-    node.endpoints.set(endpoint.httpMethod, { endpoint, fields });
-    if (fields.length === 0) literalPaths.set(endpoint.path, matchOf(node, []));
+    node.byMethod.set(endpoint.httpMethod, endpoint);
+    if (endpoint.pathFields.length === 0)
+      literalPaths.set(endpoint.path, { byMethod: node.byMethod, values: [] });
   }
-
-  return {
-    find(path) {
-      const literal = literalPaths.get(path);
-      if (literal !== undefined) return literal;
-      const found = search(root, path.split('/').slice(1), 0, []);
-      return found && matchOf(found.node, found.values);
-    },
-  };
+  return { find: (path) => literalPaths.get(path) ?? search(root, path.split('/'), 1, []) };
 }
 
 function newNode<Endpoint>(): Node<Endpoint> {
-  return { literals: new Map(), variable: undefined, endpoints: new Map() };
+  return { literals: new Map(), variable: undefined, byMethod: new Map() };
 }
 
 function search<Endpoint>(
-  node: Node<Endpoint>,
+  { literals, variable, byMethod }: Node<Endpoint>,
   segments: readonly string[],
   at: number,
   values: readonly string[],
-): { node: Node<Endpoint>; values: readonly string[] } | undefined {
+): Match<Endpoint> | undefined {
   const segment = segments[at];
-  if (segment === undefined) return node.endpoints.size > 0 ? { node, values } : undefined;
-  const literal = node.literals.get(segment);
+  if (segment === undefined) return byMethod.size > 0 ? { byMethod, values } : undefined;
+  const literal = literals.get(segment);
   const found = literal && search(literal, segments, at + 1, values);
-  if (found !== undefined || node.variable === undefined) return found;
+  if (found !== undefined || variable === undefined) return found;
   const value = decoded(segment);
-  return value === undefined ? undefined : search(node.variable, segments, at + 1, [...values, value]);
+  return value === undefined ? undefined : search(variable, segments, at + 1, [...values, value]);
 }
 
-/** Undefined for an empty segment and for one that is not percent-encoded UTF-8: no route matches such a path. */
+/** Undefined for an empty segment and for one that is not percent-encoded UTF-8: no route has such a path. */
 function decoded(segment: string): string | undefined {
   try {
     return segment === '' ? undefined : decodeURIComponent(segment);
   } catch {
     return undefined;
   }
-}
-
-function matchOf<Endpoint>({ endpoints }: Node<Endpoint>, values: readonly string[]): Match<Endpoint> {
-  const [first] = endpoints.values();
-  const variables = (first?.fields ?? []).map((field, i) => [field, values[i] ?? ''] as const);
-  return {
-    byMethod: new Map([...endpoints].map(([httpMethod, { endpoint }]) => [httpMethod, endpoint])),
-    variables,
-  };
 }
