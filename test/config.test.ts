@@ -168,7 +168,7 @@ describe('a key ring', () => {
     [`${ring},`, 'entry 2 is not version:base64'],
     [ring.replace('1:', '0:'), 'outside 1 to 32767'],
     [ring.replace('1:', '32768:'), 'outside 1 to 32767'],
-    [`${ring},${ring}`, 'version 1 stands there twice'],
+    [`${ring},${ring}`, 'version 1 is listed twice'],
     [`1:${Buffer.alloc(31).toString('base64')}`, 'shorter than 32 bytes'],
     [ring.replace(/=$/, '!'), 'entry 1 is not version:base64'],
   ])('%j is refused', (text, why) => {

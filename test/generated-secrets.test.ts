@@ -44,16 +44,22 @@ test('a new folder has all of them in one file', async () => {
   expect(await readdir(folder)).toEqual(['secrets.json']);
 });
 
-test('looking adds nothing, and finds what was added', async () => {
-  await writeFile(
-    join(folder, 'secrets.json'),
-    `{"CLIENT_SECRET_KEYS":"1:${Buffer.alloc(32).toString('base64')}"}`,
-  );
-  expect(Object.keys(await loadSecrets(folder))).toEqual(['CLIENT_SECRET_KEYS']);
-  expect(await readdir(folder)).toEqual(['secrets.json']);
-  const added = print(await loadOrGenerateSecrets(folder));
-  expect(print(await loadSecrets(folder))).toEqual(added);
+test('reading the secrets adds none, and finds those that were added', async () => {
+  await expect(loadSecrets(folder)).rejects.toThrow(/secrets\.json cannot be used \(there is none\)/);
+  expect(await readdir(folder)).toEqual([]);
+  const made = print(await loadOrGenerateSecrets(folder));
+  expect(print(await loadSecrets(folder))).toEqual(made);
 });
+
+test.each(['{}', `{"CLIENT_SECRET_KEYS":"1:${Buffer.alloc(32).toString('base64')}"}`])(
+  'a file that has lost a secret of the first release is refused: %s',
+  async (text) => {
+    await writeFile(join(folder, 'secrets.json'), text);
+    await expect(loadOrGenerateSecrets(folder)).rejects.toThrow(/API_KEY_PEPPERS missing/);
+    await expect(loadSecrets(folder)).rejects.toThrow(/API_KEY_PEPPERS missing/);
+    expect(await readdir(folder)).toEqual(['secrets.json']);
+  },
+);
 
 test('a secret that is damaged is not made anew', async () => {
   await writeFile(

@@ -9,8 +9,9 @@ import { describe, expect, test } from 'vitest';
 import { http } from '../src/contract/gen/google/api/annotations_pb.ts';
 import { type HttpRule, HttpRuleSchema } from '../src/contract/gen/google/api/http_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { httpRoutesOf } from '../src/contract/http-routes.ts';
+import { type HttpRoute, httpRoutesOf } from '../src/contract/http-routes.ts';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
+import { createRouter } from '../src/doors/public/router.ts';
 
 const { OPTIONAL: optional, REPEATED: repeated } = FieldDescriptorProto_Label;
 
@@ -101,11 +102,15 @@ describe('an unsupported rule prevents the start', () => {
       { ...post('/v1/a'), additionalBindings: [create(HttpRuleSchema, post('/v1/b') as never)] },
       'additional_bindings',
     ],
-    ['a variable that is no field', post('/v1/{id}'), 'the path takes "id", which is no string field of t.M'],
+    [
+      'a variable that is no field',
+      post('/v1/{id}'),
+      'the path takes "id", which is not a string field of t.M',
+    ],
     [
       'a variable that is no text',
       post('/v1/{size}'),
-      'the path takes "size", which is no string field of t.M',
+      'the path takes "size", which is not a string field of t.M',
     ],
     ['a variable twice', post('/v1/{name}/{name}'), 'the path "/v1/{name}/{name}" takes a field twice'],
     [
@@ -138,4 +143,13 @@ test('a message used in both a request and an answer is refused: only answers ma
   expect(() =>
     createOpenApi({ ...document, services: [serviceWith(post('/v1/things'), 'DoIt', { hasFields: false })] }),
   ).toThrow(/t\.M is in requests and in answers/);
+});
+
+test('a path without a slash at its beginning, which HTTP/2 can carry, has no route', () => {
+  const [route] = httpRoutesOf(PaymentIntentService) as [HttpRoute];
+  const router = createRouter([route]);
+  expect(router.find('/v1/payment_intents')?.byMethod.get('POST')).toBe(route);
+  for (const path of ['x/v1/payment_intents', 'v1/payment_intents', '', '*']) {
+    expect(router.find(path)).toBeUndefined();
+  }
 });

@@ -21,6 +21,8 @@ const schemaQuery = `
   union all
   select 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) from pg_trigger where not tgisinternal
   union all
+  select 'enum', t.typname, string_agg(e.enumlabel, ', ' order by e.enumsortorder) from pg_type t join pg_enum e on e.enumtypid = t.oid group by 1, 2
+  union all
   select 'function', proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace
   order by 1, 2`;
 

@@ -327,7 +327,7 @@ describe('over HTTP', () => {
     expect(answer).toMatchObject({ status: 400, json: { error: { code: 'invalid_body', details } } });
   });
 
-  test('DELETE and GET refuse a body', async () => {
+  test('DELETE refuses a body that its annotation does not have', async () => {
     const answer = await call('DELETE', '/v1/shelves/s1/books/b7', '{}');
     expect(answer).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } });
   });
@@ -343,6 +343,8 @@ describe('over HTTP', () => {
     ['/v1/shelves/s1/books/b7/lend/'],
     ['/v1/shelves/%ff/books/b7'],
     ['/v1/shelves/s1'],
+    ['/'],
+    ['//v1/shelves/s1/books/b7'],
   ])('no route has the path %s', async (path) => {
     expect(await call('GET', path)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } });
   });

@@ -19,6 +19,7 @@ export async function loadOrGenerateSecrets<Name extends string = SecretName>(
   const secrets = await readSecrets(join(dataDir, 'secrets.json'), names, (file) =>
     writeOnce(file, freshSecrets(names)),
   );
+  assertWhole(dataDir, secrets);
   for (const name of names) {
     if (secrets[name] !== undefined) continue;
     const added = await readSecrets(addedFile(dataDir, name), [name], (file) =>
@@ -34,12 +35,24 @@ export async function loadSecrets(dataDir: string): Promise<Partial<Record<Secre
   const secrets = await readSecrets(join(dataDir, 'secrets.json'), secretNames, () =>
     Promise.reject(new Error('there is none')),
   );
+  assertWhole(dataDir, secrets);
   for (const name of secretNames) {
     if (secrets[name] !== undefined) continue;
     const added = await readSecrets(addedFile(dataDir, name), [name], async () => '{}');
     if (added[name] !== undefined) secrets[name] = added[name];
   }
   return secrets;
+}
+
+/** What every `secrets.json` has had since the first release: a file without them is damaged, and not to be added to. */
+const firstNames: readonly SecretName[] = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'];
+
+function assertWhole(dataDir: string, secrets: Partial<Record<string, KeyRing>>): void {
+  const missing = firstNames.filter((name) => secrets[name] === undefined);
+  if (missing.length === 0) return;
+  throw new StartupError(
+    `the secrets in ${join(dataDir, 'secrets.json')} cannot be used (${missing.join(' and ')} missing): restore the file, or set DATA_DIR to another folder`,
+  );
 }
 
 function addedFile(dataDir: string, name: string): string {

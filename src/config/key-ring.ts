@@ -24,14 +24,14 @@ export function parseKeyRing(text: string): KeyRing {
     if (!match?.[1] || !match[2]) throw new Error(`${place} is not version:base64`);
     const version = Number(match[1]);
     if (version < 1 || version > 32767) throw new Error(`${place} has a version outside 1 to 32767`);
-    if (keys.has(version)) throw new Error(`version ${version} stands there twice`);
+    if (keys.has(version)) throw new Error(`version ${version} is listed twice`);
     const key = Buffer.from(match[2], 'base64');
     if (key.length < minKeyBytes) throw new Error(`${place} is shorter than ${minKeyBytes} bytes`);
     keys.set(version, createHmacSha256(key));
   }
   const versions = [...keys.keys()];
   const newestVersion = versions[0];
-  if (newestVersion === undefined) throw new Error('it holds no key');
+  if (newestVersion === undefined) throw new Error('there is no key');
   return {
     newestVersion,
     versions,

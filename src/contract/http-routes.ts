@@ -83,7 +83,7 @@ function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
       const name = segment.slice(1, -1);
       const field = method.input.fields.find((candidate) => candidate.name === name);
       if (field?.fieldKind !== 'scalar' || field.scalar !== ScalarType.STRING) {
-        throw new Error(`the path takes "${name}", which is no string field of ${method.input.typeName}`);
+        throw new Error(`the path takes "${name}", which is not a string field of ${method.input.typeName}`);
       }
       return field;
     });

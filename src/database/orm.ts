@@ -59,23 +59,30 @@ export function createOrm(
   return new MikroORM(options);
 }
 
+/** Longest time that the end of a session is waited for. */
+const sessionEndMs = 2_000;
+
 /**
- * Closes the connections, and resolves once PostgreSQL has ended their sessions. MikroORM's own `close` resolves
- * earlier, while the sessions may still exist.
+ * Closes the connections, and resolves once PostgreSQL has ended their sessions, or after two seconds: a server that does
+ * not answer ends none. MikroORM's own `close` resolves as soon as the sessions are asked to end, so that somebody who
+ * counts them next may still find them.
  */
 export async function endSessions(orm: MikroORM): Promise<void> {
   const pool: Pool = await orm.em.getConnection().getNativeClient();
-  const open = pool.totalCount;
-  const ended = new Promise<void>((resolve) => {
-    let removed = 0;
-    if (open === 0) resolve();
+  let left = pool.totalCount;
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(resolve, sessionEndMs);
+    const check = () => {
+      if (left > 0) return;
+      clearTimeout(timer);
+      resolve();
+    };
     pool.on('remove', () => {
-      removed++;
-      if (removed === open) resolve();
+      left--;
+      check();
     });
+    orm.close().then(check, reject);
   });
-  await orm.close();
-  await ended;
 }
 
 function databaseName(location: DatabaseLocation): string {

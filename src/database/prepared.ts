@@ -22,7 +22,10 @@ export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => P
 export interface PreparedStatements {
   /** Runs one statement, which is a transaction by itself. */
   run: RunPrepared;
-  /** Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there. */
+  /**
+   * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
+   * Behind a pooler the work may be called twice, so it has no effects but those of its statements.
+   */
   transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T>;
 }
 

@@ -52,11 +52,12 @@ export function createAuthentication(apiKeys: ApiKeys): Authentication {
   };
 }
 
-const bearer = /^bearer[ \t]+([^ \t].*)$/i;
+/** The scheme ends at the first whitespace. */
+const bearer = /^bearer(?=\s|$)[ \t]*(.*)$/i;
 
 /** The key of an Authorization header. Throws `api_key_missing` if there is none. */
 function apiKeyIn(authorization: string | null): string {
-  const apiKey = authorization === null ? undefined : bearer.exec(authorization)?.[1];
-  if (apiKey === undefined) throw plainRefusal('api_key_missing');
+  const apiKey = bearer.exec(authorization ?? '')?.[1];
+  if (apiKey === undefined || apiKey === '') throw plainRefusal('api_key_missing');
   return apiKey;
 }

@@ -25,8 +25,8 @@ export interface MethodCall {
 const neverAborted = new AbortController().signal;
 
 /**
- * Wraps the method in the interceptors, as Connect does, for a door that has already decoded the request. Interceptors
- * and method run as they do under Connect.
+ * Wraps the method in the interceptors, as Connect does, for a door that has already decoded the request. The
+ * method sees the headers that the client sent, not those that an interceptor changes.
  */
 export function intercept(
   desc: DescMethodUnary,

@@ -144,7 +144,7 @@ export function createInsert(
   const columns = props.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
     column: `"${fieldNames[0]}"`,
     type,
-    isQuoted: quotedTypes.has(type),
+    isQuoted: !plainTypes.test(type),
     textOf(row: PaymentIntentRow): string | null {
       const value: unknown = row[name as keyof PaymentIntentRow];
       const converted = customType ? customType.convertToDatabaseValue(value, platform) : value;
@@ -174,8 +174,8 @@ export function createInsert(
   };
 }
 
-/** Types whose text may contain special characters of an array literal. */
-const quotedTypes = new Set(['text', 'json', 'bytea']);
+/** Types whose text never holds what has a meaning in an array literal. */
+const plainTypes = /^(?:uuid|bigint|smallint|timestamptz\(3\)|payment_\w+)$/;
 
 /** An array literal of PostgreSQL. */
 function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {

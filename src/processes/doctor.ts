@@ -146,7 +146,7 @@ async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> 
                 where backend_type = 'client backend') as free`,
   );
   const tookMs = Math.round(performance.now() - startedAtMs);
-  if (server === undefined) throw new Error('PostgreSQL said nothing of itself');
+  if (server === undefined) throw new Error('PostgreSQL returned no version');
   const found = `PostgreSQL ${server.version}${database.embedded ? ', embedded' : ''}, ${tookMs} ms away, ${server.free} connections free`;
   return server.number < minPostgresVersion
     ? { ok: false, message: `${found}: it has to be PostgreSQL 14 or newer` }

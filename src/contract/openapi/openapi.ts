@@ -21,14 +21,14 @@ import {
 } from '../error-catalogue.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
-import { enumWords, isRequiredField } from '../json/json-codec.ts';
+import { enumWords, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
 import { errorGuide } from './error-guide.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
 type Direction = 'request' | 'response';
 /** Schemas of messages by their names. */
-type Schemas = Map<string, { direction: Direction; schema: JsonSchema }>;
+type Schemas = Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
 
 export interface OpenApiOptions {
   title: string;
@@ -88,8 +88,13 @@ const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 export function createOpenApi(options: OpenApiOptions): object {
   const schemas: Schemas = new Map();
   const paths: Record<string, Record<string, object>> = {};
+  const operationIds = new Set<string>();
   for (const service of options.services) {
     for (const route of httpRoutesOf(service)) {
+      const { name, localName } = route.method;
+      if (operationIds.has(localName))
+        throw new Error(`two methods are called ${name}: an operation needs a name of its own`);
+      operationIds.add(localName);
       paths[route.path] = {
         ...paths[route.path],
         [route.httpMethod.toLowerCase()]: operationOf(service, route, schemas, options),
@@ -221,26 +226,25 @@ function parameterOf(
   schemas: Schemas,
   options: OpenApiOptions,
 ): object {
-  const {
-    description,
-    examples,
-    'x-extensible-enum': _,
-    ...schema
-  } = propertyOf(field, 'response', schemas, options);
-  const [example] = (examples as unknown[] | undefined) ?? [];
+  const { examples, ...keywords } = schemaOptionsOf(field);
+  const [example] = examples ?? [];
   return {
     name: field.name,
     in: place,
     required: place === 'path' || isRequiredField(field),
-    description,
-    schema: { ...schema, ...enumOf(field) },
+    description: options.commentOf(field),
+    schema: {
+      ...typeOf(field, 'request', schemas, options),
+      ...(isInteger(field) && { minimum: 1 }),
+      ...keywords,
+    },
     ...(example !== undefined && { example }),
   };
 }
 
-/** The allowed words of a parameter. Unlike a field of an answer, it may have no others. */
-function enumOf(field: DescField): JsonSchema {
-  return field.fieldKind === 'enum' ? { enum: enumWords(field.enum).map(({ word }) => word) } : {};
+/** Integers of a query are written as `[1-9][0-9]*`. */
+function isInteger(field: DescField): boolean {
+  return field.fieldKind === 'scalar' && integerRangeOf(field.scalar) !== undefined;
 }
 
 function refusalOf(codes: readonly ErrorCode[]): object {
@@ -305,6 +309,9 @@ function refTo(
   without: readonly DescField[] = [],
 ): JsonSchema {
   const known = schemas.get(desc.name);
+  if (known !== undefined && known.desc !== desc) {
+    throw new Error(`${desc.typeName} and ${known.desc.typeName} have one name in the document: rename one`);
+  }
   if (known !== undefined && known.direction !== direction) {
     throw new Error(
       `${desc.typeName} is in requests and in answers, of which only the answers may grow: use two messages`,
@@ -313,7 +320,7 @@ function refTo(
   if (known === undefined) {
     // Stored before it is filled, because a message can be recursive.
     const schema: JsonSchema = {};
-    schemas.set(desc.name, { direction, schema });
+    schemas.set(desc.name, { desc, direction, schema });
     const isRequired = (field: DescField) => direction === 'response' || isRequiredField(field);
     const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {

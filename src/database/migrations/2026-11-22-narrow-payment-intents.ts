@@ -87,6 +87,7 @@ export class NarrowPaymentIntents extends Migration {
     }
   }
 
+  /** Loses the letter case of wallets, which is their EIP-55 checksum. */
   override down(): void {
     for (const [table, { name }] of Object.entries(kept)) {
       this.addSql(`drop trigger ${name} on ${table}`);

@@ -137,11 +137,11 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     },
     interceptors: [refuseByCatalogue, checkReceivedMessage(checks), ...options.interceptors],
   };
-  for (const [method, { run }] of methods) {
+  for (const [method, served] of methods) {
     // Connect's serialization accepts a text decoder here, although the router's option types omit it.
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
     const implementation = (request: Message, context: HandlerContext) =>
-      run(request, context) as Promise<MessageInitShape<DescMessage>>;
+      served.run(request, context) as Promise<MessageInitShape<DescMessage>>;
     router.rpc(method, implementation, { ...handlerOptions, jsonOptions });
   }
   options.openRoutes(router);

@@ -83,7 +83,7 @@ interface Endpoint extends HttpRoute {
   /** True if an empty body means `{}`, because no field in it is required. */
   allowsEmptyBody: boolean;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
-  violations: Method['violations'];
+  implementation: Method;
   operation: Operation;
 }
 
@@ -184,10 +184,10 @@ async function answer(
   const { message, violations } = endpoint.hasBody
     ? await readMessage(endpoint, header, request, response, options)
     : messageFromQuery(endpoint, header, request);
+  if (message !== undefined) bindVariables(message, endpoint, match);
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(endpoint, message, violations, values));
   }
-  bindVariables(message, endpoint, match);
 
   const result = await endpoint.call({ message, header, values });
   const body = endpoint.output.encode(result.message);
@@ -277,7 +277,7 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
         output: createJsonCodec(route.method.output),
         allowsEmptyBody: !fields.some((field) => !pathFields.includes(field) && isRequiredField(field)),
         call: intercept(route.method, method, interceptors),
-        violations: method.violations,
+        implementation: method,
         operation: {
           name: `${route.httpMethod} ${route.path}`,
           attributes: {
@@ -302,7 +302,7 @@ function allViolations(
 ): FieldViolation[] {
   if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  const broken = endpoint.violations?.(message, values) ?? [];
+  const broken = endpoint.implementation.violations?.(message, values) ?? [];
   return [...violations, ...broken.filter(({ field }) => !faulty.has(field))];
 }
 

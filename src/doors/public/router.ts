@@ -44,7 +44,13 @@ export function createRouter<Endpoint extends HttpRoute>(endpoints: readonly End
     if (endpoint.pathFields.length === 0)
       literalPaths.set(endpoint.path, { byMethod: node.byMethod, values: [] });
   }
-  return { find: (path) => literalPaths.get(path) ?? search(root, path.split('/'), 1, []) };
+  return {
+    find(path) {
+      // HTTP/2 also has paths without a slash at their beginning, which no route has.
+      if (!path.startsWith('/')) return undefined;
+      return literalPaths.get(path) ?? search(root, path.split('/'), 1, []);
+    },
+  };
 }
 
 function newNode<Endpoint>(): Node<Endpoint> {
