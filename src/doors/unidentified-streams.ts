@@ -1,7 +1,7 @@
 import { constants, type Http2Stream } from 'node:http2';
 
 /** The maximum of HTTP/2 streams without a key issued here, on all connections of a door: about 20 to 100 KB each. */
-const maxUnidentified = 1_024;
+const maxUnidentified = 512;
 
 /**
  * The open streams of a door that have shown no key issued here: key lookups in progress, refusals whose answer is not

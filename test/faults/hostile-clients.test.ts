@@ -81,13 +81,14 @@ async function whileServing(attack: () => Promise<void>): Promise<number[]> {
   tookMs.sort((a, b) => a - b);
   const percentile = (p: number) => Math.round(tookMs[Math.floor((tookMs.length - 1) * p)] ?? 0);
   const grewMb = Math.round((await service.residentMb()) - before);
+  const peakMb = Math.round(await service.peakResidentMb());
   console.log(
-    `the others meanwhile: ${tookMs.length} creates, p50 ${percentile(0.5)} ms, p99 ${percentile(0.99)} ms, slowest ${percentile(1)} ms; memory ${grewMb >= 0 ? '+' : ''}${grewMb} MB`,
+    `the others meanwhile: ${tookMs.length} creates, p50 ${percentile(0.5)} ms, p99 ${percentile(0.99)} ms, slowest ${percentile(1)} ms; memory ${grewMb >= 0 ? '+' : ''}${grewMb} MB, peak so far ${peakMb} MB`,
   );
   expect([...codes]).toEqual(['ok']);
   expect(tookMs.at(-1)).toBeLessThan(slowestAllowedMs);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
-  expect(await service.peakResidentMb()).toBeLessThan(mostMemoryMb);
+  expect(peakMb).toBeLessThan(mostMemoryMb);
   return tookMs;
 }
 
@@ -541,11 +542,12 @@ describe('more connections than the limit', () => {
       }
       return [...codes];
     })();
-    for (let bunch = 0; bunch < 20; bunch++) {
-      const sockets = await Promise.all(Array.from({ length: 250 }, () => connect(Number(ports.HTTP_PORT))));
-      const others = await Promise.all(
-        Array.from({ length: 250 }, () => connect(Number(ports.METRICS_PORT))),
-      );
+    // Fewer at once than fit: the behaving client shares this process, and would be evicted before it has sent anything.
+    const atOnce = 150;
+    for (let bunch = 0; bunch < 5_000 / atOnce; bunch++) {
+      const open = (port: string) => Promise.all(Array.from({ length: atOnce }, () => connect(Number(port))));
+      const sockets = await open(ports.HTTP_PORT);
+      const others = await open(ports.METRICS_PORT);
       for (const { socket } of [...sockets, ...others])
         socket.write('GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n');
     }
