@@ -18,7 +18,6 @@ interface Kind {
   answer: string;
   /** The first digit of every answer's status. */
   status: '2' | '4' | '5';
-  path?: string;
   body?: string;
   /** Environment of our service; without it, the bare server runs. */
   environment?: Record<string, string>;

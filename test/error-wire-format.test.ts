@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
+import { refusalJson } from '../src/doors/public/refusal.ts';
 import { grpcCodeOf, ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { type Door, httpRequest } from './support/doors.ts';
 import type { TestService } from './support/service.ts';
@@ -151,3 +152,15 @@ describe('server errors', () => {
     expect((await httpRequest(`${service.operationsUrl}/readyz`, { method: 'GET' })).status).toBe(200);
   });
 });
+
+test.each(Object.keys(catalogue) as ErrorCode[])(
+  'the prepared JSON of %s is that of the catalogue',
+  (code) => {
+    const violations = [{ field: 'a "field"', message: 'is wrong' }];
+    for (const options of [{}, { message: 'Another "message".' }, { violations }]) {
+      const error = new ServiceError(code, options);
+      const [id, url] = ['req_1', 'http://x/docs#error'];
+      expect(refusalJson(error, id, url)).toBe(JSON.stringify(toErrorJson(error, id, url)));
+    }
+  },
+);

@@ -40,6 +40,32 @@ async function withOrm<T>(
 
 const schemaOf = (location: SocketLocation) => withOrm(location, (orm) => orm.em.execute(schemaQuery));
 
+/** A row that keeps every rule. */
+const intentOf = ({ merchant }: TestService) => ({
+  id: newUuid(),
+  merchant_id: merchant.id,
+  mode: 'testnet',
+  status: 'requires_payment',
+  network: 3,
+  amount_units: '1',
+  expected_wallet: Buffer.alloc(20, 1),
+  lane: 'sdk',
+  metadata: '{}',
+  created_at: '2026-01-01T00:00:00.000Z',
+  expires_at: '2026-01-01T00:30:00.000Z',
+  client_secret_version: 1,
+  idempotency_key: null as string | null,
+  request_fingerprint: null as Buffer | null,
+});
+
+function insertInto(service: TestService, table: string, row: Record<string, unknown>) {
+  const columns = Object.keys(row);
+  return service.query(
+    `insert into ${table} (${columns.join()}) values (${columns.map((_, i) => `$${i + 1}`).join()})`,
+    Object.values(row),
+  );
+}
+
 describe('the migrations', () => {
   let database: Awaited<ReturnType<typeof createTestDatabase>>;
 
@@ -85,30 +111,8 @@ describe('the database itself refuses', () => {
 
   afterAll(() => service.close());
 
-  const valid = () => ({
-    id: randomUUID(),
-    merchant_id: service.merchant.id,
-    mode: 'testnet',
-    status: 'requires_payment',
-    network: 3,
-    amount_units: '1',
-    expected_wallet: Buffer.alloc(20, 1),
-    lane: 'sdk',
-    metadata: '{}',
-    created_at: '2026-01-01T00:00:00.000Z',
-    expires_at: '2026-01-01T00:30:00.000Z',
-    client_secret_version: 1,
-    idempotency_key: null as string | null,
-    request_fingerprint: null as Buffer | null,
-  });
-
-  const insert = (table: string, row: Record<string, unknown>) => {
-    const columns = Object.keys(row);
-    return service.query(
-      `insert into ${table} (${columns.join()}) values (${columns.map((_, i) => `$${i + 1}`).join()})`,
-      Object.values(row),
-    );
-  };
+  const valid = () => intentOf(service);
+  const insert = (table: string, row: Record<string, unknown>) => insertInto(service, table, row);
 
   const fingerprint = Buffer.alloc(32);
 
@@ -220,31 +224,13 @@ describe('the database itself refuses', () => {
 test('the verification finds faults that the database does not refuse', async () => {
   const service = await startService();
   const verify = (newest: number | 'all') => verifyPaymentIntents(service.database.orm.em, newest);
-  const insert = (change: Record<string, unknown>) => {
-    const row = {
-      id: newUuid(),
-      merchant_id: service.merchant.id,
-      mode: 'testnet',
-      status: 'requires_payment',
-      network: 3,
-      amount_units: '1',
-      expected_wallet: Buffer.alloc(20, 1),
-      lane: 'sdk',
-      metadata: '{}',
-      created_at: '2026-01-01T00:00:00.000Z',
-      expires_at: '2026-01-01T00:30:00.000Z',
-      client_secret_version: 1,
+  const insert = (change: Record<string, unknown>) =>
+    insertInto(service, 'payment_intents', {
+      ...intentOf(service),
       idempotency_key: 'a',
       request_fingerprint: Buffer.alloc(32),
       ...change,
-    };
-    return service.query(
-      `insert into payment_intents (${Object.keys(row).join()}) values (${Object.keys(row)
-        .map((_, i) => `$${i + 1}`)
-        .join()})`,
-      Object.values(row),
-    );
-  };
+    });
   try {
     expect(await verify('all')).toEqual({ read: 0, broken: [] });
     await insert({});

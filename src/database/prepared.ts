@@ -64,7 +64,7 @@ export function createPreparedStatements(em: EntityManager): PreparedStatements 
       const pool = await poolOf();
       return prepared(async (textOf) => {
         const client = await pool.connect();
-        // The statement that runs hears of it too; unheard, the event would end the process.
+        // The running statement fails too. Without a listener the event would end the process.
         const ignore = () => {};
         client.on('error', ignore);
         let fault: Error | undefined;

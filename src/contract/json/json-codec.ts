@@ -68,6 +68,11 @@ export function isRequiredField(field: DescField): boolean {
   return getOption(field, json_field).required;
 }
 
+/** True if a request has a required field besides those in `without`. */
+export function hasRequiredField(desc: DescMessage, without: readonly DescField[]): boolean {
+  return desc.fields.some((field) => isRequiredField(field) && !without.includes(field));
+}
+
 /** Codecs of messages by their descriptors, so that messages can be recursive. */
 type CompiledMessages = Map<DescMessage, ValueCodec>;
 

@@ -21,7 +21,7 @@ import {
 } from '../error-catalogue.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
-import { enumWords, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
+import { enumWords, hasRequiredField, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
 import { errorGuide } from './error-guide.ts';
 
@@ -153,8 +153,7 @@ function operationOf(
         .filter((field) => direction === 'response' || !inPath.includes(field))
         .map((field) => [field, schemaOptionsOf(field)] as const)
         .filter(
-          ([field, keywords]) =>
-            direction === 'response' || getOption(field, json_field).required || 'default' in keywords,
+          ([field, keywords]) => direction === 'response' || isRequiredField(field) || 'default' in keywords,
         )
         .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
     );
@@ -178,7 +177,7 @@ function operationOf(
     ],
     ...(hasBody && {
       requestBody: {
-        required: method.input.fields.some((field) => isRequiredField(field) && !inPath.includes(field)),
+        required: hasRequiredField(method.input, inPath),
         content: body(method.input, 'request'),
       },
     }),
@@ -352,9 +351,7 @@ function propertyOf(
     '\n\n',
   );
   const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
-  return direction === 'response'
-    ? openToGrowth(schema)
-    : withoutDefault(schema, getOption(field, json_field).required);
+  return direction === 'response' ? openToGrowth(schema) : withoutDefault(schema, isRequiredField(field));
 }
 
 /**

@@ -12,7 +12,7 @@ import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
 import {
   createJsonCodec,
   type Decoded,
-  isRequiredField,
+  hasRequiredField,
   type JsonCodec,
 } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
@@ -203,8 +203,7 @@ async function readMessage(
   response: Response,
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
-  const isEmpty = endpoint.allowsEmptyBody && !hasBody(request, header);
-  if (isEmpty) return endpoint.input.decode({});
+  if (endpoint.allowsEmptyBody && !hasBody(request, header)) return endpoint.input.decode({});
   assertJson(header);
   assertDeclaredSize(header);
   if (header.get('expect') !== null) response.writeContinue();
@@ -270,12 +269,11 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
       const method = methods.get(route.method);
       if (method === undefined) throw new Error(`${desc.typeName}.${route.method.name} is not implemented`);
       const { pathFields } = route;
-      const { fields } = route.method.input;
       return {
         ...route,
         input: createJsonCodec(route.method.input, { without: pathFields }),
         output: createJsonCodec(route.method.output),
-        allowsEmptyBody: !fields.some((field) => !pathFields.includes(field) && isRequiredField(field)),
+        allowsEmptyBody: !hasRequiredField(route.method.input, pathFields),
         call: intercept(route.method, method, interceptors),
         implementation: method,
         operation: {

@@ -2,6 +2,7 @@ import { type DescField, ScalarType } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { integerRangeOf, notAField } from '../../contract/json/json-codec.ts';
+import { percentDecoded } from './percent-decoding.ts';
 
 /**
  * Parses a query as the JSON object that its fields would form in a body. A field that is unknown, empty, repeated or
@@ -17,8 +18,8 @@ export function parseQuery(
   const seen = new Set<string>();
   for (const parameter of query === '' ? [] : query.split('&')) {
     const equals = parameter.indexOf('=');
-    const name = decoded(equals === -1 ? parameter : parameter.slice(0, equals));
-    const value = decoded(equals === -1 ? '' : parameter.slice(equals + 1));
+    const name = percentDecoded(equals === -1 ? parameter : parameter.slice(0, equals));
+    const value = percentDecoded(equals === -1 ? '' : parameter.slice(equals + 1));
     const field = name === undefined ? undefined : byName.get(name);
     if (field === undefined) {
       violations.push(notAField('', name ?? parameter, [...byName.keys()]));
@@ -53,12 +54,4 @@ function jsonOf(field: DescField, text: string): string | number | boolean | { p
     return isSafe ? Number(text) : { problem: 'must be an integer of at least 1, in digits' };
   }
   return /^-?\d{1,15}(?:\.\d{1,15})?$/.test(text) ? Number(text) : { problem: 'must be a number' };
-}
-
-function decoded(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -1,4 +1,5 @@
 import type { HttpRoute } from '../../contract/http-routes.ts';
+import { percentDecoded } from './percent-decoding.ts';
 
 /** What a path leads to. */
 export interface Match<Endpoint> {
@@ -68,15 +69,9 @@ function search<Endpoint>(
   const literal = literals.get(segment);
   const found = literal && search(literal, segments, at + 1, values);
   if (found !== undefined || variable === undefined) return found;
-  const value = decoded(segment);
-  return value === undefined ? undefined : search(variable, segments, at + 1, [...values, value]);
-}
-
-/** Undefined for an empty segment and for one that is not percent-encoded UTF-8: no route has such a path. */
-function decoded(segment: string): string | undefined {
-  try {
-    return segment === '' ? undefined : decodeURIComponent(segment);
-  } catch {
-    return undefined;
-  }
+  const value = percentDecoded(segment);
+  // No route has an empty segment, or one that cannot be decoded.
+  return value === undefined || value === ''
+    ? undefined
+    : search(variable, segments, at + 1, [...values, value]);
 }
