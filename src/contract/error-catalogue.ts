@@ -53,6 +53,25 @@ export const catalogue = {
     retryable: false,
     message: 'The idempotency key has to be 1 to 255 visible ASCII characters.',
   },
+  resource_missing: {
+    httpStatus: 404,
+    grpcCode: 'NotFound',
+    retryable: false,
+    message: 'There is nothing with this id, or it is not yours in the mode of this API key.',
+  },
+  invalid_state: {
+    httpStatus: 409,
+    grpcCode: 'FailedPrecondition',
+    retryable: false,
+    message: 'The state of the resource does not allow this. Retrieve it to see where it stands.',
+  },
+  cursor_expired: {
+    httpStatus: 410,
+    grpcCode: 'OutOfRange',
+    retryable: false,
+    message:
+      'The events after this one are no longer all kept. Retrieve the resources that you follow and begin again without it.',
+  },
   not_found: {
     httpStatus: 404,
     grpcCode: 'Unimplemented',

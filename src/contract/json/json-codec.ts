@@ -11,7 +11,7 @@ import type {
   MessageShape,
 } from '@bufbuild/protobuf';
 import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
-import type { Timestamp } from '@bufbuild/protobuf/wkt';
+import { FeatureSet_FieldPresence, type Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../error-catalogue.ts';
 import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 import { nearestName } from '../nearest-name.ts';
@@ -31,8 +31,23 @@ export interface JsonCodec<Desc extends DescMessage> {
    * have no width, and the field's own rule refuses or clamps a value out of range.
    */
   decode(json: IJsonValue): Decoded<Desc>;
-  /** Encodes a message as JSON text with every field present; unset fields are `null`. */
+  /**
+   * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists, and empty fields with
+   * the mark `omit_empty`; writes everything else.
+   */
   encode(message: MessageShape<Desc>): string;
+}
+
+/** Texts of messages that are encoded as they were stored. */
+const storedTexts = new WeakMap<object, string>();
+
+/**
+ * Makes every codec encode the message as this JSON text, and returns the message. For an answer that was stored as
+ * text and has to come back unchanged, including what an older release wrote and this one would write differently.
+ */
+export function encodedAs<Shape extends Message>(message: Shape, text: string): Shape {
+  storedTexts.set(message, text);
+  return message;
 }
 
 /**
@@ -73,15 +88,29 @@ export function hasRequiredField(desc: DescMessage, without: readonly DescField[
   return desc.fields.some((field) => isRequiredField(field) && !without.includes(field));
 }
 
+/** True if an answer leaves the field out where there is nothing to say. */
+export function mayBeAbsent(field: DescField): boolean {
+  const { omitEmpty, keepEmpty } = getOption(field, json_field);
+  if (isListField(field)) return !keepEmpty;
+  return omitEmpty || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
+}
+
+const isListField = (field: DescField) => field.fieldKind === 'list';
+const isUnset = (value: unknown) => value === undefined;
+const isEmpty = (value: unknown) => value === undefined || value === '';
+const isEmptyList = (value: unknown) => (value as readonly unknown[] | undefined)?.length === 0;
+
 /** Codecs of messages by their descriptors, so that messages can be recursive. */
 type CompiledMessages = Map<DescMessage, ValueCodec>;
 
 interface FieldCodec {
   name: string;
   localName: string;
-  /** The text before its value: `{"id":` or `,"status":`. */
+  /** The text before its value: `"status":`. */
   prefix: string;
   codec: ValueCodec;
+  /** True for a value that an answer leaves out. */
+  isOmitted(value: unknown): boolean;
 }
 
 function compileMessage(
@@ -121,10 +150,13 @@ function compileMessage(
     },
     encode(value) {
       const message = value as Record<string, unknown>;
+      const stored = storedTexts.get(message);
+      if (stored !== undefined) return stored;
       let text = '';
-      for (const { prefix, localName, codec } of fields) {
+      for (const { prefix, localName, codec, isOmitted } of fields) {
         const fieldValue = message[localName];
-        text += prefix + (fieldValue === undefined ? 'null' : codec.encode(fieldValue));
+        if (isOmitted(fieldValue)) continue;
+        text += (text === '' ? '{' : ',') + prefix + codec.encode(fieldValue);
       }
       return text === '' ? '{}' : `${text}}`;
     },
@@ -132,8 +164,9 @@ function compileMessage(
   compiled.set(desc, codec);
   for (const field of descFields) {
     const { name, localName } = field;
-    const prefix = `${fields.length === 0 ? '{' : ','}${JSON.stringify(name)}:`;
-    fields.push({ name, localName, prefix, codec: compileField(field, compiled) });
+    const prefix = `${JSON.stringify(name)}:`;
+    const isOmitted = mayBeAbsent(field) ? (isListField(field) ? isEmptyList : isEmpty) : isUnset;
+    fields.push({ name, localName, prefix, codec: compileField(field, compiled), isOmitted });
   }
   for (const field of fields) fieldsByName.set(field.name, field);
   return codec;
@@ -149,9 +182,9 @@ function compileField(field: DescField, compiled: CompiledMessages): ValueCodec 
     case 'message':
       return compileMessage(field.message, compiled);
     case 'list':
-      if (field.listKind === 'scalar') return listOf(compileScalar(field, field.scalar));
-      if (field.listKind === 'enum') return listOf(compileEnum(field.enum));
-      return listOf(compileMessage(field.message, compiled));
+      if (field.listKind === 'scalar') return listOf(field, compileScalar(field, field.scalar));
+      if (field.listKind === 'enum') return listOf(field, compileEnum(field.enum));
+      return listOf(field, compileMessage(field.message, compiled));
     case 'map':
       throw unsupported(field, 'a map');
   }
@@ -299,16 +332,26 @@ function compileEnum(desc: DescEnum): ValueCodec {
       const text = textByNumber.get(value as number);
       if (text !== undefined) return text;
       // Unset is null. A number without a word is a bug here and must not be encoded as another value.
-      if (value === undefined || value === 0) return 'null';
+      if (value === 0) return 'null';
       throw new RangeError(`${desc.typeName} has no word for ${value}`);
     },
   };
 }
 
-function listOf(item: ValueCodec): ValueCodec {
+/** The fault of an empty list where saying nothing and naming nothing differ, which a message cannot tell apart. */
+export const emptyList = 'must not be empty: leave it out instead';
+
+/** True if a request may not have the list empty. */
+export function refusesEmptyList(field: DescField): boolean {
+  return getOption(field, json_field).refuseEmpty;
+}
+
+function listOf(field: DescField, item: ValueCodec): ValueCodec {
+  const refusesEmpty = refusesEmptyList(field);
   return {
     decode(json, path, violations) {
       if (!Array.isArray(json)) return violate(violations, path, 'must be an array');
+      if (json.length === 0 && refusesEmpty) return violate(violations, path, emptyList);
       const faultsBefore = violations.length;
       const items = json.map((value, index) =>
         value === null

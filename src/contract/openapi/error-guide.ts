@@ -13,6 +13,12 @@ export const errorGuide = {
   idempotency_key_reused:
     'An earlier request with this `Idempotency-Key` had another body. Retry with the body of that request, or send the new request with a new key.',
   idempotency_key_invalid: 'The `Idempotency-Key` is empty, too long, or has spaces or other characters.',
+  resource_missing:
+    'The id is wrong, or the resource belongs to another merchant or to the other mode: the answer is the same for all of them. Check that the id is complete, and that a testnet id is asked for with a testnet key.',
+  invalid_state:
+    'The resource has moved on: an intent that is being paid, has succeeded or has expired cannot be canceled. Retrieve it and decide from its `status`. Repeating the request does not help.',
+  cursor_expired:
+    'The event named in `after` is older than what is kept (30 days, unless configured otherwise), so events after it may be missing. Retrieve the resources that you follow, then begin again without `after`. Follow more often than events are removed.',
   not_found: 'No route matches the path. Check the address against the operations on this page.',
   method_not_allowed: 'The path exists, but not with this method. The `Allow` header lists its methods.',
   body_too_large: 'A body has at most 64 KiB. `metadata` has at most 16 KiB of that.',

@@ -19,9 +19,16 @@ import {
   invalidBodyOf,
   toErrorJson,
 } from '../error-catalogue.ts';
-import { json_field } from '../gen/payments/v1/json_pb.ts';
+import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
-import { enumWords, hasRequiredField, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
+import {
+  enumWords,
+  hasRequiredField,
+  integerRangeOf,
+  isRequiredField,
+  mayBeAbsent,
+  refusesEmptyList,
+} from '../json/json-codec.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
 import { errorGuide } from './error-guide.ts';
 
@@ -47,6 +54,8 @@ function refusalsOf(route: HttpRoute): ErrorCode[] {
   const takesKey = takesIdempotencyKey(route);
   return [
     'invalid_body',
+    ...(route.pathFields.length > 0 ? (['resource_missing'] as const) : []),
+    ...getOption(route.method, json_method).refusals.map(knownCode),
     ...(takesKey ? (['idempotency_key_invalid'] as const) : []),
     'api_key_missing',
     'api_key_invalid',
@@ -57,6 +66,12 @@ function refusalsOf(route: HttpRoute): ErrorCode[] {
     'internal',
     'unavailable',
   ];
+}
+
+function knownCode(code: string): ErrorCode {
+  if (!Object.hasOwn(catalogue, code))
+    throw new Error(`the contract names the code ${code}, which there is not`);
+  return code as ErrorCode;
 }
 
 /** A method not marked as safe to repeat takes an idempotency key, which makes it safe. */
@@ -145,22 +160,10 @@ function operationOf(
   const inPath = route.pathFields;
   const takesKey = takesIdempotencyKey(route);
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
-  // A request example shows required fields and fields with a default. Others, such as a different payout wallet,
-  // should not be copied without thought.
-  const example = (desc: DescMessage, direction: Direction) =>
-    Object.fromEntries(
-      desc.fields
-        .filter((field) => direction === 'response' || !inPath.includes(field))
-        .map((field) => [field, schemaOptionsOf(field)] as const)
-        .filter(
-          ([field, keywords]) => direction === 'response' || isRequiredField(field) || 'default' in keywords,
-        )
-        .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
-    );
-  const body = (desc: DescMessage, direction: Direction) => ({
+  const content = (desc: DescMessage, direction: Direction, example: object) => ({
     'application/json': {
       schema: refTo(desc, direction, schemas, options, direction === 'request' ? inPath : []),
-      example: example(desc, direction),
+      example,
     },
   });
   const byStatus = Map.groupBy(refusalsOf(route), (code) => catalogue[code].httpStatus);
@@ -178,14 +181,19 @@ function operationOf(
     ...(hasBody && {
       requestBody: {
         required: hasRequiredField(method.input, inPath),
-        content: body(method.input, 'request'),
+        content: content(method.input, 'request', requestExample(route)),
       },
     }),
     responses: Object.fromEntries([
       [
         String(successStatus),
         {
-          description: successStatus === 201 ? 'Created, or answered again as it was created.' : 'Done.',
+          description:
+            successStatus === 201
+              ? 'Created, or answered again as it was created.'
+              : route.httpMethod === 'GET'
+                ? 'Found.'
+                : 'Done.',
           headers: {
             ...refsTo('X-Request-Id', 'RateLimit', 'RateLimit-Policy'),
             ...(takesKey && {
@@ -195,13 +203,62 @@ function operationOf(
               },
             }),
           },
-          content: body(method.output, 'response'),
+          content: content(method.output, 'response', answerExample(route)),
         },
       ],
       ...errors.map(([status, response]) => [String(status), response]),
       ...Object.entries(malformed).map(([status, message]) => [status, malformedAnswer(message)]),
     ]),
   };
+}
+
+/**
+ * Shows required fields and fields with a default. Others, such as a different payout wallet, should not be copied
+ * without thought.
+ */
+function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
+  return Object.fromEntries(
+    method.input.fields
+      .filter((field) => !pathFields.includes(field))
+      .map((field) => [field, schemaOptionsOf(field)] as const)
+      .filter(([field, keywords]) => isRequiredField(field) || 'default' in keywords)
+      .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
+  );
+}
+
+function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
+  const replaced = getOption(method, json_method).example;
+  return {
+    ...exampleOfMessage(
+      method.output,
+      (field) => successStatus !== 201 || !getOption(field, json_field).afterCreation,
+    ),
+    ...(replaced !== '' && JSON.parse(replaced)),
+  };
+}
+
+/** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
+export function exampleOfMessage(
+  desc: DescMessage,
+  isShown: (field: DescField) => boolean = () => true,
+): JsonSchema {
+  const exampleValueOf = (field: DescField): unknown => {
+    const [example] = schemaOptionsOf(field).examples ?? [];
+    const { message } = field;
+    if (message === undefined || message.typeName.startsWith('google.protobuf.')) return example;
+    const inside = {
+      ...exampleOfMessage(message, (inner) => !getOption(inner, json_field).omitEmpty),
+      ...(example as JsonSchema | undefined),
+    };
+    if (field.fieldKind !== 'list') return inside;
+    return getOption(field, json_field).keepEmpty ? [inside] : undefined;
+  };
+  return Object.fromEntries(
+    desc.fields
+      .filter(isShown)
+      .map((field) => [field.name, exampleValueOf(field)] as const)
+      .filter(([, value]) => value !== undefined),
+  );
 }
 
 const idempotencyKeyParameter = {
@@ -320,7 +377,8 @@ function refTo(
     // Stored before it is filled, because a message can be recursive.
     const schema: JsonSchema = {};
     schemas.set(desc.name, { desc, direction, schema });
-    const isRequired = (field: DescField) => direction === 'response' || isRequiredField(field);
+    const isRequired = (field: DescField) =>
+      direction === 'response' ? !mayBeAbsent(field) : isRequiredField(field);
     const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {
       type: 'object',
@@ -396,10 +454,32 @@ function typeOf(
       if (field.message.typeName === 'google.protobuf.Timestamp')
         return { type: 'string', format: 'date-time' };
       return refTo(field.message, direction, schemas, options);
+    case 'list':
+      return {
+        type: 'array',
+        items: itemTypeOf(field, direction, schemas, options),
+        ...(direction === 'request' && refusesEmptyList(field) && { minItems: 1 }),
+      };
     default:
       throw new Error(
         `${field.parent.typeName}.${field.name}: teach src/contract/openapi/openapi.ts about ${field.fieldKind}s`,
       );
+  }
+}
+
+function itemTypeOf(
+  field: DescField & { fieldKind: 'list' },
+  direction: Direction,
+  schemas: Schemas,
+  options: OpenApiOptions,
+): JsonSchema {
+  switch (field.listKind) {
+    case 'scalar':
+      return scalarType(field, field.scalar);
+    case 'enum':
+      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
+    case 'message':
+      return refTo(field.message, direction, schemas, options);
   }
 }
 

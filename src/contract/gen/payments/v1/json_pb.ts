@@ -4,7 +4,7 @@
 
 import type { GenExtension, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { extDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { EnumValueOptions, FieldOptions } from "@bufbuild/protobuf/wkt";
+import type { EnumValueOptions, FieldOptions, MethodOptions } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_descriptor } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/json.proto.
  */
 export const file_payments_v1_json: GenFile = /*@__PURE__*/
-  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MSItCglKc29uRmllbGQSEAoIcmVxdWlyZWQYASABKAgSDgoGc2NoZW1hGAIgASgJOkMKCWpzb25fd29yZBIhLmdvb2dsZS5wcm90b2J1Zi5FbnVtVmFsdWVPcHRpb25zGNGGAyABKAlSCGpzb25Xb3JkiAEBOlkKCmpzb25fZmllbGQSHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGNKGAyABKAsyFi5wYXltZW50cy52MS5Kc29uRmllbGRSCWpzb25GaWVsZIgBAWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MSKDAQoJSnNvbkZpZWxkEhAKCHJlcXVpcmVkGAEgASgIEg4KBnNjaGVtYRgCIAEoCRISCgpvbWl0X2VtcHR5GAMgASgIEhIKCmtlZXBfZW1wdHkYBCABKAgSFAoMcmVmdXNlX2VtcHR5GAUgASgIEhYKDmFmdGVyX2NyZWF0aW9uGAYgASgIIi8KCkpzb25NZXRob2QSEAoIcmVmdXNhbHMYASADKAkSDwoHZXhhbXBsZRgCIAEoCTpDCglqc29uX3dvcmQSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjRhgMgASgJUghqc29uV29yZIgBATpZCgpqc29uX2ZpZWxkEh0uZ29vZ2xlLnByb3RvYnVmLkZpZWxkT3B0aW9ucxjShgMgASgLMhYucGF5bWVudHMudjEuSnNvbkZpZWxkUglqc29uRmllbGSIAQE6XQoLanNvbl9tZXRob2QSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxjThgMgASgLMhcucGF5bWVudHMudjEuSnNvbk1ldGhvZFIKanNvbk1ldGhvZIgBAWIGcHJvdG8z", [file_google_protobuf_descriptor]);
 
 /**
  * What a field of the public JSON takes beyond its type, for the reference that is generated from this contract.
@@ -33,6 +33,36 @@ export type JsonField = Message<"payments.v1.JsonField"> & {
    * @generated from field: string schema = 2;
    */
   schema: string;
+
+  /**
+   * An answer leaves out what is not there: optional and message fields that are unset, empty lists, and fields with
+   * this mark that are empty.
+   *
+   * @generated from field: bool omit_empty = 3;
+   */
+  omitEmpty: boolean;
+
+  /**
+   * An answer writes the list although it is empty: the list that a List method returns, so that no client has to
+   * treat the last page as a special case.
+   *
+   * @generated from field: bool keep_empty = 4;
+   */
+  keepEmpty: boolean;
+
+  /**
+   * A request with an empty list is refused. To say nothing, a request leaves the field out.
+   *
+   * @generated from field: bool refuse_empty = 5;
+   */
+  refuseEmpty: boolean;
+
+  /**
+   * The answer of a Create method does not have the field.
+   *
+   * @generated from field: bool after_creation = 6;
+   */
+  afterCreation: boolean;
 };
 
 /**
@@ -41,6 +71,34 @@ export type JsonField = Message<"payments.v1.JsonField"> & {
  */
 export const JsonFieldSchema: GenMessage<JsonField> = /*@__PURE__*/
   messageDesc(file_payments_v1_json, 0);
+
+/**
+ * What the reference of the public JSON says of a method beyond its types.
+ *
+ * @generated from message payments.v1.JsonMethod
+ */
+export type JsonMethod = Message<"payments.v1.JsonMethod"> & {
+  /**
+   * Codes with which the method refuses a request, beyond those that follow from its form.
+   *
+   * @generated from field: repeated string refusals = 1;
+   */
+  refusals: string[];
+
+  /**
+   * A JSON object whose members replace those of the answer's example.
+   *
+   * @generated from field: string example = 2;
+   */
+  example: string;
+};
+
+/**
+ * Describes the message payments.v1.JsonMethod.
+ * Use `create(JsonMethodSchema)` to create a new message.
+ */
+export const JsonMethodSchema: GenMessage<JsonMethod> = /*@__PURE__*/
+  messageDesc(file_payments_v1_json, 1);
 
 /**
  * The word that stands for this enum value in the public JSON. Without it the word is the value's
@@ -58,4 +116,12 @@ export const json_word: GenExtension<EnumValueOptions, string> = /*@__PURE__*/
  */
 export const json_field: GenExtension<FieldOptions, JsonField> = /*@__PURE__*/
   extDesc(file_payments_v1_json, 1);
+
+/**
+ * Documents the method.
+ *
+ * @generated from extension: optional payments.v1.JsonMethod json_method = 50003;
+ */
+export const json_method: GenExtension<MethodOptions, JsonMethod> = /*@__PURE__*/
+  extDesc(file_payments_v1_json, 2);
 

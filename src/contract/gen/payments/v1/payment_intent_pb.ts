@@ -7,17 +7,20 @@ import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
+import type { Payment } from "./payment_pb.ts";
+import { file_payments_v1_payment } from "./payment_pb.ts";
 import type { JsonObject, Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file payments/v1/payment_intent.proto.
  */
 export const file_payments_v1_payment_intent: GenFile = /*@__PURE__*/
-  fileDesc("CiBwYXltZW50cy92MS9wYXltZW50X2ludGVudC5wcm90bxILcGF5bWVudHMudjEiiwsKDVBheW1lbnRJbnRlbnQSbQoCaWQYASABKAlCYZK1GF0SW3sicGF0dGVybiI6Il5waV9bMC03XVswLTlhLWhqa21ucC10di16XXsyNX0kIiwiZXhhbXBsZXMiOlsicGlfMDFtN3l6bjBtdGV4d2FncjBzcHE0d2c3dnoiXX0SWQoGc3RhdHVzGAIgASgOMiAucGF5bWVudHMudjEuUGF5bWVudEludGVudFN0YXR1c0InkrUYIxIheyJleGFtcGxlcyI6WyJyZXF1aXJlc19wYXltZW50Il19En4KDWNsaWVudF9zZWNyZXQYAyABKAlCZ5K1GGMSYXsiZXhhbXBsZXMiOlsicGlfMDFtN3l6bjBtdGV4d2FncjBzcHE0d2c3dnpfc2VjcmV0X28xc0I3b2pnSk9VSHNUT185aWR2U3NJdkcwZGNBRVkxQWxVck45d25rMXMiXX0SPwoEbW9kZRgEIAEoDjIRLnBheW1lbnRzLnYxLk1vZGVCHpK1GBoSGHsiZXhhbXBsZXMiOlsidGVzdG5ldCJdfRI+CgVjaGFpbhgFIAEoDjISLnBheW1lbnRzLnYxLkNoYWluQhuStRgXEhV7ImV4YW1wbGVzIjpbImJhc2UiXX0SSgoIY2hhaW5faWQYBiABKANCOJK1GDQSMnsiZW51bSI6Wzg0NTMsODQ1MzIsMTM3LDgwMDAyXSwiZXhhbXBsZXMiOls4NDUzMl19EkMKFmNvbmZpcm1hdGlvbnNfcmVxdWlyZWQYByABKAVCI5K1GB8SHXsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMF19EloKDGFtb3VudF91bml0cxgIIAEoA0JEkrUYQBI+eyJtaW5pbXVtIjoxLCJtYXhpbXVtIjo5MDA3MTk5MjU0NzQwOTkxLCJleGFtcGxlcyI6WzEyNTAwMDAwXX0SNAoIZGVjaW1hbHMYCSABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls2XX0SQAoMdG9rZW5fc3ltYm9sGAogASgJQiqStRgmEiR7ImNvbnN0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX0SeAoNdG9rZW5fYWRkcmVzcxgLIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRJ6Cg9leHBlY3RlZF93YWxsZXQYDCABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SXwoKZXhwaXJlc19hdBgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCL5K1GCsSKXsiZXhhbXBsZXMiOlsiMjAyNi0xMS0yMVQxMjozMDoxNS41MTRaIl19Ej8KEmV4cGlyZXNfaW5fbWludXRlcxgOIAEoBUIjkrUYHxIdeyJtaW5pbXVtIjoxLCJleGFtcGxlcyI6WzMwXX0SOwoEbGFuZRgPIAEoDjIRLnBheW1lbnRzLnYxLkxhbmVCGpK1GBYSFHsiZXhhbXBsZXMiOlsic2RrIl19EnUKCG1ldGFkYXRhGBAgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdEJKkrUYRhJEeyJleGFtcGxlcyI6W3sib3JkZXJfaWQiOiJvcmRlci0xMDAxIiwiY3VzdG9tZXJfaWQiOiJjdXN0b21lci00MiJ9XX0qQQoFQ2hhaW4SFQoRQ0hBSU5fVU5TUEVDSUZJRUQQABIOCgpDSEFJTl9CQVNFEAESEQoNQ0hBSU5fUE9MWUdPThACKkAKBE1vZGUSFAoQTU9ERV9VTlNQRUNJRklFRBAAEhAKDE1PREVfVEVTVE5FVBABEhAKDE1PREVfTUFJTk5FVBACKjsKBExhbmUSFAoQTEFORV9VTlNQRUNJRklFRBAAEgwKCExBTkVfU0RLEAESDwoLTEFORV9NQU5VQUwQAio4CgVUb2tlbhIVChFUT0tFTl9VTlNQRUNJRklFRBAAEhgKClRPS0VOX1VTREMQARoIirUYBFVTREMqaAoTUGF5bWVudEludGVudFN0YXR1cxIlCiFQQVlNRU5UX0lOVEVOVF9TVEFUVVNfVU5TUEVDSUZJRUQQABIqCiZQQVlNRU5UX0lOVEVOVF9TVEFUVVNfUkVRVUlSRVNfUEFZTUVOVBABYgZwcm90bzM", [file_google_protobuf_struct, file_google_protobuf_timestamp, file_payments_v1_json]);
+  fileDesc("CiBwYXltZW50cy92MS9wYXltZW50X2ludGVudC5wcm90bxILcGF5bWVudHMudjEisg8KDVBheW1lbnRJbnRlbnQSbQoCaWQYASABKAlCYZK1GF0SW3sicGF0dGVybiI6Il5waV9bMC03XVswLTlhLWhqa21ucC10di16XXsyNX0kIiwiZXhhbXBsZXMiOlsicGlfMDFtN3l6bjBtdGV4d2FncjBzcHE0d2c3dnoiXX0SWQoGc3RhdHVzGAIgASgOMiAucGF5bWVudHMudjEuUGF5bWVudEludGVudFN0YXR1c0InkrUYIxIheyJleGFtcGxlcyI6WyJyZXF1aXJlc19wYXltZW50Il19EoABCg1jbGllbnRfc2VjcmV0GAMgASgJQmmStRhlEmF7ImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6X3NlY3JldF9vMXNCN29qZ0pPVUhzVE9fOWlkdlNzSXZHMGRjQUVZMUFsVXJOOXduazFzIl19GAESPwoEbW9kZRgEIAEoDjIRLnBheW1lbnRzLnYxLk1vZGVCHpK1GBoSGHsiZXhhbXBsZXMiOlsidGVzdG5ldCJdfRI+CgVjaGFpbhgFIAEoDjISLnBheW1lbnRzLnYxLkNoYWluQhuStRgXEhV7ImV4YW1wbGVzIjpbImJhc2UiXX0SSgoIY2hhaW5faWQYBiABKANCOJK1GDQSMnsiZW51bSI6Wzg0NTMsODQ1MzIsMTM3LDgwMDAyXSwiZXhhbXBsZXMiOls4NDUzMl19EkMKFmNvbmZpcm1hdGlvbnNfcmVxdWlyZWQYByABKAVCI5K1GB8SHXsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMF19EloKDGFtb3VudF91bml0cxgIIAEoA0JEkrUYQBI+eyJtaW5pbXVtIjoxLCJtYXhpbXVtIjo5MDA3MTk5MjU0NzQwOTkxLCJleGFtcGxlcyI6WzEyNTAwMDAwXX0SNAoIZGVjaW1hbHMYCSABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls2XX0SQAoMdG9rZW5fc3ltYm9sGAogASgJQiqStRgmEiR7ImNvbnN0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX0SeAoNdG9rZW5fYWRkcmVzcxgLIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRJ6Cg9leHBlY3RlZF93YWxsZXQYDCABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SXwoKZXhwaXJlc19hdBgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCL5K1GCsSKXsiZXhhbXBsZXMiOlsiMjAyNi0xMS0yMVQxMjozMDoxNS41MTRaIl19Ej8KEmV4cGlyZXNfaW5fbWludXRlcxgOIAEoBUIjkrUYHxIdeyJtaW5pbXVtIjoxLCJleGFtcGxlcyI6WzMwXX0SOwoEbGFuZRgPIAEoDjIRLnBheW1lbnRzLnYxLkxhbmVCGpK1GBYSFHsiZXhhbXBsZXMiOlsic2RrIl19EnUKCG1ldGFkYXRhGBAgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdEJKkrUYRhJEeyJleGFtcGxlcyI6W3sib3JkZXJfaWQiOiJvcmRlci0xMDAxIiwiY3VzdG9tZXJfaWQiOiJjdXN0b21lci00MiJ9XX0SYQoKY3JlYXRlZF9hdBgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCMZK1GC0SKXsiZXhhbXBsZXMiOlsiMjAyNi0xMS0yMVQxMjowMDoxNS41MTRaIl19MAESSAoVYW1vdW50X3JlY2VpdmVkX3VuaXRzGBIgASgDQiSStRggEhx7Im1pbmltdW0iOjAsImV4YW1wbGVzIjpbMF19MAFIAIgBARIyCghwYXltZW50cxgTIAMoCzIULnBheW1lbnRzLnYxLlBheW1lbnRCCpK1GAYSAnt9MAESQQoOcGF5bWVudHNfY291bnQYFCABKAVCJJK1GCASHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOlswXX0wAUgBiAEBEhoKBmxhYmVscxgVIAMoCUIKkrUYBhICe30wARI8CgxzdWNjZWVkZWRfYXQYFiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgqStRgGEgJ7fTABEjsKC2NhbmNlbGVkX2F0GBcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIKkrUYBhICe30wARI6CgpleHBpcmVkX2F0GBggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIKkrUYBhICe30wAUIYChZfYW1vdW50X3JlY2VpdmVkX3VuaXRzQhEKD19wYXltZW50c19jb3VudCpBCgVDaGFpbhIVChFDSEFJTl9VTlNQRUNJRklFRBAAEg4KCkNIQUlOX0JBU0UQARIRCg1DSEFJTl9QT0xZR09OEAIqQAoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASEAoMTU9ERV9URVNUTkVUEAESEAoMTU9ERV9NQUlOTkVUEAIqOwoETGFuZRIUChBMQU5FX1VOU1BFQ0lGSUVEEAASDAoITEFORV9TREsQARIPCgtMQU5FX01BTlVBTBACKjgKBVRva2VuEhUKEVRPS0VOX1VOU1BFQ0lGSUVEEAASGAoKVE9LRU5fVVNEQxABGgiKtRgEVVNEQyr6AQoTUGF5bWVudEludGVudFN0YXR1cxIlCiFQQVlNRU5UX0lOVEVOVF9TVEFUVVNfVU5TUEVDSUZJRUQQABIqCiZQQVlNRU5UX0lOVEVOVF9TVEFUVVNfUkVRVUlSRVNfUEFZTUVOVBABEiQKIFBBWU1FTlRfSU5URU5UX1NUQVRVU19QUk9DRVNTSU5HEAISIwofUEFZTUVOVF9JTlRFTlRfU1RBVFVTX1NVQ0NFRURFRBADEiEKHVBBWU1FTlRfSU5URU5UX1NUQVRVU19FWFBJUkVEEAQSIgoeUEFZTUVOVF9JTlRFTlRfU1RBVFVTX0NBTkNFTEVEEAViBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment]);
 
 /**
  * What a merchant expects to be paid: how much, in which token, on which chain, to which wallet,
- * until when. Everything but `status` is frozen when the intent is created.
+ * until when. The first sixteen fields but `status` are frozen when the intent is created. The others say what has
+ * happened since; creation does not return them.
  *
  * @generated from message payments.v1.PaymentIntent
  */
@@ -31,7 +34,7 @@ export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
   id: string;
 
   /**
-   * Where the payment stands. A new intent requires payment.
+   * Where the payment stands. A new intent requires payment, and so does the answer of each retry of its creation.
    *
    * @generated from field: payments.v1.PaymentIntentStatus status = 2;
    */
@@ -39,7 +42,7 @@ export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
 
   /**
    * Opens the hosted checkout for this one intent: the only value a frontend may receive. It is
-   * derived, not stored, and is the same each time the creation is retried.
+   * derived, not stored, and is the same each time the creation is retried. Lists and events do not have it.
    *
    * @generated from field: string client_secret = 3;
    */
@@ -135,6 +138,63 @@ export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
    * @generated from field: google.protobuf.Struct metadata = 16;
    */
   metadata?: JsonObject | undefined;
+
+  /**
+   * Moment the intent was created, in UTC with milliseconds.
+   *
+   * @generated from field: google.protobuf.Timestamp created_at = 17;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * Sum of the payments that count, in the token's smallest unit: USDC, on the chain now, in time.
+   *
+   * @generated from field: optional int64 amount_received_units = 18;
+   */
+  amountReceivedUnits?: bigint | undefined;
+
+  /**
+   * The newest 100 transfers attributed to the intent, oldest first, including those that do not count.
+   *
+   * @generated from field: repeated payments.v1.Payment payments = 19;
+   */
+  payments: Payment[];
+
+  /**
+   * How many transfers are attributed to the intent.
+   *
+   * @generated from field: optional int32 payments_count = 20;
+   */
+  paymentsCount?: number | undefined;
+
+  /**
+   * Facts you have to know: `underpaid` (ended with more than 0 and less than the amount), `overpaid`, `late`,
+   * `after_cancel`, `found_late`, `wrong_token`, `reorged`. Labels may be added.
+   *
+   * @generated from field: repeated string labels = 21;
+   */
+  labels: string[];
+
+  /**
+   * Moment the intent succeeded.
+   *
+   * @generated from field: google.protobuf.Timestamp succeeded_at = 22;
+   */
+  succeededAt?: Timestamp | undefined;
+
+  /**
+   * Moment the intent was canceled.
+   *
+   * @generated from field: google.protobuf.Timestamp canceled_at = 23;
+   */
+  canceledAt?: Timestamp | undefined;
+
+  /**
+   * Moment the intent expired: when this was decided, not `expires_at`.
+   *
+   * @generated from field: google.protobuf.Timestamp expired_at = 24;
+   */
+  expiredAt?: Timestamp | undefined;
 };
 
 /**
@@ -315,11 +375,39 @@ export const PaymentIntentStatus = {
   UNSPECIFIED: 0,
 
   /**
-   * Created; no payment has been seen yet.
+   * Created; the payments so far do not reach the amount.
    *
    * @generated from enum value: PAYMENT_INTENT_STATUS_REQUIRES_PAYMENT = 1;
    */
   REQUIRES_PAYMENT: 1,
+
+  /**
+   * Paid in full and in time; the payments are not final on the chain yet.
+   *
+   * @generated from enum value: PAYMENT_INTENT_STATUS_PROCESSING = 2;
+   */
+  PROCESSING: 2,
+
+  /**
+   * Paid: final.
+   *
+   * @generated from enum value: PAYMENT_INTENT_STATUS_SUCCEEDED = 3;
+   */
+  SUCCEEDED: 3,
+
+  /**
+   * Not paid in full in time: final. Money that arrives later is reported and changes nothing here.
+   *
+   * @generated from enum value: PAYMENT_INTENT_STATUS_EXPIRED = 4;
+   */
+  EXPIRED: 4,
+
+  /**
+   * Canceled by the merchant: final.
+   *
+   * @generated from enum value: PAYMENT_INTENT_STATUS_CANCELED = 5;
+   */
+  CANCELED: 5,
 } as const;
 
 /**

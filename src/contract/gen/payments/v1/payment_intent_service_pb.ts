@@ -5,9 +5,10 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../google/api/annotations_pb.ts";
-import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
-import type { Chain, Lane, PaymentIntentSchema, Token } from "./payment_intent_pb.ts";
+import type { Chain, Lane, PaymentIntent, PaymentIntentSchema, PaymentIntentStatus, Token } from "./payment_intent_pb.ts";
 import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 
@@ -15,7 +16,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/payment_intent_service.proto.
  */
 export const file_payments_v1_payment_intent_service: GenFile = /*@__PURE__*/
-  fileDesc("CihwYXltZW50cy92MS9wYXltZW50X2ludGVudF9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSKWBgoaQ3JlYXRlUGF5bWVudEludGVudFJlcXVlc3QSXAoMYW1vdW50X3VuaXRzGAEgASgDQkaStRhCCAESPnsibWluaW11bSI6MSwibWF4aW11bSI6OTAwNzE5OTI1NDc0MDk5MSwiZXhhbXBsZXMiOlsxMjUwMDAwMF19Ek8KBWNoYWluGAIgASgOMhIucGF5bWVudHMudjEuQ2hhaW5CLJK1GCgSJnsiZGVmYXVsdCI6ImJhc2UiLCJleGFtcGxlcyI6WyJiYXNlIl19En4KDndhbGxldF9hZGRyZXNzGAMgASgJQmGStRhdElt7InBhdHRlcm4iOiJeMHhbMC05YS1mQS1GXXs0MH0kIiwiZXhhbXBsZXMiOlsiMHg1YUFlYjYwNTNGM0U5NEM5YjlBMDlmMzM2Njk0MzVFN0VmMUJlQWVkIl19SACIAQESRQoSZXhwaXJlc19pbl9taW51dGVzGAQgASgFQiSStRggEh57ImRlZmF1bHQiOjMwLCJleGFtcGxlcyI6WzMwXX1IAYgBARJLCgRsYW5lGAUgASgOMhEucGF5bWVudHMudjEuTGFuZUIqkrUYJhIkeyJkZWZhdWx0Ijoic2RrIiwiZXhhbXBsZXMiOlsic2RrIl19ErkBCghtZXRhZGF0YRgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3RCjQGStRiIARKFAXsibWF4UHJvcGVydGllcyI6NTAsInByb3BlcnR5TmFtZXMiOnsibWF4TGVuZ3RoIjo2NH0sImRlZmF1bHQiOnt9LCJleGFtcGxlcyI6W3sib3JkZXJfaWQiOiJvcmRlci0xMDAxIiwiY3VzdG9tZXJfaWQiOiJjdXN0b21lci00MiJ9XX0STwoFdG9rZW4YByABKA4yEi5wYXltZW50cy52MS5Ub2tlbkIskrUYKBImeyJkZWZhdWx0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX1CEQoPX3dhbGxldF9hZGRyZXNzQhUKE19leHBpcmVzX2luX21pbnV0ZXMykgEKFFBheW1lbnRJbnRlbnRTZXJ2aWNlEnoKE0NyZWF0ZVBheW1lbnRJbnRlbnQSJy5wYXltZW50cy52MS5DcmVhdGVQYXltZW50SW50ZW50UmVxdWVzdBoaLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnQiHoLT5JMCGDoBKiITL3YxL3BheW1lbnRfaW50ZW50c2IGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_struct, file_payments_v1_json, file_payments_v1_payment_intent]);
+  fileDesc("CihwYXltZW50cy92MS9wYXltZW50X2ludGVudF9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSKWBgoaQ3JlYXRlUGF5bWVudEludGVudFJlcXVlc3QSXAoMYW1vdW50X3VuaXRzGAEgASgDQkaStRhCCAESPnsibWluaW11bSI6MSwibWF4aW11bSI6OTAwNzE5OTI1NDc0MDk5MSwiZXhhbXBsZXMiOlsxMjUwMDAwMF19Ek8KBWNoYWluGAIgASgOMhIucGF5bWVudHMudjEuQ2hhaW5CLJK1GCgSJnsiZGVmYXVsdCI6ImJhc2UiLCJleGFtcGxlcyI6WyJiYXNlIl19En4KDndhbGxldF9hZGRyZXNzGAMgASgJQmGStRhdElt7InBhdHRlcm4iOiJeMHhbMC05YS1mQS1GXXs0MH0kIiwiZXhhbXBsZXMiOlsiMHg1YUFlYjYwNTNGM0U5NEM5YjlBMDlmMzM2Njk0MzVFN0VmMUJlQWVkIl19SACIAQESRQoSZXhwaXJlc19pbl9taW51dGVzGAQgASgFQiSStRggEh57ImRlZmF1bHQiOjMwLCJleGFtcGxlcyI6WzMwXX1IAYgBARJLCgRsYW5lGAUgASgOMhEucGF5bWVudHMudjEuTGFuZUIqkrUYJhIkeyJkZWZhdWx0Ijoic2RrIiwiZXhhbXBsZXMiOlsic2RrIl19ErkBCghtZXRhZGF0YRgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3RCjQGStRiIARKFAXsibWF4UHJvcGVydGllcyI6NTAsInByb3BlcnR5TmFtZXMiOnsibWF4TGVuZ3RoIjo2NH0sImRlZmF1bHQiOnt9LCJleGFtcGxlcyI6W3sib3JkZXJfaWQiOiJvcmRlci0xMDAxIiwiY3VzdG9tZXJfaWQiOiJjdXN0b21lci00MiJ9XX0STwoFdG9rZW4YByABKA4yEi5wYXltZW50cy52MS5Ub2tlbkIskrUYKBImeyJkZWZhdWx0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX1CEQoPX3dhbGxldF9hZGRyZXNzQhUKE19leHBpcmVzX2luX21pbnV0ZXMiXQoXR2V0UGF5bWVudEludGVudFJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJdfSKMBQoZTGlzdFBheW1lbnRJbnRlbnRzUmVxdWVzdBJFCglwYWdlX3NpemUYASABKAVCMpK1GC4SLHsibWF4aW11bSI6MTAwLCJkZWZhdWx0IjoyMCwiZXhhbXBsZXMiOlsyMF19EjYKCnBhZ2VfdG9rZW4YAiABKAlCIpK1GB4SHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0SWQoGc3RhdHVzGAMgASgOMiAucGF5bWVudHMudjEuUGF5bWVudEludGVudFN0YXR1c0InkrUYIxIheyJleGFtcGxlcyI6WyJyZXF1aXJlc19wYXltZW50Il19Ej4KBWNoYWluGAQgASgOMhIucGF5bWVudHMudjEuQ2hhaW5CG5K1GBcSFXsiZXhhbXBsZXMiOlsiYmFzZSJdfRI7CgRsYW5lGAUgASgOMhEucGF5bWVudHMudjEuTGFuZUIakrUYFhIUeyJleGFtcGxlcyI6WyJzZGsiXX0SWAoPaWRlbXBvdGVuY3lfa2V5GAYgASgJQj+StRg7Ejl7Im1pbkxlbmd0aCI6MSwibWF4TGVuZ3RoIjoyNTUsImV4YW1wbGVzIjpbIm9yZGVyLTEwMDEiXX0SXQoMY3JlYXRlZF9mcm9tGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIrkrUYJxIleyJleGFtcGxlcyI6WyIyMDI2LTExLTAxVDAwOjAwOjAwWiJdfRJfCg5jcmVhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCK5K1GCcSJXsiZXhhbXBsZXMiOlsiMjAyNi0xMi0wMVQwMDowMDowMFoiXX0inAEKGkxpc3RQYXltZW50SW50ZW50c1Jlc3BvbnNlEj8KD3BheW1lbnRfaW50ZW50cxgBIAMoCzIaLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRCCpK1GAYSAnt9IAESPQoPbmV4dF9wYWdlX3Rva2VuGAIgASgJQiSStRggEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19GAEiYAoaQ2FuY2VsUGF5bWVudEludGVudFJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJdfTL1BAoUUGF5bWVudEludGVudFNlcnZpY2USegoTQ3JlYXRlUGF5bWVudEludGVudBInLnBheW1lbnRzLnYxLkNyZWF0ZVBheW1lbnRJbnRlbnRSZXF1ZXN0GhoucGF5bWVudHMudjEuUGF5bWVudEludGVudCIegtPkkwIYOgEqIhMvdjEvcGF5bWVudF9pbnRlbnRzEnkKEEdldFBheW1lbnRJbnRlbnQSJC5wYXltZW50cy52MS5HZXRQYXltZW50SW50ZW50UmVxdWVzdBoaLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnQiI5ACAYLT5JMCGhIYL3YxL3BheW1lbnRfaW50ZW50cy97aWR9EoUBChJMaXN0UGF5bWVudEludGVudHMSJi5wYXltZW50cy52MS5MaXN0UGF5bWVudEludGVudHNSZXF1ZXN0GicucGF5bWVudHMudjEuTGlzdFBheW1lbnRJbnRlbnRzUmVzcG9uc2UiHpACAYLT5JMCFRITL3YxL3BheW1lbnRfaW50ZW50cxLdAQoTQ2FuY2VsUGF5bWVudEludGVudBInLnBheW1lbnRzLnYxLkNhbmNlbFBheW1lbnRJbnRlbnRSZXF1ZXN0GhoucGF5bWVudHMudjEuUGF5bWVudEludGVudCKAAZACApq1GE8KDWludmFsaWRfc3RhdGUSPnsic3RhdHVzIjoiY2FuY2VsZWQiLCJjYW5jZWxlZF9hdCI6IjIwMjYtMTEtMjFUMTI6MDQ6MDIuMDAwWiJ9gtPkkwIkOgEqIh8vdjEvcGF5bWVudF9pbnRlbnRzL3tpZH0vY2FuY2VsYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_struct, file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent]);
 
 /**
  * What a merchant asks to be paid. Only `amount_units` is required.
@@ -87,7 +88,148 @@ export const CreatePaymentIntentRequestSchema: GenMessage<CreatePaymentIntentReq
   messageDesc(file_payments_v1_payment_intent_service, 0);
 
 /**
- * Creates payment intents for the merchant whose API key comes with the request, as
+ * Names the intent to return.
+ *
+ * @generated from message payments.v1.GetPaymentIntentRequest
+ */
+export type GetPaymentIntentRequest = Message<"payments.v1.GetPaymentIntentRequest"> & {
+  /**
+   * Identifier of the intent.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message payments.v1.GetPaymentIntentRequest.
+ * Use `create(GetPaymentIntentRequestSchema)` to create a new message.
+ */
+export const GetPaymentIntentRequestSchema: GenMessage<GetPaymentIntentRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_payment_intent_service, 1);
+
+/**
+ * Says which intents to list. Without a filter: all of them.
+ *
+ * @generated from message payments.v1.ListPaymentIntentsRequest
+ */
+export type ListPaymentIntentsRequest = Message<"payments.v1.ListPaymentIntentsRequest"> & {
+  /**
+   * Most intents on a page, 1 to 100. Default: 20.
+   *
+   * @generated from field: int32 page_size = 1;
+   */
+  pageSize: number;
+
+  /**
+   * The `next_page_token` of the page before, with the same filters. Absent for the first page.
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken: string;
+
+  /**
+   * Only intents with this status.
+   *
+   * @generated from field: payments.v1.PaymentIntentStatus status = 3;
+   */
+  status: PaymentIntentStatus;
+
+  /**
+   * Only intents on this chain.
+   *
+   * @generated from field: payments.v1.Chain chain = 4;
+   */
+  chain: Chain;
+
+  /**
+   * Only intents of this lane.
+   *
+   * @generated from field: payments.v1.Lane lane = 5;
+   */
+  lane: Lane;
+
+  /**
+   * Only the intent that was created with this idempotency key.
+   *
+   * @generated from field: string idempotency_key = 6;
+   */
+  idempotencyKey: string;
+
+  /**
+   * Only intents created at this moment or later.
+   *
+   * @generated from field: google.protobuf.Timestamp created_from = 7;
+   */
+  createdFrom?: Timestamp | undefined;
+
+  /**
+   * Only intents created before this moment.
+   *
+   * @generated from field: google.protobuf.Timestamp created_before = 8;
+   */
+  createdBefore?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message payments.v1.ListPaymentIntentsRequest.
+ * Use `create(ListPaymentIntentsRequestSchema)` to create a new message.
+ */
+export const ListPaymentIntentsRequestSchema: GenMessage<ListPaymentIntentsRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_payment_intent_service, 2);
+
+/**
+ * A page of intents.
+ *
+ * @generated from message payments.v1.ListPaymentIntentsResponse
+ */
+export type ListPaymentIntentsResponse = Message<"payments.v1.ListPaymentIntentsResponse"> & {
+  /**
+   * The intents, newest first, without `client_secret`.
+   *
+   * @generated from field: repeated payments.v1.PaymentIntent payment_intents = 1;
+   */
+  paymentIntents: PaymentIntent[];
+
+  /**
+   * Names the next page. Absent on the last one.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message payments.v1.ListPaymentIntentsResponse.
+ * Use `create(ListPaymentIntentsResponseSchema)` to create a new message.
+ */
+export const ListPaymentIntentsResponseSchema: GenMessage<ListPaymentIntentsResponse> = /*@__PURE__*/
+  messageDesc(file_payments_v1_payment_intent_service, 3);
+
+/**
+ * Names the intent to cancel.
+ *
+ * @generated from message payments.v1.CancelPaymentIntentRequest
+ */
+export type CancelPaymentIntentRequest = Message<"payments.v1.CancelPaymentIntentRequest"> & {
+  /**
+   * Identifier of the intent.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message payments.v1.CancelPaymentIntentRequest.
+ * Use `create(CancelPaymentIntentRequestSchema)` to create a new message.
+ */
+export const CancelPaymentIntentRequestSchema: GenMessage<CancelPaymentIntentRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_payment_intent_service, 4);
+
+/**
+ * Payment intents of the merchant whose API key comes with the request, in the key's mode: a key never sees another
+ * merchant's intents, nor those of the other mode. The key comes as
  * `Authorization: Bearer <api_key>`: a header over HTTP, metadata over gRPC.
  *
  * A refusal is the same over every protocol. In JSON it is
@@ -105,14 +247,53 @@ export const PaymentIntentService: GenService<{
    * merchant and the mode) and repeat a call whose outcome you do not know with the same key and the same
    * request: it answers the intent it made the first time, with `Idempotent-Replayed: true`.
    *
-   * A key lives as long as its intent. Once that has expired unpaid, the key still answers it, and nobody can pay it:
-   * give the order's next attempt a key of its own, such as `order-1001/2` after `order-1001`.
+   * A retry answers what the first call answered, whatever has happened to the intent since; retrieve it for its
+   * present state. A key lives as long as its intent. Once that has expired or was canceled, the key still answers it,
+   * and nobody can pay it: give the order's next attempt a key of its own, such as `order-1001/2` after `order-1001`.
    *
    * @generated from rpc payments.v1.PaymentIntentService.CreatePaymentIntent
    */
   createPaymentIntent: {
     methodKind: "unary";
     input: typeof CreatePaymentIntentRequestSchema;
+    output: typeof PaymentIntentSchema;
+  },
+  /**
+   * Returns an intent in its present state.
+   *
+   * @generated from rpc payments.v1.PaymentIntentService.GetPaymentIntent
+   */
+  getPaymentIntent: {
+    methodKind: "unary";
+    input: typeof GetPaymentIntentRequestSchema;
+    output: typeof PaymentIntentSchema;
+  },
+  /**
+   * Lists intents, newest first.
+   *
+   * Follow `next_page_token` until it is absent: every intent that was there at the first page and that matches
+   * throughout comes exactly once, whatever is created meanwhile. A page may hold fewer intents than `page_size`, even
+   * none, and still have a next page: a page looks through at most 10,000 intents for those that match.
+   *
+   * @generated from rpc payments.v1.PaymentIntentService.ListPaymentIntents
+   */
+  listPaymentIntents: {
+    methodKind: "unary";
+    input: typeof ListPaymentIntentsRequestSchema;
+    output: typeof ListPaymentIntentsResponseSchema;
+  },
+  /**
+   * Cancels an intent that still requires payment, for good.
+   *
+   * Canceling a canceled intent again answers its present state. An intent that is being paid or has ended another way
+   * is refused with `invalid_state`. Money that arrives after the cancellation is reported by an event and stays yours
+   * to return.
+   *
+   * @generated from rpc payments.v1.PaymentIntentService.CancelPaymentIntent
+   */
+  cancelPaymentIntent: {
+    methodKind: "unary";
+    input: typeof CancelPaymentIntentRequestSchema;
     output: typeof PaymentIntentSchema;
   },
 }> = /*@__PURE__*/
