@@ -6,6 +6,10 @@ import type { TlsFiles } from './tls.ts';
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
 
+const roleNames = ['api', 'deliveries', 'expiry'] as const;
+/** What a process does: answer requests; deliver webhooks; expire intents and remove old events. */
+export type Role = (typeof roleNames)[number];
+
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
 export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
 export type SecretName = (typeof secretNames)[number];
@@ -29,8 +33,11 @@ export interface Config {
   metricsPort: number;
   /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
-  /** Requests per second for each API key, with a burst of twice that; 0 means no limit. */
-  rateLimit: number;
+  /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
+  rateLimits: Record<'creates' | 'reads' | 'changes', number>;
+  roles: ReadonlySet<Role>;
+  /** Days that events are kept. */
+  eventRetentionDays: number;
   /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;
   limits: TransportLimits;
@@ -78,6 +85,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
   const problems: string[] = [];
   const integer = integerReader(env, problems);
   const databaseUrl = readDatabaseUrl(env, problems);
+  const rateLimit = integer('RATE_LIMIT', 500, 0, 1_000_000);
   const config: Config = {
     databaseUrl,
     secrets: readSecrets(env, databaseUrl === undefined ? [] : requiredSecrets, problems),
@@ -89,7 +97,13 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
-    rateLimit: integer('RATE_LIMIT', 500, 0, 1_000_000),
+    rateLimits: {
+      creates: rateLimit,
+      reads: integer('RATE_LIMIT_READS', rateLimit, 0, 1_000_000),
+      changes: integer('RATE_LIMIT_CHANGES', rateLimit, 0, 1_000_000),
+    },
+    roles: readRoles(env, problems),
+    eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
       connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,
@@ -168,6 +182,19 @@ function readSecrets(
     }
   }
   return secrets;
+}
+
+function readRoles(env: Environment, problems: string[]): ReadonlySet<Role> {
+  const text = given(env, 'ROLES');
+  if (text === undefined) return new Set(roleNames);
+  const roles = text.split(',').map((role) => role.trim());
+  const unknown = roles.filter((role) => !(roleNames as readonly string[]).includes(role));
+  if (unknown.length > 0) {
+    problems.push(
+      `ROLES must be a list of ${roleNames.join(', ')}, separated by commas, without "${unknown.join('", "')}"`,
+    );
+  }
+  return new Set(roles as Role[]);
 }
 
 function readTlsFiles(env: Environment, problems: string[]): TlsFiles | undefined {

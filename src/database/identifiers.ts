@@ -3,11 +3,23 @@ import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
 
 /** The prefix of an identifier, which tells its kind. */
-export type IdentifierPrefix = 'pi' | 'mer' | 'key';
+export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt';
 
 /** Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. */
 export function newUuid(createdAtMs: number = Date.now()): string {
   return uuidv7({ msecs: createdAtMs, random: random16() });
+}
+
+/** The most milliseconds that a UUIDv7 holds: the year 10889. */
+const maxUuidMs = 2 ** 48 - 1;
+
+/**
+ * Returns the lowest UUIDv7 with that time (milliseconds since 1970), for ranges of ids. For a time outside those that a
+ * UUID holds, the nearest.
+ */
+export function lowestUuid(ms: number): string {
+  const msecs = Math.min(Math.max(0, ms), maxUuidMs);
+  return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
 }
 
 /** Random bytes for many UUIDs, drawn at once: one draw takes longer than the rest of creating a UUID. */

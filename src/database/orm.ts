@@ -6,10 +6,12 @@ import { type DatabaseLocation, pgConfigOf } from '../config/database-location.t
 import { StartupError } from '../config/startup-error.ts';
 import { clientWithDeadline } from './client-with-deadline.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
+import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
+import { FollowPaymentIntents } from './migrations/2026-11-22-follow-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
@@ -20,6 +22,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents },
   { name: '2026-11-22-mark-api-key-format', class: MarkApiKeyFormat },
   { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
+  { name: '2026-11-22-follow-payment-intents', class: FollowPaymentIntents },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -42,7 +45,16 @@ export function createOrm(
       ...(timeouts && { Client: clientWithDeadline(timeouts.statementTimeoutMs) }),
     },
     dbName: databaseName(location),
-    entities: [MerchantEntity, PayoutWalletEntity, ApiKeyEntity, NetworkEntity, PaymentIntentEntity],
+    entities: [
+      MerchantEntity,
+      PayoutWalletEntity,
+      ApiKeyEntity,
+      NetworkEntity,
+      PaymentIntentEntity,
+      EventEntity,
+      EventProgressEntity,
+      RemovedEventEntity,
+    ],
     extensions: [Migrator],
     migrations: {
       tableName: migrationsTable,

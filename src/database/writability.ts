@@ -7,7 +7,10 @@ const neededRights = {
   merchants: ['select'],
   payout_wallets: ['select'],
   api_keys: ['select'],
-  payment_intents: ['select', 'insert'],
+  payment_intents: ['select', 'insert', 'update'],
+  events: ['select', 'insert', 'update', 'delete'],
+  event_progress: ['select', 'update'],
+  removed_events: ['select', 'insert', 'delete'],
 };
 
 export interface MissingRight {

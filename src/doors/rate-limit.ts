@@ -32,8 +32,8 @@ export function createRateLimit(
     Object.entries(perSecondByPolicy).map(([name, perSecond]) => [name, createPolicy(name, perSecond)]),
   );
   const policyOf = new Map<DescMethod, Policy>();
-  for (const { desc, methods } of services) {
-    for (const [method, { ratePolicy }] of methods) {
+  for (const { desc, methods, streams } of services) {
+    for (const [method, { ratePolicy }] of [...methods, ...streams]) {
       const policy = policies.get(ratePolicy);
       if (policy === undefined) {
         throw new Error(

@@ -3,6 +3,11 @@ import { ServiceError } from './errors.ts';
 const visibleAscii = /^[\x21-\x7e]{1,255}$/;
 const quotedString = /^"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"$/;
 
+/** True for a key as it is stored, without the quotes that its header may have. */
+export function isIdempotencyKey(text: string): boolean {
+  return visibleAscii.test(text);
+}
+
 /**
  * Parses an `Idempotency-Key`, bare or as a quoted string (RFC 9651, section 3.3.3): `"a"` and `a` are the same key.
  * Undefined if there is none.

@@ -1,9 +1,15 @@
 // How a service of the contract is implemented: one object per method, the same for every door.
 
-import type { DescMethod, DescMethodUnary, DescService, MessageShape } from '@bufbuild/protobuf';
+import type {
+  DescMethod,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  DescService,
+  MessageShape,
+} from '@bufbuild/protobuf';
 import type { ContextValues } from '@connectrpc/connect';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { isUnary } from '../contract/unary.ts';
+import { isServerStreaming, isUnary } from '../contract/unary.ts';
 import type { RequestHeader } from './request-header.ts';
 
 /** The part of a Connect HandlerContext that methods use. Every door can provide it. */
@@ -28,6 +34,17 @@ export interface Method<Input = unknown, Output = unknown> {
   run(request: Input, context: CallContext): Promise<Output>;
 }
 
+/** The implementation and settings of a method whose answer is a stream. */
+export interface StreamMethod<Input = unknown, Output = unknown> {
+  /** The policy in the rate limit's configuration that limits how many streams are opened. */
+  readonly ratePolicy: string;
+  /**
+   * Serves a request. The first message is sent as soon as it comes; the next is asked for when the client has room for
+   * it. Errors are reported as with `Method`.
+   */
+  run(request: Input, context: CallContext): AsyncIterable<Output>;
+}
+
 /** One object per method of a service, by the method's name in the descriptor. */
 export type MethodsOf<Service extends DescService> = {
   readonly [Name in keyof Service['method']]: Service['method'][Name] extends DescMethodUnary<
@@ -35,13 +52,17 @@ export type MethodsOf<Service extends DescService> = {
     infer Output
   >
     ? Method<MessageShape<Input>, MessageShape<Output>>
-    : never;
+    : Service['method'][Name] extends DescMethodServerStreaming<infer Input, infer Output>
+      ? StreamMethod<MessageShape<Input>, MessageShape<Output>>
+      : never;
 };
 
 /** A service of the contract and its methods. */
 export interface ServedService {
   readonly desc: DescService;
   readonly methods: ReadonlyMap<DescMethodUnary, Method>;
+  /** Only the internal door serves streams. */
+  readonly streams: ReadonlyMap<DescMethodServerStreaming, StreamMethod>;
 }
 
 /**
@@ -52,18 +73,21 @@ export function implementService<Service extends DescService>(
   desc: Service,
   methods: MethodsOf<Service>,
 ): ServedService {
-  const given = new Map(Object.entries<Method>(methods));
+  const given = new Map(Object.entries<Method | StreamMethod>(methods));
   const served = new Map<DescMethodUnary, Method>();
+  const streams = new Map<DescMethodServerStreaming, StreamMethod>();
   for (const method of desc.methods) {
     const implementation = given.get(method.localName);
     if (implementation === undefined) throw new Error(`${nameOf(method)} is not implemented`);
-    if (!isUnary(method)) throw new Error(`${nameOf(method)} streams, which no door serves yet`);
     given.delete(method.localName);
-    served.set(method, implementation);
+    // `MethodsOf` pairs each kind of method with its kind of implementation.
+    if (isUnary(method)) served.set(method, implementation as Method);
+    else if (isServerStreaming(method)) streams.set(method, implementation as StreamMethod);
+    else throw new Error(`${nameOf(method)} takes a stream, which no door serves yet`);
   }
   const [surplus] = given.keys();
   if (surplus !== undefined) throw new Error(`${desc.typeName} has no method ${surplus}`);
-  return { desc, methods: served };
+  return { desc, methods: served, streams };
 }
 
 function nameOf(method: DescMethod): string {

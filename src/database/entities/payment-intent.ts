@@ -54,8 +54,25 @@ export const PaymentIntentEntity = defineEntity({
     idempotencyKey: p.text().nullable(),
     /** SHA-256 of the normalised request; set if the idempotency key is. */
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
+    /** Sum of the payments that count. */
+    amountReceivedUnits: p.bigint().default(0),
+    paymentsCount: p.integer().default(0),
+    /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
+    eventCount: p.integer().default(0),
+    labels: p.array().$type<string[]>().nullable(),
+    succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
   },
-  indexes: [{ name: 'payment_intents_merchant_index', properties: ['merchantId', 'mode', 'id'] }],
+  indexes: [
+    { name: 'payment_intents_merchant_index', properties: ['merchantId', 'mode', 'id'] },
+    {
+      // What has to expire, for each network by the clock that it has.
+      name: 'payment_intents_open_index',
+      properties: ['network', 'expiresAt'],
+      where: "status = 'requires_payment'",
+    },
+  ],
   uniques: [
     {
       name: 'payment_intents_idempotency_key_unique',
@@ -72,3 +89,17 @@ export const PaymentIntentEntity = defineEntity({
 });
 
 export type PaymentIntentRow = InferEntity<typeof PaymentIntentEntity>;
+
+/** What happens to an intent after its creation. Its row is created with the defaults of these columns. */
+export const laterProperties = [
+  'amountReceivedUnits',
+  'paymentsCount',
+  'eventCount',
+  'labels',
+  'succeededAt',
+  'canceledAt',
+  'expiredAt',
+] as const;
+
+/** A row as it is created. */
+export type NewPaymentIntentRow = Omit<PaymentIntentRow, (typeof laterProperties)[number]>;

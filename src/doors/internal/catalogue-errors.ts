@@ -9,10 +9,31 @@ import { type RequestContext, requestContextOf } from '../../requests/request-co
  * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that outlives the client's
  * deadline is answered with DEADLINE_EXCEEDED, but work already started still finishes.
  */
-export const refuseByCatalogue: Interceptor = (next) => (request) =>
-  beforeAbort(request.signal, () => next(request)).catch((reason) => {
+export const refuseByCatalogue: Interceptor = (next) => (request) => {
+  const refuse = (reason: unknown): never => {
     throw refusalOf(reason, requestContextOf(request.contextValues));
-  });
+  };
+  const response = beforeAbort(request.signal, () => next(request));
+  if (!request.stream) return response.catch(refuse);
+  // The message of a stream is read here, inside the interceptors, and so is what Connect finds wrong with it.
+  const refuseStream = (reason: unknown) =>
+    refuse((reason instanceof ConnectError && refusalOfConnect(reason)) || reason);
+  return response.then(
+    (answer) => (answer.stream ? { ...answer, message: refusing(answer.message, refuseStream) } : answer),
+    refuseStream,
+  );
+};
+
+async function* refusing<T>(
+  messages: AsyncIterable<T>,
+  refuse: (reason: unknown) => never,
+): AsyncIterable<T> {
+  try {
+    yield* messages;
+  } catch (reason) {
+    refuse(reason);
+  }
+}
 
 /** Starts nothing if the signal has aborted, and stops waiting once it aborts. */
 function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {

@@ -4,12 +4,13 @@
 // interceptor runs.
 
 import {
+  constants,
   Http2ServerRequest,
   Http2ServerResponse,
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
-import type { DescMessage, DescMethod, Message, MessageInitShape } from '@bufbuild/protobuf';
+import type { DescMethod, Message } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -123,7 +124,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
     shutdownSignal: options.shutdownSignal,
   });
-  const methods = options.services.flatMap((service) => [...service.methods]);
+  const methods = options.services.flatMap((service) => [...service.methods, ...service.streams]);
   const checks = new Map(
     methods.map(([method]) => [method as DescMethod, createWireTypeCheck(method.input)]),
   );
@@ -140,9 +141,9 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   for (const [method, served] of methods) {
     // Connect's serialization accepts a text decoder here, although the router's option types omit it.
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
-    const implementation = (request: Message, context: HandlerContext) =>
-      served.run(request, context) as Promise<MessageInitShape<DescMessage>>;
-    router.rpc(method, implementation, { ...handlerOptions, jsonOptions });
+    // One promise or one iterable of messages, as the kind of the method asks for.
+    const implementation = (request: Message, context: HandlerContext) => served.run(request, context);
+    router.rpc(method, implementation as never, { ...handlerOptions, jsonOptions });
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
@@ -206,6 +207,16 @@ async function serve(
   let answer = await handler(universalRequest);
   if (context.identity === undefined) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
+  if (!isUnary) {
+    if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);
+    // Resolves at the end of the stream; fails if the client has gone.
+    await universalResponseToNodeResponse(answer, response).catch(() => {});
+    const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
+    if (isOurs) {
+      options.onEnd(context, handler.method.name, context.error?.code ?? (isGone ? 'canceled' : 'ok'));
+    }
+    return;
+  }
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // If a call was reset while it was being sent, Connect only reports a generic error.
   const gone = request.stream.closed || request.stream.destroyed;

@@ -6,10 +6,12 @@ import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
 import { type IJsonValue, InexactNumber } from '../../contract/json/i-json.ts';
 import {
+  emptyList,
   findInexactNumber,
   integerRangeOf,
   isObject,
   notAField,
+  refusesEmptyList,
   unsafeNumber,
 } from '../../contract/json/json-codec.ts';
 import { invalidBody, toConnectError, toServiceError } from '../../requests/errors.ts';
@@ -78,6 +80,7 @@ function normalizeField(
   if (json === null) return null;
   if (field.fieldKind === 'list') {
     if (!Array.isArray(json)) return exact(json, path, violations);
+    if (json.length === 0 && refusesEmptyList(field)) violations.push({ field: path, message: emptyList });
     return json.map((item, i) => normalizeValue(field, item, `${path}[${i}]`, violations));
   }
   if (field.fieldKind === 'map') {

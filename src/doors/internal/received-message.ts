@@ -59,15 +59,31 @@ export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeChe
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
     const check = checks.get(request.method);
-    if (received !== undefined && check !== undefined) {
-      try {
-        check(await messageOf(received));
-      } catch (cause) {
-        throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
-      }
-    }
+    if (received === undefined || check === undefined) return next(request);
+    if (request.stream) return next({ ...request, message: checked(request.message, received, check) });
+    await checkReceived(received, check);
     return next(request);
   };
+}
+
+/** The one message of a call that answers with a stream: its bytes have come once it is read. */
+async function* checked<T>(
+  messages: AsyncIterable<T>,
+  received: Received,
+  check: WireTypeCheck,
+): AsyncIterable<T> {
+  for await (const message of messages) {
+    await checkReceived(received, check);
+    yield message;
+  }
+}
+
+async function checkReceived(received: Received, check: WireTypeCheck): Promise<void> {
+  try {
+    check(await messageOf(received));
+  } catch (cause) {
+    throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+  }
 }
 
 /**

@@ -1,0 +1,79 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { modeNames } from '../../contract/chains.ts';
+import { modeType } from './network.ts';
+
+/** The channel on which PostgreSQL notifies every process that events have got their position. */
+export const eventsPositionedChannel = 'events_positioned';
+
+/**
+ * An event, written in the transaction of the change that it reports. Nothing of it ever changes but `position`, which
+ * a later transaction sets: see `events/position-events.ts`. Readers see only events that have one.
+ */
+export const EventEntity = defineEntity({
+  name: 'Event',
+  tableName: 'events',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    type: p.text(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    /** The intent that it is about, if it is about one. */
+    paymentIntent: p.uuid().nullable(),
+    /** Its place among the events of the intent, from 1; 0 for other events. */
+    sequence: p.integer(),
+    /** Its place among all events of all merchants. */
+    position: p.bigint().nullable(),
+    /** The public JSON of the event's `data`, served as it is. */
+    data: p.text(),
+  },
+  indexes: [
+    // Of a merchant in one mode, for lists and streams.
+    {
+      name: 'events_merchant_index',
+      properties: ['merchantId', 'mode', 'position'],
+      where: { position: { $ne: null } },
+    },
+    // Those that have to get their position, in the order in which they get it.
+    { name: 'events_unpositioned_index', properties: ['sequence', 'id'], where: { position: null } },
+  ],
+  uniques: [
+    // What is new for the streams of this process.
+    { name: 'events_position_unique', properties: ['position'], where: { position: { $ne: null } } },
+    // No two changes of an intent with one sequence; and the list of an intent's events.
+    {
+      name: 'events_payment_intent_unique',
+      properties: ['merchantId', 'paymentIntent', 'sequence'],
+      where: { paymentIntent: { $ne: null } },
+    },
+  ],
+});
+
+export type EventRow = InferEntity<typeof EventEntity>;
+
+/** One row: how far positions have been given, and how far events have been removed. */
+export const EventProgressEntity = defineEntity({
+  name: 'EventProgress',
+  tableName: 'event_progress',
+  properties: {
+    /** Always 1. */
+    id: p.smallint().primary().autoincrement(false),
+    lastPosition: p.bigint(),
+    /** The highest position of an event that was removed, or 0. */
+    removedPosition: p.bigint(),
+  },
+  checks: [{ name: 'event_progress_id_check', expression: 'id = 1' }],
+});
+
+/** The id of an event that retention has removed, kept so that a reader who asks for what came after it is told. */
+export const RemovedEventEntity = defineEntity({
+  name: 'RemovedEvent',
+  tableName: 'removed_events',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    removedAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+  indexes: [{ name: 'removed_events_removed_at_index', properties: ['removedAt'] }],
+});

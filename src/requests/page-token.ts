@@ -1,0 +1,52 @@
+import { hash } from 'node:crypto';
+import { invalidBody } from './errors.ts';
+
+/** First byte of every token, so that a later form can be told from this one. */
+const version = 1;
+const filterBytes = 6;
+
+/**
+ * Returns the token of the page that begins behind `cursor`. It carries a digest of the filter, all of what selects the
+ * rows but the page, so that it is refused with another one.
+ */
+export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): string {
+  return Buffer.concat([Buffer.of(version), digestOf(filter), cursor]).toString('base64url');
+}
+
+/** Returns the cursor of a token for that filter. Throws `invalid_body`, naming `page_token`, for any other text. */
+export function cursorOf(token: string, filter: readonly unknown[], cursorBytes: number): Buffer {
+  const bytes = Buffer.from(token, 'base64url');
+  const isOne =
+    bytes.length === 1 + filterBytes + cursorBytes &&
+    bytes[0] === version &&
+    bytes.toString('base64url') === token;
+  if (!isOne) {
+    throw invalidBody([{ field: 'page_token', message: 'is not one that this list has given out' }]);
+  }
+  if (!bytes.subarray(1, 1 + filterBytes).equals(digestOf(filter))) {
+    throw invalidBody([
+      { field: 'page_token', message: 'belongs to other filters: send it with those of the page before' },
+    ]);
+  }
+  return bytes.subarray(1 + filterBytes);
+}
+
+function digestOf(filter: readonly unknown[]): Buffer {
+  const text = JSON.stringify(filter, (_, value) => (typeof value === 'bigint' ? String(value) : value));
+  return hash('sha256', text, 'buffer').subarray(0, filterBytes);
+}
+
+const defaultPageSize = 20;
+const maxPageSize = 100;
+
+/** Returns the fault of a `page_size`, of which 0 means the default. */
+export function pageSizeViolations(pageSize: number): { field: string; message: string }[] {
+  return pageSize >= 0 && pageSize <= maxPageSize
+    ? []
+    : [{ field: 'page_size', message: `must be an integer from 1 to ${maxPageSize}` }];
+}
+
+/** The number of rows on a page. */
+export function pageSizeOf(pageSize: number): number {
+  return pageSize === 0 ? defaultPageSize : pageSize;
+}
