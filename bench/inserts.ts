@@ -2,7 +2,7 @@
 // same rows without a server. Measures this process's processor time per row and the total time per batch.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import { type NewPaymentIntentRow, PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createInsert } from '../src/payment-intents/store.ts';
 import { median, onThisMachine, prepareDatabase, publish, table, withSetting } from './setting.ts';
@@ -10,7 +10,7 @@ import { median, onThisMachine, prepareDatabase, publish, table, withSetting } f
 const batchSizes = [1, 20, 60] as const;
 const rowsEach = 3_000;
 
-type Insert = (rows: readonly PaymentIntentRow[]) => Promise<unknown>;
+type Insert = (rows: readonly NewPaymentIntentRow[]) => Promise<unknown>;
 
 export async function compareInserts({ rounds }: { rounds: number }): Promise<void> {
   await withSetting(async ({ postgres }) => {
@@ -18,7 +18,7 @@ export async function compareInserts({ rounds }: { rounds: number }): Promise<vo
     const ways: Record<string, Insert> = {
       'query builder, on conflict do nothing': byQueryBuilder(orm.em),
       '`em.insertMany`, which knows no on conflict': (rows) =>
-        orm.em.fork().insertMany(PaymentIntentEntity, rows as PaymentIntentRow[]),
+        orm.em.fork().insertMany(PaymentIntentEntity, rows as NewPaymentIntentRow[]),
       'the store’s prepared statement, on conflict do nothing': createInsert(orm.em),
     };
     const samples = new Map<string, { cpuMicros: number; micros: number }[]>();
@@ -67,14 +67,14 @@ function byQueryBuilder(em: EntityManager): Insert {
     em
       .fork()
       .createQueryBuilder(PaymentIntentEntity)
-      .insert(rows as PaymentIntentRow[])
+      .insert(rows as NewPaymentIntentRow[])
       .onConflict()
       .ignore()
       .returning(['id'])
       .execute();
 }
 
-function newRow(merchantId: string): PaymentIntentRow {
+function newRow(merchantId: string): NewPaymentIntentRow {
   const createdAtMs = Date.now();
   return {
     id: newUuid(createdAtMs),

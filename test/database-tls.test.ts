@@ -11,8 +11,8 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { pgConfigOf } from '../src/config/database-location.ts';
+import { listenForNotifications } from '../src/database/notifications.ts';
 import { migrate } from '../src/database/orm.ts';
-import { listenForKeyChanges } from '../src/merchants/key-changes.ts';
 import { openDatabase } from '../src/processes/open-database.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
@@ -171,7 +171,11 @@ test('the service, its migrations and its listener use TLS, even after a file wa
   const heard = new EventEmitter();
   const logger = createLogger('trace', { write: (line) => void heard.emit('line', line) });
   const changed = once(heard, 'changed');
-  const changes = await listenForKeyChanges(database.location, () => heard.emit('changed'), logger);
+  const changes = await listenForNotifications(
+    database.location,
+    { changed: () => void heard.emit('changed') },
+    logger,
+  );
   await changed;
   await changes.stop();
   await database.close();

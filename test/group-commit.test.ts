@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createBatcher } from '../src/database/batcher.ts';
-import type { PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
 import {
@@ -22,7 +22,7 @@ beforeAll(async () => {
 
 afterAll(() => service.close());
 
-function row(change: Partial<PaymentIntentRow> = {}): PaymentIntentRow {
+function row(change: Partial<NewPaymentIntentRow> = {}): NewPaymentIntentRow {
   const createdAt = new Date();
   return {
     id: newUuid(),
@@ -43,7 +43,7 @@ function row(change: Partial<PaymentIntentRow> = {}): PaymentIntentRow {
   };
 }
 
-const keyed = (idempotencyKey: string, fingerprint = 1, change: Partial<PaymentIntentRow> = {}) =>
+const keyed = (idempotencyKey: string, fingerprint = 1, change: Partial<NewPaymentIntentRow> = {}) =>
   row({ idempotencyKey, requestFingerprint: Buffer.alloc(32, fingerprint).toString('hex'), ...change });
 
 const idsIn = async (ids: string[]) =>
@@ -89,7 +89,7 @@ describe('one batch', () => {
     const fresh = [row(), keyed(randomUUID()), row()];
     const outcomes = await Promise.allSettled(
       [fresh[0], keyed(key, 1), fresh[1], keyed(key, 2), fresh[2]].map((intent) =>
-        store.create(intent as PaymentIntentRow),
+        store.create(intent as NewPaymentIntentRow),
       ),
     );
     expect(outcomes).toMatchObject([

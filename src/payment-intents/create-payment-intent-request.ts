@@ -11,6 +11,7 @@ import {
   maxExpiryMinutes,
   minExpiryMinutes,
 } from '../database/entities/payment-intent.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Identity } from '../requests/request-context.ts';
 
 const defaultExpiryMinutes = 30;
@@ -53,15 +54,8 @@ export function parseCreatePaymentIntentRequest(
   request: CreatePaymentIntentRequest,
   identity: Identity,
 ): ParsedCreateRequest {
-  const violations: FieldViolation[] = [];
+  const violations = unknownFieldViolations(request);
   const violate = (field: string, message: string) => void violations.push({ field, message });
-
-  for (const { no } of request.$unknown ?? []) {
-    violate(
-      `field ${no}`,
-      'is not a field of this request: your contract is newer than this server, or damaged',
-    );
-  }
 
   const { amountUnits } = request;
   if (amountUnits < 1n || amountUnits > maxAmountUnits) {

@@ -2,7 +2,7 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { networkFor } from '../contract/chains.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import type { NewPaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { invalidBody } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -13,7 +13,7 @@ import {
   type NewPaymentIntent,
   parseCreatePaymentIntentRequest,
 } from './create-payment-intent-request.ts';
-import { toPaymentIntent } from './payment-intent.ts';
+import { createdPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 
 /** Marks an answer that returns the intent of an earlier call with the same idempotency key. */
@@ -46,7 +46,7 @@ export function createPaymentIntent(
         requestContext.replayed = true;
         context.responseHeader.set(replayedHeader, 'true');
       }
-      return toPaymentIntent(intent, clientSecretKeys);
+      return createdPaymentIntent(intent, clientSecretKeys);
     },
   };
 }
@@ -56,7 +56,7 @@ function buildPaymentIntent(
   identity: Identity,
   idempotencyKey: string | undefined,
   clientSecretVersion: number,
-): PaymentIntentRow {
+): NewPaymentIntentRow {
   const createdAtMs = Date.now();
   return {
     id: newUuid(createdAtMs),

@@ -8,24 +8,69 @@ import {
   PaymentIntentSchema,
   PaymentIntentStatus,
 } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import type { LaneName, PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
+import type {
+  LaneName,
+  NewPaymentIntentRow,
+  PaymentIntentRow,
+  StatusName,
+} from '../database/entities/payment-intent.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { clientSecret } from './client-secret.ts';
 
 const statusOf = {
   requires_payment: PaymentIntentStatus.REQUIRES_PAYMENT,
-} as const satisfies Partial<Record<StatusName, PaymentIntentStatus>>;
+  processing: PaymentIntentStatus.PROCESSING,
+  succeeded: PaymentIntentStatus.SUCCEEDED,
+  expired: PaymentIntentStatus.EXPIRED,
+  canceled: PaymentIntentStatus.CANCELED,
+} as const satisfies Record<StatusName, PaymentIntentStatus>;
+
+const statusNames = new Map<PaymentIntentStatus, StatusName>(
+  Object.entries(statusOf).map(([name, status]) => [status, name as StatusName]),
+);
+
+/** The status as the database writes it, or undefined if the contract has none with that number. */
+export function statusNameOf(status: PaymentIntentStatus): StatusName | undefined {
+  return statusNames.get(status);
+}
 
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
-/** Converts a row to the contract's payment intent. Throws if the row has a value that only a newer version knows. */
-export function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
-  const id = formatIdentifier('pi', row.id);
-  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
+/**
+ * The answer of creation, and of every retry of it whatever has happened to the intent since. Throws if the row has a
+ * value that only a newer version knows.
+ */
+export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
-    id,
+    ...frozenFields(row),
+    ...secretField(row, clientSecretKeys),
+    status: PaymentIntentStatus.REQUIRES_PAYMENT,
+  });
+}
+
+/**
+ * The intent as it is now; with its client secret if the keys are given. Throws if the row has a value that only a newer
+ * version knows.
+ */
+export function presentPaymentIntent(row: PaymentIntentRow, clientSecretKeys?: KeyRing): PaymentIntent {
+  return create(PaymentIntentSchema, {
+    ...frozenFields(row),
+    ...(clientSecretKeys && secretField(row, clientSecretKeys)),
     status: numberOf(statusOf, row.status),
-    clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id),
+    createdAt: timestampFromDate(row.createdAt),
+    amountReceivedUnits: BigInt(row.amountReceivedUnits),
+    paymentsCount: row.paymentsCount,
+    labels: row.labels ?? [],
+    ...momentField('succeededAt', row.succeededAt),
+    ...momentField('canceledAt', row.canceledAt),
+    ...momentField('expiredAt', row.expiredAt),
+  });
+}
+
+function frozenFields(row: NewPaymentIntentRow) {
+  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
+  return {
+    id: formatIdentifier('pi', row.id),
     mode: numberOf(modeOf, row.mode),
     chain: numberOf(chainOf, network.chain),
     chainId: BigInt(network.chainId),
@@ -39,7 +84,15 @@ export function toPaymentIntent(row: PaymentIntentRow, clientSecretKeys: KeyRing
     expiresInMinutes: (row.expiresAt.getTime() - row.createdAt.getTime()) / 60_000,
     lane: numberOf(laneOf, row.lane),
     metadata: row.metadata,
-  });
+  };
+}
+
+function secretField(row: NewPaymentIntentRow, keys: KeyRing) {
+  return { clientSecret: clientSecret(keys, row.clientSecretVersion, formatIdentifier('pi', row.id)) };
+}
+
+function momentField<Name extends string>(name: Name, moment: Date | null | undefined) {
+  return moment == null ? {} : { [name]: timestampFromDate(moment) };
 }
 
 /**

@@ -1,15 +1,26 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { implementService, type ServedService } from '../requests/method.ts';
+import { cancelPaymentIntent } from './cancel-payment-intent.ts';
 import { createPaymentIntent } from './create-payment-intent.ts';
+import { getPaymentIntent } from './get-payment-intent.ts';
+import { listPaymentIntents } from './list-payment-intents.ts';
+import { createPaymentIntentReader } from './reader.ts';
 import type { PaymentIntentStore } from './store.ts';
 
-/** `payments.v1.PaymentIntentService`, with one file per method. */
+/** `payments.v1.PaymentIntentService`, with one file per method. `onEvent` is called when a method has recorded one. */
 export function createPaymentIntentService(
+  em: EntityManager,
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,
+  onEvent: () => void,
 ): ServedService {
+  const reader = createPaymentIntentReader(em);
   return implementService(PaymentIntentService, {
     createPaymentIntent: createPaymentIntent(store, clientSecretKeys),
+    getPaymentIntent: getPaymentIntent(reader, clientSecretKeys),
+    listPaymentIntents: listPaymentIntents(em),
+    cancelPaymentIntent: cancelPaymentIntent(em, reader, clientSecretKeys, onEvent),
   });
 }

@@ -1,7 +1,11 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
 import { createBatcher } from '../database/batcher.ts';
-import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import {
+  laterProperties,
+  type NewPaymentIntentRow,
+  PaymentIntentEntity,
+} from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -18,7 +22,7 @@ export interface PaymentIntentStore {
    * signal's reason, and stores nothing, if it aborts before the insert begins.
    */
   create(
-    intent: PaymentIntentRow,
+    intent: NewPaymentIntentRow,
     options?: { trace?: Trace | undefined; signal?: AbortSignal },
   ): Promise<StoredIntent>;
   /** The number of creates waiting to be written. */
@@ -26,7 +30,7 @@ export interface PaymentIntentStore {
 }
 
 export interface StoredIntent {
-  intent: PaymentIntentRow;
+  intent: NewPaymentIntentRow;
   replayed: boolean;
 }
 
@@ -44,7 +48,7 @@ export interface StoreObserver {
 
 /** An intent to store, and the trace of its request. */
 interface Create {
-  intent: PaymentIntentRow;
+  intent: NewPaymentIntentRow;
   trace: Trace | undefined;
 }
 
@@ -138,15 +142,17 @@ function concernsOneRow(reason: unknown): boolean {
  */
 export function createInsert(
   em: EntityManager,
-): (rows: readonly PaymentIntentRow[], run?: RunPrepared) => Promise<number> {
+): (rows: readonly NewPaymentIntentRow[], run?: RunPrepared) => Promise<number> {
   const platform = em.getPlatform();
   const { tableName, props } = em.getMetadata(PaymentIntentEntity);
-  const columns = props.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
+  const later: readonly string[] = laterProperties;
+  const created = props.filter(({ name }) => !later.includes(name));
+  const columns = created.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
     column: `"${fieldNames[0]}"`,
     type,
     isQuoted: !plainTypes.test(type),
-    textOf(row: PaymentIntentRow): string | null {
-      const value: unknown = row[name as keyof PaymentIntentRow];
+    textOf(row: NewPaymentIntentRow): string | null {
+      const value: unknown = row[name as keyof NewPaymentIntentRow];
       const converted = customType ? customType.convertToDatabaseValue(value, platform) : value;
       if (converted == null) return null;
       return converted instanceof Date ? converted.toISOString() : String(converted);
@@ -190,7 +196,7 @@ function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): 
  * Sorts by idempotency key. An insert waits for other inserts of the same key, so a different order, here or in another
  * process, could cause a deadlock.
  */
-function inLockOrder(batch: readonly PaymentIntentRow[]): readonly PaymentIntentRow[] {
+function inLockOrder(batch: readonly NewPaymentIntentRow[]): readonly NewPaymentIntentRow[] {
   if (batch.every(({ idempotencyKey }) => idempotencyKey == null)) return batch;
   return batch.toSorted(
     (a, b) =>
@@ -202,11 +208,11 @@ function inLockOrder(batch: readonly PaymentIntentRow[]): readonly PaymentIntent
 
 const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 
-const idempotencyOf = (intent: PaymentIntentRow) =>
+const idempotencyOf = (intent: NewPaymentIntentRow) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
 
 /** The ids of those intents that are stored. */
-async function findIds(em: EntityManager, intents: readonly PaymentIntentRow[]): Promise<Set<string>> {
+async function findIds(em: EntityManager, intents: readonly NewPaymentIntentRow[]): Promise<Set<string>> {
   const ids = intents.map(({ id }) => id);
   const found = await em
     .fork()
@@ -216,8 +222,8 @@ async function findIds(em: EntityManager, intents: readonly PaymentIntentRow[]):
 
 async function findByIdempotencyKeys(
   em: EntityManager,
-  intents: readonly PaymentIntentRow[],
-): Promise<Map<string, PaymentIntentRow>> {
+  intents: readonly NewPaymentIntentRow[],
+): Promise<Map<string, NewPaymentIntentRow>> {
   const found = await em
     .fork()
     .find(
@@ -228,7 +234,7 @@ async function findByIdempotencyKeys(
   return new Map(found.map((intent) => [idempotencyOf(intent), intent]));
 }
 
-function replay(intent: PaymentIntentRow, first: PaymentIntentRow | undefined): StoredIntent | Error {
+function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow | undefined): StoredIntent | Error {
   if (first === undefined) return new Error(`payment intent ${intent.id} is neither inserted nor there`);
   const isSameRequest =
     first.requestFingerprint != null && first.requestFingerprint === intent.requestFingerprint;

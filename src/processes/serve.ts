@@ -8,6 +8,9 @@ import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
+import { eventsPositionedChannel } from '../database/entities/event.ts';
+import { keysChangedChannel } from '../database/entities/merchant.ts';
+import { listenForNotifications } from '../database/notifications.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { createAuthentication, type Gate } from '../doors/authentication.ts';
 import { FairTurns } from '../doors/fair-turns.ts';
@@ -23,8 +26,9 @@ import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
 import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
+import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
+import { createEventService } from '../events/service.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
-import { listenForKeyChanges } from '../merchants/key-changes.ts';
 import { createPaymentIntentService } from '../payment-intents/service.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
@@ -33,11 +37,15 @@ import type { LogOutput } from '../telemetry/logging.ts';
 import { createMetrics, type Metrics } from '../telemetry/metrics.ts';
 import { createRequestLog, type RequestLog } from '../telemetry/request-log.ts';
 import { startTracing } from '../telemetry/tracing.ts';
+import { startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 
 export interface RunningServer {
-  /** The ports in use, also where the configuration left the choice open with 0. */
+  /**
+   * The ports in use, also where the configuration left the choice open with 0. Without the role `api` only `metrics`
+   * is; the others are 0.
+   */
   ports: { http: number; grpc: number; metrics: number };
   /**
    * Stops taking new work, finishes what is in flight, and closes the listeners: connections that are still open a
@@ -63,7 +71,10 @@ export async function startServer(
     maxConnections: fitConnections(config, await openFilesLimit(), logger),
   };
   const telemetry = await startTelemetry(config, logger);
-  const core = createCore(config, database, telemetry);
+  const { em } = database.orm;
+  const feed = createEventFeed(em, logger);
+  const background = startBackground(em, config, telemetry.metrics, logger);
+  const core = createCore(config, database, telemetry, feed, background.onEvent);
   const stopping = new AbortController();
   const turns = new FairTurns();
   const doors = await createDoors(core, telemetry, turns, stopping.signal, {
@@ -89,6 +100,7 @@ export async function startServer(
     version: manifest.version,
     rpcs: core.services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
     waitingCreates: core.store.waiting,
+    eventStreams: feed.streams,
     droppedLogLines: droppedLines,
     pool: await database.orm.em.getConnection().getNativeClient(),
     connections: () => ({
@@ -98,23 +110,33 @@ export async function startServer(
     }),
     isReady: async () => (await core.readiness.check()) === 'ready',
   });
-  const keyChanges = await listenForKeyChanges(database.location, core.apiKeys.forget, logger);
+  const notifications = await listenForNotifications(
+    database.location,
+    { [keysChangedChannel]: core.apiKeys.forget, [eventsPositionedChannel]: feed.notify },
+    logger,
+  );
+  const servesApi = config.roles.has('api');
+  const stopWork = () => Promise.all([notifications.stop(), background.stop(), feed.stop()]);
   try {
-    for (const listener of listeners) await listener.listen(config.host);
+    for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
-    await Promise.all([keyChanges.stop(), ...listeners.map((listener) => listener.close(0))]);
+    await Promise.all([stopWork(), ...listeners.map((listener) => listener.close(0))]);
     throw error;
   }
 
   return {
-    ports: { http: publicListener.port, grpc: internalListener.port, metrics: operationsListener.port },
+    ports: {
+      http: servesApi ? publicListener.port : 0,
+      grpc: servesApi ? internalListener.port : 0,
+      metrics: operationsListener.port,
+    },
     async close() {
       core.readiness.drain();
       stopping.abort();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
       await Promise.all([publicListener.close(requestsMs), internalListener.close(requestsMs)]);
       telemetry.requestLog.stop();
-      await Promise.all([operationsListener.close(0), keyChanges.stop(), telemetry.tracing?.stop()]);
+      await Promise.all([operationsListener.close(0), stopWork(), telemetry.tracing?.stop()]);
     },
     reloadTls: () => reloadTls(config, servers),
   };
@@ -153,7 +175,13 @@ async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry
 }
 
 /** What the doors have in common: the services behind the same gate and interceptors. */
-function createCore(config: Config, database: Database, { metrics, tracing }: Telemetry) {
+function createCore(
+  config: Config,
+  database: Database,
+  { metrics, tracing }: Telemetry,
+  feed: EventFeed,
+  onEvent: () => void,
+) {
   const { em } = database.orm;
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
     onLookup: metrics.keyLookup,
@@ -165,9 +193,12 @@ function createCore(config: Config, database: Database, { metrics, tracing }: Te
     onFailedWrite: databaseProbe.onFailedWrite,
     tracing,
   });
-  const services = [createPaymentIntentService(store, database.keyRing('CLIENT_SECRET_KEYS'))];
+  const services = [
+    createPaymentIntentService(em, store, database.keyRing('CLIENT_SECRET_KEYS'), onEvent),
+    createEventService(em, feed),
+  ];
   const authentication = createAuthentication(apiKeys);
-  const rateLimit = createRateLimit({ creates: config.rateLimit }, services);
+  const rateLimit = createRateLimit(config.rateLimits, services);
   const gate: Gate = (context) => {
     const take = () => rateLimit.take(context.values, context.method);
     const authenticated = authentication.gate(context);

@@ -18,6 +18,8 @@ export interface MetricSources {
   waitingCreates: () => number;
   /** Lines of the log that were dropped because nobody read them. */
   droppedLogLines: () => number;
+  /** Open streams of events. */
+  eventStreams: () => number;
   pool: PoolUse;
   /** Open connections of each listener. */
   connections: () => Readonly<Record<string, number>>;
@@ -31,6 +33,8 @@ export interface Metrics {
   batch(size: number, durationMs: number): void;
   /** Counts a lookup of an API key: from the cache, or from the database. */
   keyLookup(remembered: boolean): void;
+  /** Counts intents that have expired, of which the first was that late. */
+  expiry(expired: number, lagMs: number): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -52,6 +56,7 @@ export function createMetrics(): Metrics {
     request: requests.observe,
     batch: createBatchMetrics(registry),
     keyLookup: createKeyLookupMetrics(registry),
+    expiry: createExpiryMetrics(registry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -137,6 +142,23 @@ function createKeyLookupMetrics(registry: Registry): Metrics['keyLookup'] {
   return (remembered) => (remembered ? hits : misses).inc();
 }
 
+function createExpiryMetrics(registry: Registry): Metrics['expiry'] {
+  const expirations = new Counter({
+    name: 'payment_intents_expired_total',
+    help: 'Payment intents that this process has expired.',
+    registers: [registry],
+  });
+  const lag = new Gauge({
+    name: 'payment_intents_expiry_lag_seconds',
+    help: 'How late the payment intents were that this process expired last; 0 if none was due.',
+    registers: [registry],
+  });
+  return (expired, lagMs) => {
+    expirations.inc(expired);
+    lag.set(lagMs / 1000);
+  };
+}
+
 function watchSources(registry: Registry, sources: MetricSources): void {
   new Gauge({
     name: 'payment_intents_build_info',
@@ -150,6 +172,14 @@ function watchSources(registry: Registry, sources: MetricSources): void {
     registers: [registry],
     collect() {
       this.set(sources.waitingCreates());
+    },
+  });
+  new Gauge({
+    name: 'payment_intents_event_streams',
+    help: 'Open streams of WatchEvents.',
+    registers: [registry],
+    collect() {
+      this.set(sources.eventStreams());
     },
   });
   new Counter({

@@ -1,0 +1,193 @@
+// Wakes the streams of this process when there are new events for them.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Logger } from 'pino';
+import type { ModeName } from '../contract/chains.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { plainRefusal, ServiceError } from '../requests/errors.ts';
+
+/** How often new events are looked for while streams are open. Most are announced; this is for what was missed. */
+const pollMs = 200;
+/** How often the keys of the streams are checked: a stream ends within twice this time of its key. */
+const keyCheckMs = 4_000;
+/** Streams of this process: each holds one page of events and some tens of KB. */
+const maxStreams = 1_024;
+/** Streams of one API key. */
+const maxStreamsOfKey = 32;
+
+/** An open stream. */
+export interface Subscription {
+  /** Resolves when there may be events that the stream has not read, or after `timeoutMs`, or when the signal aborts. */
+  wait(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  /** The newest position that is known: everything up to it can be read. */
+  readonly last: bigint;
+  /** Set when the key has ended. */
+  readonly refusal: ServiceError | undefined;
+  close(): void;
+}
+
+export interface EventFeed {
+  /** Opens a stream of that key. Throws `rate_limited` if there are too many. */
+  subscribe(stream: { keyId: string; merchantId: string; mode: ModeName }): Subscription;
+  /** Looks for new events now. */
+  notify(): void;
+  /** The number of open streams. */
+  streams(): number;
+  stop(): Promise<void>;
+}
+
+interface Stream {
+  keyId: string;
+  merchantId: string;
+  mode: ModeName;
+  isStale: boolean;
+  wake: (() => void) | undefined;
+  refusal: ServiceError | undefined;
+}
+
+export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
+  const { run } = createPreparedStatements(em);
+  const streams = new Set<Stream>();
+  /** Undefined as long as no stream is open: nothing is polled then. */
+  let last: bigint | undefined;
+  let looking: Promise<void> | undefined;
+  let lookAgain = false;
+  let poll: NodeJS.Timeout | undefined;
+  let keyCheck: NodeJS.Timeout | undefined;
+
+  const wake = (stream: Stream) => {
+    stream.isStale = true;
+    stream.wake?.();
+  };
+
+  const look = async () => {
+    const { rows } = await run(findNew, [String(last ?? -1n)]);
+    const newest = BigInt(rows[0]?.last_position ?? 0);
+    if (last === undefined) for (const stream of streams) wake(stream);
+    else {
+      const changed = new Set(rows.map(({ merchant_id, mode }) => `${merchant_id} ${mode}`));
+      for (const stream of streams) {
+        if (changed.has(`${stream.merchantId} ${stream.mode}`)) wake(stream);
+      }
+    }
+    last = newest;
+  };
+
+  const lookSoon = () => {
+    if (streams.size === 0) return;
+    if (looking !== undefined) {
+      lookAgain = true;
+      return;
+    }
+    looking = look()
+      .catch((reason) => logger.warn({ err: reason }, 'new events could not be looked for'))
+      .finally(() => {
+        looking = undefined;
+        if (lookAgain) {
+          lookAgain = false;
+          lookSoon();
+        }
+      });
+  };
+
+  const checkKeys = async () => {
+    const { rows } = await run(findEndedKeys, [[...new Set([...streams].map(({ keyId }) => keyId))]]);
+    const ended = new Set(rows.map(({ id }) => id));
+    for (const stream of streams) {
+      if (!ended.has(stream.keyId)) continue;
+      stream.refusal = plainRefusal('api_key_invalid');
+      wake(stream);
+    }
+  };
+
+  const begin = () => {
+    poll ??= setInterval(lookSoon, pollMs).unref();
+    keyCheck ??= setInterval(() => {
+      checkKeys().catch((reason) => logger.warn({ err: reason }, 'the keys of streams could not be checked'));
+    }, keyCheckMs).unref();
+  };
+
+  const end = () => {
+    clearInterval(poll);
+    clearInterval(keyCheck);
+    poll = undefined;
+    keyCheck = undefined;
+    last = undefined;
+  };
+
+  return {
+    subscribe({ keyId, merchantId, mode }) {
+      const ofKey = [...streams].filter((open) => open.keyId === keyId).length;
+      if (streams.size >= maxStreams || ofKey >= maxStreamsOfKey) {
+        throw new ServiceError('rate_limited', {
+          message:
+            ofKey >= maxStreamsOfKey
+              ? `This API key has ${ofKey} streams open already, the most it may have. One stream carries all events.`
+              : 'Too many streams are open. Wait and connect again, or list the events.',
+        });
+      }
+      const stream: Stream = {
+        keyId,
+        merchantId,
+        mode,
+        isStale: true,
+        wake: undefined,
+        refusal: undefined,
+      };
+      streams.add(stream);
+      begin();
+      return {
+        wait(timeoutMs, signal) {
+          if (stream.isStale || signal.aborted) {
+            stream.isStale = false;
+            return Promise.resolve();
+          }
+          return new Promise((resolve) => {
+            const done = () => {
+              clearTimeout(timer);
+              signal.removeEventListener('abort', done);
+              stream.wake = undefined;
+              stream.isStale = false;
+              resolve();
+            };
+            const timer = setTimeout(done, timeoutMs);
+            signal.addEventListener('abort', done);
+            stream.wake = done;
+          });
+        },
+        get last() {
+          return last ?? 0n;
+        },
+        get refusal() {
+          return stream.refusal;
+        },
+        close() {
+          streams.delete(stream);
+          if (streams.size === 0) end();
+        },
+      };
+    },
+    notify: lookSoon,
+    streams: () => streams.size,
+    async stop() {
+      end();
+      await looking;
+    },
+  };
+}
+
+/** The newest position, with every merchant and mode that has events behind the one given. */
+const findNew = preparedStatement(
+  'find_new_events',
+  `select p.last_position, e.merchant_id, e.mode
+     from event_progress p
+     left join lateral (
+       select distinct merchant_id, mode from events where position > $1 and $1 >= 0 and position <= p.last_position
+     ) e on true`,
+);
+
+const findEndedKeys = preparedStatement(
+  'find_ended_keys',
+  `select id from api_keys
+    where id = any ($1::uuid[]) and (revoked_at is not null or expires_at <= now())`,
+);

@@ -1,0 +1,25 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { modeOf } from '../contract/chains.ts';
+import { type Event, EventDataSchema, EventSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
+import type { EventRow } from '../database/entities/event.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+
+const dataCodec = createJsonCodec(EventDataSchema);
+
+/**
+ * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. As a message it has the
+ * fields that this version knows: what an older or newer version wrote besides is left out.
+ */
+export function toEvent(row: EventRow): Event {
+  const { message = create(EventDataSchema) } = dataCodec.decode(JSON.parse(row.data));
+  return create(EventSchema, {
+    id: formatIdentifier('evt', row.id),
+    type: row.type,
+    createdAt: timestampFromDate(row.createdAt),
+    mode: modeOf[row.mode],
+    ...(row.sequence > 0 && { sequence: row.sequence }),
+    data: encodedAs(message, row.data),
+  });
+}

@@ -1,0 +1,23 @@
+import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
+import type { GetEventRequest } from '../contract/gen/payments/v1/event_service_pb.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { plainRefusal } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
+import { identityOf } from '../requests/request-context.ts';
+import { toEvent } from './event.ts';
+import type { EventReader } from './read-events.ts';
+
+/** `GetEvent`. */
+export function getEvent(reader: EventReader): Method<GetEventRequest, Event> {
+  return {
+    ratePolicy: 'reads',
+    async run({ id }, { values }) {
+      const uuid = parseIdentifier('evt', id);
+      const row =
+        uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identityOf(values)));
+      if (row === undefined) throw plainRefusal('resource_missing');
+      return toEvent(row);
+    },
+  };
+}

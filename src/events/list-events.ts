@@ -1,0 +1,76 @@
+import { create } from '@bufbuild/protobuf';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import { eventTypes } from '../contract/event-types.ts';
+import {
+  type ListEventsRequest,
+  type ListEventsResponse,
+  ListEventsResponseSchema,
+} from '../contract/gen/payments/v1/event_service_pb.ts';
+import { nearestName } from '../contract/nearest-name.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { invalidBody } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import type { Method } from '../requests/method.ts';
+import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
+import { identityOf } from '../requests/request-context.ts';
+import { toEvent } from './event.ts';
+import { type EventCursors, positionOfToken, positionToken } from './event-cursor.ts';
+import type { EventReader } from './read-events.ts';
+
+/** `ListEvents`: oldest first, in the order in which every reader sees them. */
+export function listEvents(
+  reader: EventReader,
+  cursors: EventCursors,
+): Method<ListEventsRequest, ListEventsResponse> {
+  return {
+    ratePolicy: 'reads',
+    violations: (request) => violationsOf(request),
+    async run(request, { values }) {
+      const violations = violationsOf(request);
+      if (violations.length > 0) throw invalidBody(violations);
+      const identity = identityOf(values);
+      const { pageToken, after, type } = request;
+      const paymentIntent = parseIdentifier('pi', request.paymentIntent);
+      const token = ['events', identity.merchantId, identity.mode, type, request.paymentIntent];
+      return orUnavailable(async () => {
+        const behind =
+          pageToken !== ''
+            ? positionOfToken(pageToken, token)
+            : after !== ''
+              ? await cursors.afterEvent(after, identity)
+              : 0n;
+        const page = await reader.page(
+          identity,
+          { type, paymentIntent },
+          behind,
+          pageSizeOf(request.pageSize),
+        );
+        return create(ListEventsResponseSchema, {
+          events: page.rows.map(toEvent),
+          nextPageToken: page.next === undefined ? '' : positionToken(token, page.next),
+        });
+      });
+    },
+  };
+}
+
+function violationsOf(request: ListEventsRequest): FieldViolation[] {
+  const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
+  const { type, after, pageToken, paymentIntent } = request;
+  if (type !== '' && !(eventTypes as readonly string[]).includes(type)) {
+    const nearest = nearestName(type.slice(0, 64), eventTypes);
+    const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+    violations.push({ field: 'type', message: `must be a type of event${hint}` });
+  }
+  if (paymentIntent !== '' && parseIdentifier('pi', paymentIntent) === undefined) {
+    violations.push({ field: 'payment_intent', message: 'must be the id of a payment intent' });
+  }
+  if (after !== '' && parseIdentifier('evt', after) === undefined) {
+    violations.push({ field: 'after', message: 'must be the id of an event' });
+  }
+  if (after !== '' && pageToken !== '') {
+    violations.push({ field: 'after', message: 'cannot be combined with page_token' });
+  }
+  return violations;
+}

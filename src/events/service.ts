@@ -1,0 +1,20 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { EventService } from '../contract/gen/payments/v1/event_service_pb.ts';
+import { implementService, type ServedService } from '../requests/method.ts';
+import { createEventCursors } from './event-cursor.ts';
+import type { EventFeed } from './event-feed.ts';
+import { getEvent } from './get-event.ts';
+import { listEvents } from './list-events.ts';
+import { createEventReader } from './read-events.ts';
+import { watchEvents } from './watch-events.ts';
+
+/** `payments.v1.EventService`, with one file per method. */
+export function createEventService(em: EntityManager, feed: EventFeed): ServedService {
+  const reader = createEventReader(em);
+  const cursors = createEventCursors(em);
+  return implementService(EventService, {
+    getEvent: getEvent(reader),
+    listEvents: listEvents(reader, cursors),
+    watchEvents: watchEvents(reader, cursors, feed),
+  });
+}

@@ -1,0 +1,86 @@
+import { create } from '@bufbuild/protobuf';
+import { ConnectError } from '@connectrpc/connect';
+import {
+  type WatchEventsRequest,
+  type WatchEventsResponse,
+  WatchEventsResponseSchema,
+} from '../contract/gen/payments/v1/event_service_pb.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import type { StreamMethod } from '../requests/method.ts';
+import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import { toEvent } from './event.ts';
+import { type EventCursors, positionToken, streamFilter } from './event-cursor.ts';
+import type { EventFeed } from './event-feed.ts';
+import type { EventReader } from './read-events.ts';
+
+/** Events that a stream holds at a time, each of at most some 20 KB. */
+const pageSize = 20;
+/** A message is sent at least this often, so that both sides see that the stream is alive. */
+const keepAliveMs = 30_000;
+
+/**
+ * `WatchEvents`: events behind `after`, then live. Reads a page only when the client has taken the one before, so a slow
+ * client costs one page of memory.
+ */
+export function watchEvents(
+  reader: EventReader,
+  cursors: EventCursors,
+  feed: EventFeed,
+): StreamMethod<WatchEventsRequest, WatchEventsResponse> {
+  return {
+    ratePolicy: 'reads',
+    async *run(request, { values, signal }) {
+      const violations = unknownFieldViolations(request);
+      if (violations.length > 0) throw invalidBody(violations);
+      const identity = identityOf(values);
+      const filter = streamFilter(identity);
+      const keyId = parseIdentifier('key', identity.keyTypeId) ?? '';
+      const subscription = feed.subscribe({ ...identity, keyId });
+      requestContextOf(values).stayOpen?.();
+      try {
+        let position = await orUnavailable(() =>
+          request.after === '' ? cursors.last() : cursors.afterEventOrPosition(request.after, identity),
+        );
+        const messageOf = (fields: object) =>
+          create(WatchEventsResponseSchema, { ...fields, position: positionToken(filter, position) });
+        yield messageOf({});
+        for (let sentAtMs = performance.now(); ; ) {
+          if (subscription.refusal !== undefined) throw subscription.refusal;
+          if (signal.aborted) throw endOf(signal);
+          // Everything up to here is committed, so a page that is not full has all of it.
+          const known = subscription.last;
+          const { rows, next } = await orUnavailable(() =>
+            reader.page(identity, everything, position, pageSize),
+          );
+          for (const row of rows) {
+            position = BigInt(row.position ?? 0);
+            yield messageOf({ event: toEvent(row) });
+            sentAtMs = performance.now();
+            if (signal.aborted) throw endOf(signal);
+          }
+          if (next !== undefined) continue;
+          if (known > position) position = known;
+          await subscription.wait(Math.max(0, sentAtMs + keepAliveMs - performance.now()), signal);
+          if (performance.now() - sentAtMs < keepAliveMs) continue;
+          yield messageOf({});
+          sentAtMs = performance.now();
+        }
+      } finally {
+        subscription.close();
+      }
+    },
+  };
+}
+
+const everything = { type: '', paymentIntent: undefined };
+
+/** The client has gone, or the service stops. */
+function endOf({ reason }: AbortSignal): unknown {
+  if (reason instanceof ConnectError) return reason;
+  return new ServiceError('unavailable', {
+    message: 'The service is restarting. Connect again with the position of the last message.',
+  });
+}

@@ -1,0 +1,59 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { createPreparedStatements } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { ServiceError } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
+import { identityOf } from '../requests/request-context.ts';
+import { endOf, storeEnds } from './end-payment-intents.ts';
+import { findPaymentIntent } from './get-payment-intent.ts';
+import { presentPaymentIntent } from './payment-intent.ts';
+import type { PaymentIntentReader } from './reader.ts';
+
+/**
+ * `CancelPaymentIntent`: ends an intent that requires payment, once, however many calls there are and wherever they come
+ * from. Calls `onEvent` when the event is durable.
+ */
+export function cancelPaymentIntent(
+  em: EntityManager,
+  reader: PaymentIntentReader,
+  clientSecretKeys: KeyRing,
+  onEvent: () => void,
+): Method<CancelPaymentIntentRequest, PaymentIntent> {
+  const { run } = createPreparedStatements(em);
+
+  /** Undefined if the row has changed since it was read. */
+  const cancel = async (row: PaymentIntentRow): Promise<PaymentIntentRow | undefined> => {
+    const at = new Date();
+    const canceled = endOf(row, 'canceled', at);
+    const ids = await orUnavailable(() => storeEnds(run, [canceled], 'canceled', at));
+    if (!ids.has(row.id)) return undefined;
+    onEvent();
+    return canceled.row;
+  };
+
+  return {
+    ratePolicy: 'changes',
+    async run({ id }, { values }) {
+      // Each turn sees a later state of the row, and a row has few changes before it has ended.
+      for (;;) {
+        const row = await findPaymentIntent(reader, id, identityOf(values));
+        if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
+        const canceled = row.status === 'canceled' ? row : await cancel(row);
+        if (canceled !== undefined) return presentPaymentIntent(canceled, clientSecretKeys);
+      }
+    },
+  };
+}
+
+function notCancelable({ status }: PaymentIntentRow): ServiceError {
+  const why = {
+    processing: 'is being paid: its payment is on the chain and can no longer be declined',
+    succeeded: 'has succeeded: return the money if the order is not to be fulfilled',
+    expired: 'has expired already',
+  }[status as 'processing' | 'succeeded' | 'expired'];
+  return new ServiceError('invalid_state', { message: `The payment intent cannot be canceled. It ${why}.` });
+}

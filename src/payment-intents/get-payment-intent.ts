@@ -1,0 +1,39 @@
+import type { KeyRing } from '../config/key-ring.ts';
+import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { plainRefusal } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
+import { type Identity, identityOf } from '../requests/request-context.ts';
+import { presentPaymentIntent } from './payment-intent.ts';
+import type { PaymentIntentReader } from './reader.ts';
+
+/** `GetPaymentIntent`: the intent as it is now. */
+export function getPaymentIntent(
+  reader: PaymentIntentReader,
+  clientSecretKeys: KeyRing,
+): Method<GetPaymentIntentRequest, PaymentIntent> {
+  return {
+    ratePolicy: 'reads',
+    async run({ id }, { values }) {
+      const row = await findPaymentIntent(reader, id, identityOf(values));
+      return presentPaymentIntent(row, clientSecretKeys);
+    },
+  };
+}
+
+/**
+ * Returns the intent with that id. Throws `resource_missing`, the same for a malformed id, one that never existed, and
+ * one of another merchant or mode.
+ */
+export async function findPaymentIntent(
+  reader: PaymentIntentReader,
+  publicId: string,
+  { merchantId, mode }: Identity,
+): Promise<PaymentIntentRow> {
+  const id = parseIdentifier('pi', publicId);
+  const row = id === undefined ? undefined : await reader.find({ id, merchantId, mode });
+  if (row === undefined) throw plainRefusal('resource_missing');
+  return row;
+}

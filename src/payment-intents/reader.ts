@@ -1,0 +1,68 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { ModeName } from '../contract/chains.ts';
+import { type Batcher, createBatcher } from '../database/batcher.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+
+/** Names an intent as its merchant sees it. */
+export interface IntentKey {
+  /** UUID. */
+  id: string;
+  merchantId: string;
+  mode: ModeName;
+}
+
+/** Statements in flight for intents that are asked for by their id. */
+const slots = 4;
+const maxBatchSize = 128;
+const maxWaiting = 4_096;
+const maxWaitMs = 3_000;
+
+export interface PaymentIntentReader {
+  /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
+  find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
+}
+
+/** Reads intents by their ids. Those that are asked for while the statements in flight last share the next one. */
+export function createPaymentIntentReader(em: EntityManager): PaymentIntentReader {
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const { run } = createPreparedStatements(em);
+  const findOne = preparedStatement(
+    'find_payment_intent',
+    `select ${columns.of('i')} from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
+  );
+  const findMany = preparedStatement(
+    'find_payment_intents',
+    `select ${columns.of('i')}
+       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[]) as wanted (id, merchant_id, mode)
+       join payment_intents i on i.id = wanted.id and i.merchant_id = wanted.merchant_id and i.mode = wanted.mode`,
+  );
+  const batcher: Batcher<IntentKey, PaymentIntentRow | undefined> = createBatcher({
+    slots,
+    maxBatchSize,
+    maxWaiting,
+    maxWaitMs,
+    run: (batch) =>
+      orUnavailable(async () => {
+        const [only] = batch;
+        const { rows } =
+          batch.length === 1 && only !== undefined
+            ? await run(findOne, [only.id, only.merchantId, only.mode])
+            : await run(findMany, [
+                batch.map(({ id }) => id),
+                batch.map(({ merchantId }) => merchantId),
+                batch.map(({ mode }) => mode),
+              ]);
+        const found = new Map(rows.map((row) => [keyOf(row.id, row.merchant_id, row.mode), row]));
+        return batch.map(({ id, merchantId, mode }) => {
+          const row = found.get(keyOf(id, merchantId, mode));
+          return row === undefined ? undefined : columns.read(row);
+        }) as PaymentIntentRow[];
+      }),
+  });
+  return { find: (key) => batcher.add(key) };
+}
+
+const keyOf = (id: string, merchantId: string, mode: string) => `${id} ${merchantId} ${mode}`;
