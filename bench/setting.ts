@@ -64,6 +64,7 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
       DATABASE_URL: `postgresql://${user}@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
       API_KEY_PEPPERS: pepper,
       CLIENT_SECRET_KEYS: pepper,
+      WEBHOOK_SECRET_KEYS: pepper,
       HTTP_PORT: '0',
       GRPC_PORT: '0',
       METRICS_PORT: '0',

@@ -38,11 +38,13 @@ import {
   yesOption,
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
+import { addWebhookCommands } from './processes/admin-webhooks.ts';
 import { diagnose, type Finding } from './processes/doctor.ts';
 import { type Database, openDatabase } from './processes/open-database.ts';
+import { ServiceError } from './requests/errors.ts';
 
 const program: Command = new Command('admin')
-  .description('Merchants, their payout wallets and API keys, and the database schema.')
+  .description('Merchants, their payout wallets and API keys, webhooks, and the database schema.')
   .version(manifest.version, '-V, --version', 'print the version')
   .option('--json', 'print JSON for scripts instead of a table')
   .configureHelp({
@@ -239,6 +241,21 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
     }),
   );
 
+addWebhookCommands({
+  group,
+  withExample,
+  withDatabase: (use) => withDatabase({}, use),
+  print,
+  printSecret(json, secret, rows) {
+    if (program.opts().json) return print(json, []);
+    // On a line of its own, because a table could break it and the user has to copy it.
+    console.log(`${secret}\n`);
+    print({}, rows);
+    console.log('\nKeep the secret now: it is not stored, and only "webhook rotate" shows another.');
+  },
+  confirm,
+});
+
 /** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return;
@@ -344,7 +361,11 @@ program.parseAsync().catch((error: unknown) => {
   else if (error instanceof WrongId) {
     console.error(`error: ${error.message}`);
     process.exitCode = 2;
-  } else if (error instanceof StartupError || error instanceof AdministrationError) {
+  } else if (
+    error instanceof StartupError ||
+    error instanceof AdministrationError ||
+    error instanceof ServiceError
+  ) {
     console.error(`admin: ${error.message}`);
   } else if (remedyFor(error) !== undefined || isDatabaseUnavailable(error)) {
     const reason = faultOf(error)?.message ?? (error as Error).message;

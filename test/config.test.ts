@@ -123,7 +123,12 @@ describe('the configuration', () => {
     expect(() => loadConfig({ DATABASE_URL: url })).toThrow(
       /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,
     );
-    const config = loadConfig({ DATABASE_URL: url, CLIENT_SECRET_KEYS: ring, API_KEY_PEPPERS: ring });
+    const config = loadConfig({
+      DATABASE_URL: url,
+      CLIENT_SECRET_KEYS: ring,
+      API_KEY_PEPPERS: ring,
+      WEBHOOK_SECRET_KEYS: ring,
+    });
     expect(config.secrets.CLIENT_SECRET_KEYS?.newestVersion).toBe(1);
   });
 });

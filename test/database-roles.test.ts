@@ -16,7 +16,7 @@ const hasPsql = succeeds('psql', '--version');
 if (!hasPsql) console.log('skipped: no psql is installed (apt-get install postgresql-client)');
 
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
-const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
 let postgres: OwnPostgres;
 
 beforeAll(async () => {

@@ -161,7 +161,12 @@ test('the service, its migrations and its listener use TLS, even after a file wa
   const url = address(postgres, 'localhost', { sslmode: 'verify-full', ...files }, 'with_certificate');
   await migrate({ url });
   const database = await openDatabase(
-    loadConfig({ DATABASE_URL: url, API_KEY_PEPPERS: ring, CLIENT_SECRET_KEYS: ring }),
+    loadConfig({
+      DATABASE_URL: url,
+      API_KEY_PEPPERS: ring,
+      CLIENT_SECRET_KEYS: ring,
+      WEBHOOK_SECRET_KEYS: ring,
+    }),
   );
   expect(database.pending).toEqual([]);
   for (const name of Object.values(files)) await rm(file(name));

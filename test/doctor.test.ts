@@ -36,12 +36,12 @@ async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
 
 describe('an external database', () => {
   let postgres: OwnPostgres;
-  let secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
+  let secrets: Record<'API_KEY_PEPPERS' | 'CLIENT_SECRET_KEYS' | 'WEBHOOK_SECRET_KEYS', string>;
   const as = (role: string) => doctor({ DATABASE_URL: postgres.url(role, 'postgres'), ...secrets });
 
   beforeAll(async () => {
     postgres = await startOwnPostgres();
-    secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+    secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
     await migrate({ url: postgres.url('postgres', 'postgres') });
     await postgres.query(`
       create role "Read-er" login;
@@ -96,7 +96,12 @@ test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
   try {
     const url = postgres.url('postgres', 'postgres');
     await migrate({ url });
-    const env = { DATABASE_URL: url, API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring() };
+    const env = {
+      DATABASE_URL: url,
+      API_KEY_PEPPERS: ring(),
+      CLIENT_SECRET_KEYS: ring(),
+      WEBHOOK_SECRET_KEYS: ring(),
+    };
     expect((await doctor(env)).get('disk')).toEqual({
       check: 'disk',
       ok: true,

@@ -43,6 +43,7 @@ function startCopy(): ChildProcess {
       DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
       CLIENT_SECRET_KEYS: ring(),
       API_KEY_PEPPERS: ring(),
+      WEBHOOK_SECRET_KEYS: ring(),
     },
   });
 }

@@ -261,6 +261,7 @@ describe('with a DATABASE_URL', () => {
       DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
       CLIENT_SECRET_KEYS: ring(),
       API_KEY_PEPPERS: ring(),
+      WEBHOOK_SECRET_KEYS: ring(),
     };
   });
 

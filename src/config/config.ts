@@ -1,3 +1,4 @@
+import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { pgConfigOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { StartupError } from './startup-error.ts';
@@ -11,7 +12,7 @@ const roleNames = ['api', 'deliveries', 'expiry'] as const;
 export type Role = (typeof roleNames)[number];
 
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
-export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'] as const;
+export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
 /** The checked configuration. README.md has the table of variables. */
@@ -36,6 +37,8 @@ export interface Config {
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
   rateLimits: Record<'creates' | 'reads' | 'changes', number>;
   roles: ReadonlySet<Role>;
+  /** Targets of webhooks that are permitted although they are not public. */
+  webhookAllow: AllowedTargets;
   /** Days that events are kept. */
   eventRetentionDays: number;
   /** Longest time to finish requests in flight when the service stops. */
@@ -103,6 +106,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
       changes: integer('RATE_LIMIT_CHANGES', rateLimit, 0, 1_000_000),
     },
     roles: readRoles(env, problems),
+    webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
@@ -182,6 +186,22 @@ function readSecrets(
     }
   }
   return secrets;
+}
+
+/** The embedded mode also permits this machine. */
+function readWebhookAllow(env: Environment, isEmbedded: boolean, problems: string[]): AllowedTargets {
+  const own = isEmbedded ? loopbackTargets : { hosts: [], networks: [] };
+  const text = given(env, 'WEBHOOK_ALLOW');
+  if (text === undefined) return own;
+  try {
+    const { hosts, networks } = parseAllowedTargets(text);
+    return { hosts: [...own.hosts, ...hosts], networks: [...own.networks, ...networks] };
+  } catch (error) {
+    problems.push(
+      `WEBHOOK_ALLOW must be a list like receiver.internal,10.0.0.0/8: ${error instanceof Error ? error.message : error}`,
+    );
+    return own;
+  }
 }
 
 function readRoles(env: Environment, problems: string[]): ReadonlySet<Role> {

@@ -6,7 +6,7 @@ export interface KeyRing {
   /** Newest first. */
   versions: readonly number[];
   /** HMAC-SHA256 of the text under the key of that version. Throws if the ring has no such version. */
-  hmac(version: number, text: string, encoding: 'hex' | 'base64url'): string;
+  hmac(version: number, text: string, encoding: HmacEncoding): string;
 }
 
 /** Fewest bytes of a key: the length of HMAC-SHA256's output, as RFC 2104 recommends. */
@@ -43,7 +43,10 @@ export function parseKeyRing(text: string): KeyRing {
   };
 }
 
-type Hmac = (text: string, encoding: 'hex' | 'base64url') => string;
+/** How an HMAC is written. */
+export type HmacEncoding = 'hex' | 'base64' | 'base64url';
+
+type Hmac = (text: string, encoding: HmacEncoding) => string;
 
 /** SHA-256 reads blocks of that many bytes. */
 const blockBytes = 64;

@@ -12,6 +12,7 @@ export const eventTypes = [
   'payment_intent.late_payment',
   'payment_intent.wrong_token',
   'payment_intent.reorged',
+  'webhook_endpoint.ping',
 ] as const;
 
 export type EventType = (typeof eventTypes)[number];

@@ -10,7 +10,14 @@ import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
+import {
+  WebhookAttemptEntity,
+  WebhookDeliveryEntity,
+  WebhookEndpointEntity,
+  WebhookSecretEntity,
+} from './entities/webhook.ts';
 import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
+import { DeliverWebhooks } from './migrations/2026-11-22-deliver-webhooks.ts';
 import { FollowPaymentIntents } from './migrations/2026-11-22-follow-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
@@ -23,6 +30,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-mark-api-key-format', class: MarkApiKeyFormat },
   { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
   { name: '2026-11-22-follow-payment-intents', class: FollowPaymentIntents },
+  { name: '2026-11-22-deliver-webhooks', class: DeliverWebhooks },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -54,6 +62,10 @@ export function createOrm(
       EventEntity,
       EventProgressEntity,
       RemovedEventEntity,
+      WebhookEndpointEntity,
+      WebhookSecretEntity,
+      WebhookDeliveryEntity,
+      WebhookAttemptEntity,
     ],
     extensions: [Migrator],
     migrations: {

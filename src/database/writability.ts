@@ -11,6 +11,10 @@ const neededRights = {
   events: ['select', 'insert', 'update', 'delete'],
   event_progress: ['select', 'update'],
   removed_events: ['select', 'insert', 'delete'],
+  webhook_endpoints: ['select', 'insert', 'update'],
+  webhook_secrets: ['select', 'insert', 'update'],
+  webhook_deliveries: ['select', 'insert', 'update', 'delete'],
+  webhook_attempts: ['select', 'insert', 'delete'],
 };
 
 export interface MissingRight {

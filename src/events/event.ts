@@ -1,12 +1,18 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { modeOf } from '../contract/chains.ts';
-import { type Event, EventDataSchema, EventSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import {
+  type Event,
+  type EventData,
+  EventDataSchema,
+  EventSchema,
+} from '../contract/gen/payments/v1/event_pb.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import type { EventRow } from '../database/entities/event.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
+const eventCodec = createJsonCodec(EventSchema);
 
 /**
  * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. As a message it has the
@@ -14,12 +20,21 @@ const dataCodec = createJsonCodec(EventDataSchema);
  */
 export function toEvent(row: EventRow): Event {
   const { message = create(EventDataSchema) } = dataCodec.decode(JSON.parse(row.data));
+  return eventWith(row, message);
+}
+
+/** The event as JSON, the same as `GET /v1/events/{id}` returns. */
+export function eventText(row: EventRow): string {
+  return eventCodec.encode(eventWith(row, create(EventDataSchema)));
+}
+
+function eventWith(row: EventRow, data: EventData): Event {
   return create(EventSchema, {
     id: formatIdentifier('evt', row.id),
     type: row.type,
     createdAt: timestampFromDate(row.createdAt),
     mode: modeOf[row.mode],
     ...(row.sequence > 0 && { sequence: row.sequence }),
-    data: encodedAs(message, row.data),
+    data: encodedAs(data, row.data),
   });
 }

@@ -5,7 +5,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 /** Held by the transaction that gives positions, in whatever process it runs. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
@@ -17,17 +17,23 @@ export interface Positioner {
   positionAll(): Promise<number>;
 }
 
-export function createPositioner(em: EntityManager): Positioner {
+/** Called in the transaction that gave the positions behind `after` up to `upTo`. */
+export type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
+
+export function createPositioner(em: EntityManager, onPositioned?: OnPositioned): Positioner {
   const { run, transaction } = createPreparedStatements(em);
 
   const positionBatch = (): Promise<number> =>
     transaction(async (runInside) => {
       // A statement of its own: the next one takes its snapshot when the lock is held.
       await runInside(lock, [String(lockId)]);
-      const { rowCount } = await runInside(position, [maxBatchSize]);
-      const positioned = rowCount ?? 0;
-      if (positioned > 0) await runInside(notify, [eventsPositionedChannel]);
-      return positioned;
+      const { rows } = await runInside(position, [maxBatchSize]);
+      if (rows.length === 0) return 0;
+      const [first] = rows;
+      const after = BigInt(first?.before);
+      await onPositioned?.(runInside, after, after + BigInt(rows.length));
+      await runInside(notify, [eventsPositionedChannel]);
+      return rows.length;
     });
 
   return {
@@ -66,5 +72,6 @@ const position = preparedStatement(
       where exists (select from batch)
      returning last_position - (select count(*) from batch) as before
    )
-   update events e set position = moved.before + batch.place from batch, moved where e.id = batch.id`,
+   update events e set position = moved.before + batch.place from batch, moved where e.id = batch.id
+   returning moved.before`,
 );

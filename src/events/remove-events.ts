@@ -1,18 +1,31 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { lowestUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 const maxBatchSize = 1_000;
 const dayMs = 86_400_000;
 /** How long the id of a removed event is remembered, so that a reader who comes back with it is told. */
 const rememberedDays = 90;
 
+/** What refers to events, in SQL where `e` is the event. */
+export interface EventReferences {
+  /** True for an event that is still needed. */
+  isNeeded: string;
+  /** Removes what refers to the events with these ids, in the transaction that removes them. */
+  removeOf(run: RunPrepared, ids: readonly string[]): Promise<void>;
+}
+
 /**
  * Returns a function that removes some events older than `retentionDays`, and forgets some ids of events removed long
  * ago. It resolves with true if there are probably more.
  */
-export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
+export function createEventRemoval(
+  em: EntityManager,
+  retentionDays: number,
+  { isNeeded, removeOf }: EventReferences = noReferences,
+): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);
+  const remove = removeStatement(isNeeded);
   return async () => {
     const now = Date.now();
     const removed = await transaction(async (runInside) => {
@@ -23,29 +36,34 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
         maxBatchSize,
       ]);
       const [row] = rows;
-      if (row?.highest != null) await runInside(recordRemoved, [row.highest]);
-      return Number(row?.removed ?? 0);
+      if (row?.highest == null) return 0;
+      await runInside(recordRemoved, [row.highest]);
+      await removeOf(runInside, row.ids);
+      return row.ids.length;
     });
     const forgotten = await run(forget, [new Date(now - rememberedDays * dayMs).toISOString(), maxBatchSize]);
     return removed === maxBatchSize || forgotten.rowCount === maxBatchSize;
   };
 }
 
-const remove = preparedStatement(
-  'remove_events',
-  `with removed as (
+const noReferences: EventReferences = { isNeeded: 'false', removeOf: async () => {} };
+
+const removeStatement = (isNeeded: string) =>
+  preparedStatement(
+    'remove_events',
+    `with removed as (
      delete from events
       where id in (
-        select id from events where id < $1 and position is not null
-         order by id limit $3 for update skip locked
+        select e.id from events e where e.id < $1 and e.position is not null and not (${isNeeded})
+         order by e.id limit $3 for update skip locked
       )
      returning id, merchant_id, mode, position
    ), remembered as (
      insert into removed_events (id, merchant_id, mode, removed_at)
      select id, merchant_id, mode, $2 from removed
    )
-   select count(*) as removed, max(position) as highest from removed`,
-);
+   select array_agg(id) as ids, max(position) as highest from removed`,
+  );
 
 const recordRemoved = preparedStatement(
   'record_removed_events',

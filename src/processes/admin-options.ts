@@ -43,7 +43,7 @@ export function yesOption(): Option {
 }
 
 /** A mandatory id option. */
-function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
+export function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
     try {
       uuidOf(id);

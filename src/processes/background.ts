@@ -3,10 +3,17 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { AddressPolicy } from '../webhooks/address-policy.ts';
+import { createDeliverer } from '../webhooks/deliver.ts';
+import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queue.ts';
+import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
+import { deliveriesOfEvents } from '../webhooks/removal.ts';
+import { createSender } from '../webhooks/sender.ts';
 import { type Repeater, startRepeater } from './repeater.ts';
 
 /**
@@ -19,69 +26,130 @@ const expireEveryMs = 1_000;
 /** Twice as long as it worked: a backlog leaves two thirds of the time to creates. */
 const expiryRest = 2;
 const removeEveryMs = 60_000;
+/** How late a retry may come, and what no notification has announced. */
+const deliverEveryMs = 500;
+const measureEveryMs = 10_000;
+
+export interface BackgroundOptions {
+  config: Config;
+  metrics: Metrics;
+  logger: Logger;
+  /** `WEBHOOK_SECRET_KEYS`. */
+  webhookKeys: KeyRing;
+  addressPolicy: AddressPolicy;
+}
 
 export interface Background {
   /** Call it when an event was recorded: it gets its position at once. */
   onEvent(): void;
-  /** Resolves when the work that runs is done. */
-  stop(): Promise<void>;
+  /** Call it when deliveries were made: they are attempted at once, if that is work of this process. */
+  onDeliveries(): void;
+  /** Begins nothing more, and resolves when the work in hand is done, or was given up after the timeout. */
+  stop(timeoutMs: number): Promise<void>;
 }
 
-export function startBackground(
+export function startBackground(em: EntityManager, options: BackgroundOptions): Background {
+  const { roles } = options.config;
+  const deliveries = roles.has('deliveries') ? startDeliveries(em, options) : undefined;
+  const positions = startPositions(em, options, () => deliveries?.wake());
+  const repeaters = [positions, ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : [])];
+  return {
+    onEvent: positions.wake,
+    onDeliveries: () => deliveries?.wake(),
+    async stop(timeoutMs) {
+      await Promise.all([...repeaters.map((repeater) => repeater.stop()), deliveries?.stop(timeoutMs)]);
+    },
+  };
+}
+
+function startPositions(
   em: EntityManager,
-  { roles, eventRetentionDays }: Config,
-  metrics: Metrics,
-  logger: Logger,
-): Background {
-  const { positionAll } = createPositioner(em);
-  const givesPositions = roles.has('expiry') || roles.has('deliveries');
-  const positions = startRepeater({
+  { config: { roles }, logger }: BackgroundOptions,
+  onDeliveries: () => void,
+): Repeater {
+  const { positionAll } = createPositioner(em, createDeliveries);
+  return startRepeater({
     name: 'positions of events',
     work: async () => {
-      await positionAll();
+      if ((await positionAll()) > 0) onDeliveries();
       return false;
     },
     // Every process does this for its own events. Those of a process that has ended are for the others.
-    intervalMs: givesPositions ? positionEveryMs : undefined,
+    intervalMs: roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined,
     logger,
   });
-  const repeaters: Repeater[] = [positions];
+}
 
-  if (roles.has('expiry')) {
-    const expire = createExpiry(em, (id, reason) => {
-      logger.error(
-        { err: reason, payment_intent: id },
-        'an intent cannot be expired: its row cannot be read',
-      );
-    });
-    const remove = createEventRemoval(em, eventRetentionDays);
-    repeaters.push(
-      startRepeater({
-        name: 'expiry',
-        work: async () => {
-          const { expired, lagMs, hasMore } = await expire();
-          metrics.expiry(expired, lagMs);
-          if (expired > 0) positions.wake();
-          return hasMore;
-        },
-        intervalMs: expireEveryMs,
-        restRatio: expiryRest,
-        logger,
-      }),
-      startRepeater({
-        name: 'removal of old events',
-        work: remove,
-        intervalMs: removeEveryMs,
-        restRatio: expiryRest,
-        logger,
-      }),
-    );
-  }
+function startExpiry(
+  em: EntityManager,
+  { config, metrics, logger }: BackgroundOptions,
+  onEvent: () => void,
+): Repeater[] {
+  const expire = createExpiry(em, (id, reason) => {
+    logger.error({ err: reason, payment_intent: id }, 'an intent cannot be expired: its row cannot be read');
+  });
+  return [
+    startRepeater({
+      name: 'expiry',
+      work: async () => {
+        const { expired, lagMs, hasMore } = await expire();
+        metrics.expiry(expired, lagMs);
+        if (expired > 0) onEvent();
+        return hasMore;
+      },
+      intervalMs: expireEveryMs,
+      restRatio: expiryRest,
+      logger,
+    }),
+    startRepeater({
+      name: 'removal of old events',
+      work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
+      intervalMs: removeEveryMs,
+      restRatio: expiryRest,
+      logger,
+    }),
+  ];
+}
 
+function startDeliveries(
+  em: EntityManager,
+  { metrics, logger, webhookKeys, addressPolicy }: BackgroundOptions,
+): { wake(): void; stop(timeoutMs: number): Promise<void> } {
+  const queue = createDeliveryQueue(em);
+  const health = createEndpointHealth(em);
+  const sender = createSender(addressPolicy);
+  const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
+    onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
+  });
+  const delivery = startRepeater({
+    name: 'delivery of webhooks',
+    work: deliverer.deliverSome,
+    intervalMs: deliverEveryMs,
+    logger,
+  });
+  const upkeep = startRepeater({
+    name: 'upkeep of webhooks',
+    work: async () => {
+      metrics.oldestWebhook(await queue.oldestMs());
+      await health.giveUpDeliveries();
+      return false;
+    },
+    intervalMs: measureEveryMs,
+    logger,
+  });
   return {
-    onEvent: positions.wake,
-    async stop() {
-      await Promise.all(repeaters.map((repeater) => repeater.stop()));
+    wake: delivery.wake,
+    async stop(timeoutMs) {
+      await Promise.all([delivery.stop(), upkeep.stop()]);
+      let timer: NodeJS.Timeout | undefined;
+      const timeout = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, timeoutMs);
+      });
+      await Promise.race([deliverer.idle(), timeout]);
+      clearTimeout(timer);
+      // What is still in flight fails, and is attempted again like any failure.
+      await sender.close();
+      await deliverer.idle();
     },
   };
 }

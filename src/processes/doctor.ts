@@ -14,6 +14,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { verifyPaymentIntents } from '../payment-intents/verification.ts';
+import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';
 import { type Database, openAsItIs, openDatabase } from './open-database.ts';
 
 export interface Finding {
@@ -175,6 +176,7 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
       // An id contains its time, so the primary key finds the intents that may still be paid.
       [newUuid(Date.now() - maxExpiryMinutes * 60_000)],
     ),
+    WEBHOOK_SECRET_KEYS: await findWebhookKeyVersions(em),
   };
   const missing = Object.entries(used).flatMap(([name, rows]) => {
     const { versions } = database.keyRing(name as SecretName);
@@ -183,7 +185,7 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
       .map(({ version }) => `version ${version} of ${name}`);
   });
   return missing.length === 0
-    ? { ok: true, message: 'hold every version that keys and open intents were made with' }
+    ? { ok: true, message: 'hold every version that keys, open intents and webhook secrets were made with' }
     : { ok: false, message: `lack ${missing.join(' and ')}: put it back behind the newest` };
 }
 

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
 import type { Config, TransportLimits } from '../config/config.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 import { readTls } from '../config/tls.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
@@ -37,7 +38,10 @@ import type { LogOutput } from '../telemetry/logging.ts';
 import { createMetrics, type Metrics } from '../telemetry/metrics.ts';
 import { createRequestLog, type RequestLog } from '../telemetry/request-log.ts';
 import { startTracing } from '../telemetry/tracing.ts';
-import { startBackground } from './background.ts';
+import { type AddressPolicy, createAddressPolicy } from '../webhooks/address-policy.ts';
+import { assertWebhookKeys } from '../webhooks/key-versions.ts';
+import { createWebhookService } from '../webhooks/service.ts';
+import { type Background, startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 
@@ -73,8 +77,21 @@ export async function startServer(
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);
-  const background = startBackground(em, config, telemetry.metrics, logger);
-  const core = createCore(config, database, telemetry, feed, background.onEvent);
+  const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
+  await assertWebhookKeys(em, webhookKeys.versions);
+  const addressPolicy = createAddressPolicy(config.webhookAllow);
+  const background = startBackground(em, {
+    config,
+    metrics: telemetry.metrics,
+    logger,
+    webhookKeys,
+    addressPolicy,
+  });
+  const core = createCore(config, database, telemetry, {
+    feed,
+    background,
+    webhooks: { keys: webhookKeys, policy: addressPolicy },
+  });
   const stopping = new AbortController();
   const turns = new FairTurns();
   const doors = await createDoors(core, telemetry, turns, stopping.signal, {
@@ -112,15 +129,22 @@ export async function startServer(
   });
   const notifications = await listenForNotifications(
     database.location,
-    { [keysChangedChannel]: core.apiKeys.forget, [eventsPositionedChannel]: feed.notify },
+    {
+      [keysChangedChannel]: core.apiKeys.forget,
+      [eventsPositionedChannel]: () => {
+        feed.notify();
+        background.onDeliveries();
+      },
+    },
     logger,
   );
   const servesApi = config.roles.has('api');
-  const stopWork = () => Promise.all([notifications.stop(), background.stop(), feed.stop()]);
+  const stopWork = (timeoutMs: number) =>
+    Promise.all([notifications.stop(), background.stop(timeoutMs), feed.stop()]);
   try {
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
-    await Promise.all([stopWork(), ...listeners.map((listener) => listener.close(0))]);
+    await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
     throw error;
   }
 
@@ -134,9 +158,13 @@ export async function startServer(
       core.readiness.drain();
       stopping.abort();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
-      await Promise.all([publicListener.close(requestsMs), internalListener.close(requestsMs)]);
+      await Promise.all([
+        publicListener.close(requestsMs),
+        internalListener.close(requestsMs),
+        stopWork(requestsMs),
+      ]);
       telemetry.requestLog.stop();
-      await Promise.all([operationsListener.close(0), stopWork(), telemetry.tracing?.stop()]);
+      await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
     reloadTls: () => reloadTls(config, servers),
   };
@@ -174,13 +202,19 @@ async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry
   };
 }
 
+/** What happens behind the methods. */
+interface Work {
+  feed: EventFeed;
+  background: Background;
+  webhooks: { keys: KeyRing; policy: AddressPolicy };
+}
+
 /** What the doors have in common: the services behind the same gate and interceptors. */
 function createCore(
   config: Config,
   database: Database,
   { metrics, tracing }: Telemetry,
-  feed: EventFeed,
-  onEvent: () => void,
+  { feed, background: { onEvent, onDeliveries }, webhooks }: Work,
 ) {
   const { em } = database.orm;
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
@@ -196,6 +230,7 @@ function createCore(
   const services = [
     createPaymentIntentService(em, store, database.keyRing('CLIENT_SECRET_KEYS'), onEvent),
     createEventService(em, feed),
+    createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
   ];
   const authentication = createAuthentication(apiKeys);
   const rateLimit = createRateLimit(config.rateLimits, services);

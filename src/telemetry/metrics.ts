@@ -35,6 +35,10 @@ export interface Metrics {
   keyLookup(remembered: boolean): void;
   /** Counts intents that have expired, of which the first was that late. */
   expiry(expired: number, lagMs: number): void;
+  /** Counts an attempt to deliver a webhook. */
+  webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
+  /** Records how old the oldest webhook is that is still to be delivered. */
+  oldestWebhook(ageMs: number): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -57,6 +61,7 @@ export function createMetrics(): Metrics {
     batch: createBatchMetrics(registry),
     keyLookup: createKeyLookupMetrics(registry),
     expiry: createExpiryMetrics(registry),
+    ...createWebhookMetrics(registry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -156,6 +161,35 @@ function createExpiryMetrics(registry: Registry): Metrics['expiry'] {
   return (expired, lagMs) => {
     expirations.inc(expired);
     lag.set(lagMs / 1000);
+  };
+}
+
+function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt' | 'oldestWebhook'> {
+  const attempts = new Counter({
+    name: 'payment_intents_webhook_attempts_total',
+    help: 'Attempts to deliver a webhook by outcome.',
+    labelNames: ['outcome'],
+    registers: [registry],
+  });
+  for (const outcome of ['delivered', 'failed']) attempts.inc({ outcome }, 0);
+  const durations = new Histogram({
+    name: 'payment_intents_webhook_duration_seconds',
+    help: 'Time of an attempt to deliver a webhook, by outcome.',
+    labelNames: ['outcome'],
+    buckets: durationBuckets,
+    registers: [registry],
+  });
+  const oldest = new Gauge({
+    name: 'payment_intents_webhook_oldest_pending_seconds',
+    help: 'Age of the oldest webhook that is still to be delivered; 0 if there is none.',
+    registers: [registry],
+  });
+  return {
+    webhookAttempt(outcome, durationMs) {
+      attempts.inc({ outcome });
+      durations.observe({ outcome }, durationMs / 1000);
+    },
+    oldestWebhook: (ageMs) => oldest.set(ageMs / 1000),
   };
 }
 

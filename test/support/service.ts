@@ -80,6 +80,7 @@ export async function startService(
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
     CLIENT_SECRET_KEYS: testKeyRing(),
     API_KEY_PEPPERS: testKeyRing(),
+    WEBHOOK_SECRET_KEYS: testKeyRing(),
   };
   const database: Database = {
     orm,

@@ -246,6 +246,8 @@ export function exampleOfMessage(
     const [example] = schemaOptionsOf(field).examples ?? [];
     const { message } = field;
     if (message === undefined || message.typeName.startsWith('google.protobuf.')) return example;
+    // A message is shown if the contract says so: an event is about one of several.
+    if (field.fieldKind === 'message' && example === undefined) return undefined;
     const inside = {
       ...exampleOfMessage(message, (inner) => !getOption(inner, json_field).omitEmpty),
       ...(example as JsonSchema | undefined),

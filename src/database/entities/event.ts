@@ -20,10 +20,14 @@ export const EventEntity = defineEntity({
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
     /** The intent that it is about, if it is about one. */
     paymentIntent: p.uuid().nullable(),
+    /** The webhook endpoint that it is about, and the only one that it is sent to. */
+    webhookEndpoint: p.uuid().nullable(),
     /** Its place among the events of the intent, from 1; 0 for other events. */
     sequence: p.integer(),
     /** Its place among all events of all merchants. */
     position: p.bigint().nullable(),
+    /** W3C trace context of the change, for the spans of its deliveries. */
+    traceparent: p.text().nullable(),
     /** The public JSON of the event's `data`, served as it is. */
     data: p.text(),
   },

@@ -23,15 +23,17 @@ export class FollowPaymentIntents extends Migration {
 
     this.addSql(`
       create table events (
-        id             uuid           not null primary key,
-        merchant_id    uuid           not null,
-        mode           payment_mode   not null,
-        type           text           not null,
-        created_at     timestamptz(3) not null,
-        payment_intent uuid,
-        sequence       int            not null,
-        position       bigint,
-        data           text           not null
+        id               uuid           not null primary key,
+        merchant_id      uuid           not null,
+        mode             payment_mode   not null,
+        type             text           not null,
+        created_at       timestamptz(3) not null,
+        payment_intent   uuid,
+        webhook_endpoint uuid,
+        sequence         int            not null,
+        position         bigint,
+        traceparent      text,
+        data             text           not null
       )`);
     this.addSql(
       'create index events_merchant_index on events (merchant_id, mode, position) where position is not null',

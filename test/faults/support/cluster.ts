@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect } from 'vitest';
+import type { SecretName } from '../../../src/config/config.ts';
 import {
   type DatabaseLocation,
   pgConfigOf,
@@ -25,7 +26,7 @@ export interface Cluster {
   url: string;
   /** The path of its socket. */
   socket: string;
-  secrets: { API_KEY_PEPPERS: string; CLIENT_SECRET_KEYS: string };
+  secrets: Record<SecretName, string>;
   merchantId: string;
   apiKey: string;
   keyId: string;
@@ -60,7 +61,11 @@ async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise
   await migrate(location);
 
   const secret = () => `1:${randomBytes(32).toString('base64')}`;
-  const secrets = { API_KEY_PEPPERS: secret(), CLIENT_SECRET_KEYS: secret() };
+  const secrets = {
+    API_KEY_PEPPERS: secret(),
+    CLIENT_SECRET_KEYS: secret(),
+    WEBHOOK_SECRET_KEYS: secret(),
+  };
   const withOrm = async <T>(work: (orm: ReturnType<typeof createOrm>) => Promise<T>) => {
     const orm = createOrm(location, 1);
     return work(orm).finally(() => orm.close());

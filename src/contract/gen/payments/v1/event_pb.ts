@@ -9,13 +9,15 @@ import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
 import type { Mode, PaymentIntent } from "./payment_intent_pb.ts";
 import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
+import type { WebhookEndpoint } from "./webhook_endpoint_pb.ts";
+import { file_payments_v1_webhook_endpoint } from "./webhook_endpoint_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file payments/v1/event.proto.
  */
 export const file_payments_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi0AMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJfCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIvkrUYKxIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjA0OjAyLjAwMFoiXX0SPwoEbW9kZRgEIAEoDjIRLnBheW1lbnRzLnYxLk1vZGVCHpK1GBoSGHsiZXhhbXBsZXMiOlsidGVzdG5ldCJdfRI5CghzZXF1ZW5jZRgFIAEoBUIikrUYHhIceyJtaW5pbXVtIjoxLCJleGFtcGxlcyI6WzFdfUgAiAEBEi4KBGRhdGEYBiABKAsyFi5wYXltZW50cy52MS5FdmVudERhdGFCCJK1GAQSAnt9QgsKCV9zZXF1ZW5jZSKVAQoJRXZlbnREYXRhEocBCg5wYXltZW50X2ludGVudBgBIAEoCzIaLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRCU5K1GE8STXsiZXhhbXBsZXMiOlt7InN0YXR1cyI6ImNhbmNlbGVkIiwiY2FuY2VsZWRfYXQiOiIyMDI2LTExLTIxVDEyOjA0OjAyLjAwMFoifV19YgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent]);
+  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi3wMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJfCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIvkrUYKxIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjA0OjAyLjAwMFoiXX0SPwoEbW9kZRgEIAEoDjIRLnBheW1lbnRzLnYxLk1vZGVCHpK1GBoSGHsiZXhhbXBsZXMiOlsidGVzdG5ldCJdfRI5CghzZXF1ZW5jZRgFIAEoBUIikrUYHhIceyJtaW5pbXVtIjoxLCJleGFtcGxlcyI6WzFdfUgAiAEBEj0KBGRhdGEYBiABKAsyFi5wYXltZW50cy52MS5FdmVudERhdGFCF5K1GBMSEXsiZXhhbXBsZXMiOlt7fV19QgsKCV9zZXF1ZW5jZSLXAQoJRXZlbnREYXRhEocBCg5wYXltZW50X2ludGVudBgBIAEoCzIaLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRCU5K1GE8STXsiZXhhbXBsZXMiOlt7InN0YXR1cyI6ImNhbmNlbGVkIiwiY2FuY2VsZWRfYXQiOiIyMDI2LTExLTIxVDEyOjA0OjAyLjAwMFoifV19EkAKEHdlYmhvb2tfZW5kcG9pbnQYAiABKAsyHC5wYXltZW50cy52MS5XZWJob29rRW5kcG9pbnRCCJK1GAQSAnt9YgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_webhook_endpoint]);
 
 /**
  * Something that has happened to a resource of the merchant. An event never changes.
@@ -34,7 +36,7 @@ export type Event = Message<"payments.v1.Event"> & {
    * What has happened. A payment intent: `payment_intent.partially_paid`, `payment_intent.processing`,
    * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment that counts, after success),
    * `payment_intent.expired`, `payment_intent.canceled`, `payment_intent.late_payment` (after expiry or cancellation),
-   * `payment_intent.wrong_token`, `payment_intent.reorged`. Creation is answered to its caller and has no event.
+   * `payment_intent.wrong_token`, `payment_intent.reorged`. A webhook endpoint: `webhook_endpoint.ping`. Creation is answered to its caller and has no event.
    * Types may be added: ignore those that you do not know.
    *
    * @generated from field: string type = 2;
@@ -89,6 +91,13 @@ export type EventData = Message<"payments.v1.EventData"> & {
    * @generated from field: payments.v1.PaymentIntent payment_intent = 1;
    */
   paymentIntent?: PaymentIntent | undefined;
+
+  /**
+   * The webhook endpoint, without its secret.
+   *
+   * @generated from field: payments.v1.WebhookEndpoint webhook_endpoint = 2;
+   */
+  webhookEndpoint?: WebhookEndpoint | undefined;
 };
 
 /**

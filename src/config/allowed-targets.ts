@@ -1,0 +1,39 @@
+import { isIP } from 'node:net';
+
+/** Targets of webhooks that are permitted although they are not public, or not https. */
+export interface AllowedTargets {
+  /** Names, in lower case. */
+  hosts: readonly string[];
+  /** In CIDR notation. */
+  networks: readonly string[];
+}
+
+/** This machine itself, for the embedded mode. */
+export const loopbackTargets: AllowedTargets = {
+  hosts: ['localhost'],
+  networks: ['127.0.0.0/8', '::1/128'],
+};
+
+const hostName = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$/;
+
+/**
+ * Reads a list of names, addresses and networks, separated by commas: `receiver,10.0.0.0/8,fd00::/8`. Throws an Error
+ * that names the entry that is none of them.
+ */
+export function parseAllowedTargets(text: string): AllowedTargets {
+  const hosts: string[] = [];
+  const networks: string[] = [];
+  for (const entry of text.split(',').map((part) => part.trim().toLowerCase())) {
+    const [address = '', bits] = entry.split('/', 2);
+    const version = isIP(address);
+    const maxBits = version === 4 ? 32 : 128;
+    if (version !== 0 && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= maxBits))) {
+      networks.push(`${address}/${bits ?? maxBits}`);
+    } else if (version === 0 && hostName.test(entry)) {
+      hosts.push(entry);
+    } else {
+      throw new Error(`"${entry}" is no host name, address or network`);
+    }
+  }
+  return { hosts, networks };
+}

@@ -1,0 +1,123 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { modeNames } from '../../contract/chains.ts';
+import { HexType } from './column-types.ts';
+import { modeType } from './network.ts';
+
+/** Longest URL and longest description of an endpoint, in characters. */
+export const maxUrlLength = 2_048;
+export const maxDescriptionLength = 200;
+
+/** An address that events are sent to. Deleted ones stay, because deliveries refer to them. */
+export const WebhookEndpointEntity = defineEntity({
+  name: 'WebhookEndpoint',
+  tableName: 'webhook_endpoints',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    url: p.text(),
+    /** `*` is every type. */
+    eventTypes: p.array().$type<string[]>(),
+    enabled: p.boolean(),
+    disabledReason: p.text().nullable(),
+    description: p.text().nullable(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    deletedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** Failed attempts since the last success, and the first of them. */
+    failures: p.integer().default(0),
+    failingSince: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    idempotencyKey: p.text().nullable(),
+    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+  },
+  indexes: [{ name: 'webhook_endpoints_merchant_index', properties: ['merchantId', 'mode', 'id'] }],
+  uniques: [
+    {
+      name: 'webhook_endpoints_idempotency_key_unique',
+      properties: ['merchantId', 'mode', 'idempotencyKey'],
+      where: { idempotencyKey: { $ne: null } },
+    },
+  ],
+});
+
+export type WebhookEndpointRow = InferEntity<typeof WebhookEndpointEntity>;
+
+/** A generation of an endpoint's secret: what it is derived from, never the secret. */
+export const WebhookSecretEntity = defineEntity({
+  name: 'WebhookSecret',
+  tableName: 'webhook_secrets',
+  properties: {
+    endpointId: p.uuid().primary(),
+    /** From 1. The highest is the present one. */
+    generation: p.integer().primary().autoincrement(false),
+    /** Version of the key in `WEBHOOK_SECRET_KEYS`. */
+    keyVersion: p.smallint(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    /** Until when a retired generation signs. */
+    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** Of the rotation that made it. */
+    idempotencyKey: p.text().nullable(),
+    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+  },
+  uniques: [
+    {
+      name: 'webhook_secrets_idempotency_key_unique',
+      properties: ['endpointId', 'idempotencyKey'],
+      where: { idempotencyKey: { $ne: null } },
+    },
+  ],
+});
+
+const deliveryStatusNames = ['pending', 'delivered', 'failed'] as const;
+export type DeliveryStatusName = (typeof deliveryStatusNames)[number];
+
+/** One event for one endpoint. The pending rows are the queue of what has to be sent. */
+export const WebhookDeliveryEntity = defineEntity({
+  name: 'WebhookDelivery',
+  tableName: 'webhook_deliveries',
+  properties: {
+    merchantId: p.uuid().primary(),
+    eventId: p.uuid().primary(),
+    endpointId: p.uuid().primary(),
+    /** Its public identity. */
+    id: p.uuid(),
+    status: p.enum(deliveryStatusNames).nativeEnumName('webhook_delivery_status'),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    /** When it is due, while it is pending; during an attempt, when another process may take it over. */
+    nextAttemptAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** Attempts of the present schedule, which redelivery begins anew. */
+    scheduled: p.smallint().default(0),
+    /** All attempts. */
+    attempts: p.integer().default(0),
+  },
+  indexes: [
+    // Of an endpoint, newest event first.
+    { name: 'webhook_deliveries_endpoint_index', properties: ['merchantId', 'endpointId', 'eventId'] },
+    // What is due, for each endpoint by itself, so that they take turns.
+    {
+      name: 'webhook_deliveries_pending_index',
+      properties: ['endpointId', 'nextAttemptAt'],
+      where: "status = 'pending'",
+    },
+  ],
+});
+
+export type WebhookDeliveryRow = InferEntity<typeof WebhookDeliveryEntity>;
+
+/** A try to deliver. The newest of each delivery are kept. */
+export const WebhookAttemptEntity = defineEntity({
+  name: 'WebhookAttempt',
+  tableName: 'webhook_attempts',
+  properties: {
+    eventId: p.uuid().primary(),
+    endpointId: p.uuid().primary(),
+    number: p.integer().primary().autoincrement(false),
+    at: p.datetime(3).columnType('timestamptz(3)'),
+    durationMs: p.integer(),
+    statusCode: p.smallint().nullable(),
+    error: p.text().nullable(),
+    /** The first bytes of the answer, which need not be text. */
+    response: p.blob().nullable(),
+  },
+});
+
+export type WebhookAttemptRow = InferEntity<typeof WebhookAttemptEntity>;

@@ -1,0 +1,83 @@
+// Which addresses webhooks may be sent to. A merchant names the address, and our servers send to it: without this, a
+// merchant could reach what only our network can reach (server-side request forgery).
+
+import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
+import type { AllowedTargets } from '../config/allowed-targets.ts';
+
+type Address = ipaddr.IPv4 | ipaddr.IPv6;
+
+/** How an address may be reached: by everybody, or because the operator of this service permits it. */
+export type Reach = 'public' | 'permitted';
+
+export interface AddressPolicy {
+  /** Returns how a numeric address may be reached, or undefined if it may not. */
+  reachOf(address: string): Reach | undefined;
+  /** True if the operator permits the host by its name, whatever it resolves to. */
+  permitsHost(hostname: string): boolean;
+  /** Returns why events are not sent to the URL, as the end of a sentence that begins with its name, or undefined. */
+  urlProblem(url: string): string | undefined;
+}
+
+/** Azure's virtual public address, which leads to the platform's own services. */
+const azurePlatform = '168.63.129.16';
+/** RFC 6052: an IPv4 address is in the last four bytes. */
+const nat64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
+/** What is assigned to the public, of all IPv6 (RFC 4291 and IANA's registry). */
+const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3');
+
+export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
+  const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
+  const hosts = new Set(allowed.hosts);
+
+  const isPermitted = (address: Address) =>
+    networks.some(([network, bits]) => network.kind() === address.kind() && address.match(network, bits));
+
+  const policy: AddressPolicy = {
+    reachOf(text) {
+      if (!ipaddr.isValid(text)) return undefined;
+      const address = unwrapped(ipaddr.parse(text));
+      if (isPermitted(address)) return 'permitted';
+      return isPublic(address) ? 'public' : undefined;
+    },
+    permitsHost: (hostname) => hosts.has(hostname),
+    urlProblem(text) {
+      const url = URL.parse(text);
+      if (url === null) return 'must be a URL, such as https://shop.example/webhooks';
+      const { protocol, username, password, hash } = url;
+      if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://';
+      if (username !== '' || password !== '') {
+        return 'must not hold a user name or a password: what we send is signed instead';
+      }
+      if (hash !== '') return 'must not have a fragment (#…), which is never sent';
+      const host = hostOf(url);
+      const literal = isIP(host) === 0 ? undefined : policy.reachOf(host);
+      if (policy.permitsHost(host) || literal === 'permitted') return undefined;
+      if (protocol !== 'https:') return 'must begin with https://';
+      if (isIP(host) !== 0) return 'must have a name as its host, not an IP address';
+      if (!host.includes('.') || /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/.test(host)) {
+        return 'must have a host that is reachable from the internet';
+      }
+      return undefined;
+    },
+  };
+  return policy;
+}
+
+/** The host of a URL without the brackets of IPv6. A URL has no other form of it: `0x7f.1` is `127.0.0.1` already. */
+export function hostOf({ hostname }: URL): string {
+  return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
+}
+
+/** The IPv4 address that a mapped or translated IPv6 address leads to. */
+function unwrapped(address: Address): Address {
+  if (!(address instanceof ipaddr.IPv6)) return address;
+  if (address.isIPv4MappedAddress()) return address.toIPv4Address();
+  if (!address.match(nat64)) return address;
+  return new ipaddr.IPv4(address.toByteArray().slice(-4));
+}
+
+function isPublic(address: Address): boolean {
+  if (address.range() !== 'unicast') return false;
+  return address instanceof ipaddr.IPv6 ? address.match(globalUnicast) : address.toString() !== azurePlatform;
+}

@@ -1,0 +1,109 @@
+// Delivers webhooks: claims what is due, sends it, records what came of it. Any number of processes may do so at once.
+
+import type { Logger } from 'pino';
+import type { KeyRing } from '../config/key-ring.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+import { eventText } from '../events/event.ts';
+import type { ClaimedDelivery, DeliveryQueue } from './delivery-queue.ts';
+import type { EndpointHealth } from './endpoint-health.ts';
+import type { AttemptResult, Sender } from './sender.ts';
+import { signedHeaders } from './signature.ts';
+
+/** Attempts in flight: each holds a connection and at most some 100 KB. */
+const maxInFlight = 512;
+/** Of those, for endpoints whose last attempt failed: if they hang, the others still have half. */
+const maxFailingInFlight = 256;
+const maxOfHealthyEndpoint = 8;
+const maxOfFailingEndpoint = 1;
+/** Claimed at once: few enough that a process that is killed leaves few to wait for the end of their lease. */
+const maxClaimed = 128;
+
+export interface DeliveryObserver {
+  /** Called for each attempt. */
+  onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
+  /** Runs an attempt inside the trace of its event. */
+  trace?: (delivery: ClaimedDelivery, run: () => Promise<AttemptResult>) => Promise<AttemptResult>;
+}
+
+export interface Deliverer {
+  /** Starts attempts for which there is room. Resolves with true if more is probably due and there is room. */
+  deliverSome(): Promise<boolean>;
+  /** Resolves when no attempt is in flight. */
+  idle(): Promise<void>;
+}
+
+export function createDeliverer(
+  queue: DeliveryQueue,
+  health: EndpointHealth,
+  sender: Sender,
+  keys: KeyRing,
+  logger: Logger,
+  /** Called when there is room again. */
+  onRoom: () => void,
+  { onAttempt, trace = (_, run) => run() }: DeliveryObserver = {},
+): Deliverer {
+  const inFlight = new Set<Promise<void>>();
+  const byEndpoint = new Map<string, number>();
+  let failing = 0;
+
+  const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
+    const { event, endpointId, url, failures, secrets } = delivery;
+    const body = eventText(event);
+    const id = formatIdentifier('evt', event.id);
+    const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: new Date() });
+    const result = await trace(delivery, () => sender.send(url, headers, body));
+    await queue.record(delivery, result);
+    const isSuccess = result.error === undefined;
+    onAttempt?.(isSuccess ? 'delivered' : 'failed', result);
+    if (isSuccess && failures > 0) await health.succeeded(endpointId);
+    if (isSuccess) return;
+    const reason = await health.failed(endpointId, result.at, result.statusCode);
+    if (reason === undefined) return;
+    logger.warn(
+      {
+        webhook_endpoint: formatIdentifier('we', endpointId),
+        merchant_id: formatIdentifier('mer', event.merchantId),
+      },
+      `a webhook endpoint was disabled: ${reason}`,
+    );
+  };
+
+  const start = (delivery: ClaimedDelivery) => {
+    const { endpointId, failures } = delivery;
+    byEndpoint.set(endpointId, (byEndpoint.get(endpointId) ?? 0) + 1);
+    if (failures > 0) failing++;
+    const running = attempt(delivery)
+      .catch((reason) => {
+        // Not recorded: it is attempted again when its lease has ended.
+        logger.warn({ err: reason }, 'the attempt to deliver a webhook could not be recorded');
+      })
+      .finally(() => {
+        inFlight.delete(running);
+        if (failures > 0) failing--;
+        const left = (byEndpoint.get(endpointId) ?? 1) - 1;
+        if (left > 0) byEndpoint.set(endpointId, left);
+        else byEndpoint.delete(endpointId);
+        onRoom();
+      });
+    inFlight.add(running);
+  };
+
+  return {
+    async deliverSome() {
+      const room = Math.min(maxInFlight - inFlight.size, maxClaimed);
+      if (room <= 0) return false;
+      const claimed = await queue.claim({
+        byEndpoint,
+        maxHealthy: maxOfHealthyEndpoint,
+        maxFailing: maxOfFailingEndpoint,
+        room,
+        roomForFailing: maxFailingInFlight - failing,
+      });
+      for (const delivery of claimed) start(delivery);
+      return claimed.length > 0;
+    },
+    async idle() {
+      while (inFlight.size > 0) await Promise.allSettled(inFlight);
+    },
+  };
+}

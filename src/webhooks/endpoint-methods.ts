@@ -1,0 +1,206 @@
+// The methods that create, read and change webhook endpoints: each a few lines around endpoints.ts.
+
+import { create } from '@bufbuild/protobuf';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { WebhookEndpoint } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  type CreateWebhookEndpointRequest,
+  type DeleteWebhookEndpointRequest,
+  type DeleteWebhookEndpointResponse,
+  DeleteWebhookEndpointResponseSchema,
+  type GetWebhookEndpointRequest,
+  type ListWebhookEndpointsRequest,
+  type ListWebhookEndpointsResponse,
+  ListWebhookEndpointsResponseSchema,
+  type RotateWebhookSecretRequest,
+  type UpdateWebhookEndpointRequest,
+} from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { invalidBody } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
+import type { CallContext, Method } from '../requests/method.ts';
+import { cursorOf, pageSizeOf, pageSizeViolations, pageTokenOf } from '../requests/page-token.ts';
+import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import type { AddressPolicy } from './address-policy.ts';
+import {
+  createEndpoint,
+  deleteEndpoint,
+  type EndpointSettings,
+  type EndpointWithSecret,
+  getEndpoint,
+  listEndpoints,
+  ownerOf,
+  rotateSecret,
+  settingsViolations,
+  updateEndpoint,
+} from './endpoints.ts';
+import { toWebhookEndpoint } from './webhook-endpoint.ts';
+
+const endpointIdOf = ({ id }: { id: string }) => parseIdentifier('we', id);
+
+/** `CreateWebhookEndpoint`. */
+export function createWebhookEndpoint(
+  em: EntityManager,
+  keys: KeyRing,
+  policy: AddressPolicy,
+): Method<CreateWebhookEndpointRequest, WebhookEndpoint> {
+  const settingsOf = (request: CreateWebhookEndpointRequest): EndpointSettings => ({
+    url: request.url,
+    eventTypes: request.eventTypes.length === 0 ? ['*'] : request.eventTypes,
+    enabled: request.enabled ?? true,
+    description: request.description ?? '',
+  });
+  const violations = (request: CreateWebhookEndpointRequest) => [
+    ...unknownFieldViolations(request),
+    ...settingsViolations(settingsOf(request), policy),
+  ];
+  return {
+    ratePolicy: 'changes',
+    violations,
+    async run(request, context) {
+      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+      refuse(violations(request));
+      const owner = ownerOf(identityOf(context.values));
+      return answerWithSecret(
+        await orUnavailable(() => createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey)),
+        context,
+      );
+    },
+  };
+}
+
+/** `GetWebhookEndpoint`. */
+export function getWebhookEndpoint(em: EntityManager): Method<GetWebhookEndpointRequest, WebhookEndpoint> {
+  return {
+    ratePolicy: 'reads',
+    run: async (request, { values }) =>
+      toWebhookEndpoint(
+        await orUnavailable(() => getEndpoint(em, ownerOf(identityOf(values)), endpointIdOf(request))),
+      ),
+  };
+}
+
+/** `ListWebhookEndpoints`: newest first. */
+export function listWebhookEndpoints(
+  em: EntityManager,
+): Method<ListWebhookEndpointsRequest, ListWebhookEndpointsResponse> {
+  const violations = (request: ListWebhookEndpointsRequest) => [
+    ...unknownFieldViolations(request),
+    ...pageSizeViolations(request.pageSize),
+  ];
+  return {
+    ratePolicy: 'reads',
+    violations,
+    async run(request, { values }) {
+      refuse(violations(request));
+      const owner = ownerOf(identityOf(values));
+      const filter = ['webhook_endpoints', owner.merchantId, owner.mode];
+      const below =
+        request.pageToken === '' ? undefined : uuidOfBytes(cursorOf(request.pageToken, filter, 16));
+      const size = pageSizeOf(request.pageSize);
+      const found = await orUnavailable(() => listEndpoints(em, owner, below, size + 1));
+      const page = found.slice(0, size);
+      const last = page.at(-1);
+      return create(ListWebhookEndpointsResponseSchema, {
+        webhookEndpoints: page.map((row) => toWebhookEndpoint(row)),
+        nextPageToken: found.length > size && last ? pageTokenOf(filter, uuidToBytes(last.id)) : '',
+      });
+    },
+  };
+}
+
+/** `UpdateWebhookEndpoint`: changes the fields that are given. */
+export function updateWebhookEndpoint(
+  em: EntityManager,
+  policy: AddressPolicy,
+): Method<UpdateWebhookEndpointRequest, WebhookEndpoint> {
+  const settingsOf = (request: UpdateWebhookEndpointRequest): Partial<EndpointSettings> => ({
+    ...(request.url !== undefined && { url: request.url }),
+    ...(request.eventTypes.length > 0 && { eventTypes: request.eventTypes }),
+    ...(request.enabled !== undefined && { enabled: request.enabled }),
+    ...(request.description !== undefined && { description: request.description }),
+  });
+  const violations = (request: UpdateWebhookEndpointRequest) => [
+    ...unknownFieldViolations(request),
+    ...settingsViolations(settingsOf(request), policy),
+  ];
+  return {
+    ratePolicy: 'changes',
+    violations,
+    async run(request, { values }) {
+      refuse(violations(request));
+      const owner = ownerOf(identityOf(values));
+      const endpoint = await orUnavailable(() =>
+        updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)),
+      );
+      return toWebhookEndpoint(endpoint);
+    },
+  };
+}
+
+/** `DeleteWebhookEndpoint`. */
+export function deleteWebhookEndpoint(
+  em: EntityManager,
+): Method<DeleteWebhookEndpointRequest, DeleteWebhookEndpointResponse> {
+  return {
+    ratePolicy: 'changes',
+    async run(request, { values }) {
+      await orUnavailable(() => deleteEndpoint(em, ownerOf(identityOf(values)), endpointIdOf(request)));
+      return create(DeleteWebhookEndpointResponseSchema);
+    },
+  };
+}
+
+const defaultOverlapHours = 24;
+const maxOverlapHours = 168;
+
+/** `RotateWebhookSecret`. */
+export function rotateWebhookSecret(
+  em: EntityManager,
+  keys: KeyRing,
+): Method<RotateWebhookSecretRequest, WebhookEndpoint> {
+  const violations = (request: RotateWebhookSecretRequest) => {
+    const { overlapHours = defaultOverlapHours } = request;
+    return [
+      ...unknownFieldViolations(request),
+      ...(overlapHours >= 0 && overlapHours <= maxOverlapHours
+        ? []
+        : [{ field: 'overlap_hours', message: `must be an integer from 0 to ${maxOverlapHours}` }]),
+    ];
+  };
+  return {
+    ratePolicy: 'changes',
+    violations,
+    async run(request, context) {
+      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+      refuse(violations(request));
+      const owner = ownerOf(identityOf(context.values));
+      const { overlapHours = defaultOverlapHours } = request;
+      return answerWithSecret(
+        await orUnavailable(() =>
+          rotateSecret(em, keys, owner, endpointIdOf(request), overlapHours, idempotencyKey),
+        ),
+        context,
+      );
+    },
+  };
+}
+
+function refuse(violations: ReturnType<typeof unknownFieldViolations>): void {
+  if (violations.length > 0) throw invalidBody(violations);
+}
+
+function answerWithSecret(
+  { endpoint, secret, replayed }: EndpointWithSecret,
+  { values, responseHeader }: CallContext,
+): WebhookEndpoint {
+  if (replayed) {
+    requestContextOf(values).replayed = true;
+    responseHeader.set('Idempotent-Replayed', 'true');
+  }
+  return toWebhookEndpoint(endpoint, secret);
+}

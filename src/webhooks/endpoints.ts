@@ -1,0 +1,289 @@
+// Webhook endpoints of a merchant in one mode, for the API and for the command line.
+
+import { hash } from 'node:crypto';
+import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
+import type { KeyRing } from '../config/key-ring.ts';
+import type { ModeName } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import { eventTypes } from '../contract/event-types.ts';
+import { nearestName } from '../contract/nearest-name.ts';
+import {
+  maxDescriptionLength,
+  maxUrlLength,
+  WebhookDeliveryEntity,
+  WebhookEndpointEntity,
+  type WebhookEndpointRow,
+  WebhookSecretEntity,
+} from '../database/entities/webhook.ts';
+import { newUuid } from '../database/identifiers.ts';
+import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import type { AddressPolicy } from './address-policy.ts';
+import { webhookSecret } from './signature.ts';
+
+/** Whose endpoints they are. */
+export interface Owner {
+  /** UUID. */
+  merchantId: string;
+  mode: ModeName;
+}
+
+export const ownerOf = ({ merchantId, mode }: Owner): Owner => ({ merchantId, mode });
+
+/** What a merchant decides about an endpoint. */
+export interface EndpointSettings {
+  url: string;
+  eventTypes: string[];
+  enabled: boolean;
+  /** Empty: none. */
+  description: string;
+}
+
+/** An endpoint with a secret to hand out, and whether an earlier call had made it. */
+export interface EndpointWithSecret {
+  endpoint: WebhookEndpointRow;
+  secret: string;
+  replayed: boolean;
+}
+
+/** Most endpoints of a merchant in one mode. */
+export const maxEndpoints = 100;
+/** Most retired secrets of an endpoint that still sign. */
+const maxRetiredSecrets = 5;
+const hourMs = 3_600_000;
+
+/** Returns the faults of settings, by the field names of the API. */
+export function settingsViolations(
+  { url, eventTypes: types, description }: Partial<EndpointSettings>,
+  policy: AddressPolicy,
+): FieldViolation[] {
+  const violations: FieldViolation[] = [];
+  if (url !== undefined) {
+    const problem =
+      url.length > maxUrlLength ? `must have at most ${maxUrlLength} characters` : policy.urlProblem(url);
+    if (problem !== undefined) violations.push({ field: 'url', message: problem });
+  }
+  const known = ['*', ...eventTypes];
+  types?.forEach((type, i) => {
+    if (known.includes(type)) return;
+    const nearest = nearestName(type.slice(0, 64), known);
+    const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+    violations.push({ field: `event_types[${i}]`, message: `must be "*" or a type of event${hint}` });
+  });
+  if (types !== undefined && types.length > known.length) {
+    violations.push({ field: 'event_types', message: `must have at most ${known.length} types` });
+  }
+  if (description !== undefined) {
+    if ([...description].length > maxDescriptionLength) {
+      violations.push({
+        field: 'description',
+        message: `must have at most ${maxDescriptionLength} characters`,
+      });
+    } else if (description.includes('\0')) {
+      violations.push({ field: 'description', message: 'must not hold NUL characters' });
+    }
+  }
+  return violations;
+}
+
+/**
+ * Creates an endpoint with its first secret. With the idempotency key of an earlier call, returns what that call made.
+ * Throws `idempotency_key_reused` if that call was another, and `invalid_state` if there are too many endpoints.
+ */
+export async function createEndpoint(
+  em: EntityManager,
+  keys: KeyRing,
+  owner: Owner,
+  settings: EndpointSettings,
+  idempotencyKey?: string,
+): Promise<EndpointWithSecret> {
+  const fingerprint = fingerprintOf(['CreateWebhookEndpoint/1', settings]);
+  return em.fork().transactional(async (tx) => {
+    // One creation of a merchant at a time, so that they can be counted.
+    await tx.execute('select pg_advisory_xact_lock(hashtextextended(?, 0))', [
+      `webhook_endpoints ${owner.merchantId} ${owner.mode}`,
+    ]);
+    const first =
+      idempotencyKey === undefined
+        ? null
+        : await tx.findOne(WebhookEndpointEntity, { ...owner, idempotencyKey });
+    if (first !== null) {
+      if (first.requestFingerprint !== fingerprint) throw plainRefusal('idempotency_key_reused');
+      const made = await tx.findOneOrFail(WebhookSecretEntity, { endpointId: first.id, generation: 1 });
+      return { endpoint: first, secret: webhookSecret(keys, first.id, made), replayed: true };
+    }
+    if ((await tx.count(WebhookEndpointEntity, { ...owner, deletedAt: null })) >= maxEndpoints) {
+      throw new ServiceError('invalid_state', {
+        message: `There are ${maxEndpoints} webhook endpoints already, the most there may be. Delete one first.`,
+      });
+    }
+    const now = new Date();
+    const id = newUuid(now.getTime());
+    const endpoint = tx.create(WebhookEndpointEntity, {
+      ...owner,
+      id,
+      url: settings.url,
+      eventTypes: settings.eventTypes,
+      enabled: settings.enabled,
+      disabledReason: null,
+      description: settings.description === '' ? null : settings.description,
+      createdAt: now,
+      deletedAt: null,
+      failures: 0,
+      failingSince: null,
+      idempotencyKey: idempotencyKey ?? null,
+      requestFingerprint: idempotencyKey === undefined ? null : fingerprint,
+    });
+    const secret = { endpointId: id, generation: 1, keyVersion: keys.newestVersion, createdAt: now };
+    tx.create(WebhookSecretEntity, {
+      ...secret,
+      expiresAt: null,
+      idempotencyKey: null,
+      requestFingerprint: null,
+    });
+    return { endpoint, secret: webhookSecret(keys, id, secret), replayed: false };
+  });
+}
+
+/** Returns an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
+export async function getEndpoint(
+  em: EntityManager,
+  owner: Owner,
+  id: string | undefined,
+): Promise<WebhookEndpointRow> {
+  return findEndpoint(em.fork(), owner, id);
+}
+
+/** Returns endpoints, newest first, below an id. */
+export function listEndpoints(
+  em: EntityManager,
+  { merchantId, mode }: Owner,
+  below: string | undefined,
+  limit: number,
+): Promise<WebhookEndpointRow[]> {
+  return em
+    .fork()
+    .find(
+      WebhookEndpointEntity,
+      { merchantId, mode, deletedAt: null, ...(below !== undefined && { id: { $lt: below } }) },
+      { orderBy: { id: 'desc' }, limit, disableIdentityMap: true },
+    );
+}
+
+/** Changes the given settings. Enabling forgets past failures; disabling gives up what is still to be delivered. */
+export async function updateEndpoint(
+  em: EntityManager,
+  owner: Owner,
+  id: string | undefined,
+  { url, eventTypes, enabled, description }: Partial<EndpointSettings>,
+): Promise<WebhookEndpointRow> {
+  return em.fork().transactional(async (tx) => {
+    const endpoint = await findEndpoint(tx, owner, id, LockMode.PESSIMISTIC_WRITE);
+    if (url !== undefined) endpoint.url = url;
+    if (eventTypes !== undefined) endpoint.eventTypes = eventTypes;
+    if (description !== undefined) endpoint.description = description === '' ? null : description;
+    if (enabled === true) {
+      Object.assign(endpoint, { enabled: true, disabledReason: null, failures: 0, failingSince: null });
+    }
+    if (enabled === false) {
+      endpoint.enabled = false;
+      await giveUpDeliveries(tx, endpoint.id);
+    }
+    return endpoint;
+  });
+}
+
+/** Deletes an endpoint. Deleting it again changes nothing. */
+export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string | undefined): Promise<void> {
+  await em.fork().transactional(async (tx) => {
+    const endpoint =
+      id === undefined
+        ? null
+        : await tx.findOne(WebhookEndpointEntity, { id, ...owner }, { lockMode: LockMode.PESSIMISTIC_WRITE });
+    if (endpoint === null) throw plainRefusal('resource_missing');
+    endpoint.deletedAt ??= new Date();
+    endpoint.enabled = false;
+    await giveUpDeliveries(tx, endpoint.id);
+  });
+}
+
+/**
+ * Gives an endpoint a new secret; the one before signs too for the overlap. With the idempotency key of an earlier call,
+ * returns the secret that call made.
+ */
+export async function rotateSecret(
+  em: EntityManager,
+  keys: KeyRing,
+  owner: Owner,
+  id: string | undefined,
+  overlapHours: number,
+  idempotencyKey?: string,
+): Promise<EndpointWithSecret> {
+  const fingerprint = fingerprintOf(['RotateWebhookSecret/1', overlapHours]);
+  return em.fork().transactional(async (tx) => {
+    const endpoint = await findEndpoint(tx, owner, id, LockMode.PESSIMISTIC_WRITE);
+    const generations = await tx.find(
+      WebhookSecretEntity,
+      { endpointId: endpoint.id },
+      { orderBy: { generation: 'desc' } },
+    );
+    const first = generations.find(
+      (made) => idempotencyKey !== undefined && made.idempotencyKey === idempotencyKey,
+    );
+    if (first !== undefined) {
+      if (first.requestFingerprint !== fingerprint) throw plainRefusal('idempotency_key_reused');
+      return { endpoint, secret: webhookSecret(keys, endpoint.id, first), replayed: true };
+    }
+    const now = new Date();
+    const [present, ...retired] = generations;
+    if (present === undefined) throw new Error(`webhook endpoint ${endpoint.id} has no secret`);
+    present.expiresAt = new Date(now.getTime() + overlapHours * hourMs);
+    for (const old of retired.slice(maxRetiredSecrets - 1)) {
+      if (old.expiresAt == null || old.expiresAt > now) old.expiresAt = now;
+    }
+    const next = {
+      endpointId: endpoint.id,
+      generation: present.generation + 1,
+      keyVersion: keys.newestVersion,
+      createdAt: now,
+    };
+    tx.create(WebhookSecretEntity, {
+      ...next,
+      expiresAt: null,
+      idempotencyKey: idempotencyKey ?? null,
+      requestFingerprint: idempotencyKey === undefined ? null : fingerprint,
+    });
+    return { endpoint, secret: webhookSecret(keys, endpoint.id, next), replayed: false };
+  });
+}
+
+/** The pending deliveries of an endpoint that nothing is sent to any more have failed. */
+export async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
+  await tx.nativeUpdate(
+    WebhookDeliveryEntity,
+    { endpointId, status: 'pending' },
+    { status: 'failed', nextAttemptAt: null },
+  );
+}
+
+async function findEndpoint(
+  tx: EntityManager,
+  { merchantId, mode }: Owner,
+  id: string | undefined,
+  lockMode?: LockMode,
+): Promise<WebhookEndpointRow> {
+  const endpoint =
+    id === undefined
+      ? null
+      : await tx.findOne(
+          WebhookEndpointEntity,
+          { id, merchantId, mode, deletedAt: null },
+          lockMode === undefined ? {} : { lockMode },
+        );
+  if (endpoint === null) throw plainRefusal('resource_missing');
+  return endpoint;
+}
+
+/** SHA-256, in hexadecimal, of a request after its defaults. */
+function fingerprintOf(request: readonly unknown[]): string {
+  return hash('sha256', JSON.stringify(request), 'hex');
+}

@@ -1,0 +1,235 @@
+// Sends a webhook. What the receiver does (answer slowly, endlessly, not at all, redirect) costs at most ten seconds, one
+// connection and 64 KiB.
+
+import type { LookupAddress } from 'node:dns';
+import { lookup as lookUpOnMachine, Resolver } from 'node:dns/promises';
+import { isIP, type LookupFunction } from 'node:net';
+import { LRUCache } from 'lru-cache';
+import { Agent, buildConnector, type Dispatcher } from 'undici';
+import manifest from '../../package.json' with { type: 'json' };
+import type { AddressPolicy } from './address-policy.ts';
+
+/** From the first step to the end of the answer. */
+const timeoutMs = 10_000;
+/** Of the answer's body, once its status is known. */
+const maxReadMs = 2_000;
+const maxReadBytes = 64 * 1024;
+const maxKeptBytes = 1024;
+/** One query for a name; it is asked twice. */
+const dnsTimeoutMs = 2_000;
+/** Origins that are remembered for having been reached by the operator's permission. */
+const maxPermittedOrigins = 10_000;
+const userAgent = `payment-intent-service/${manifest.version}`;
+
+/** What came of an attempt. */
+export interface AttemptResult {
+  at: Date;
+  durationMs: number;
+  statusCode: number | undefined;
+  /** What went wrong, for the merchant. */
+  error: string | undefined;
+  /** The first bytes of the answer. */
+  response: Buffer | undefined;
+}
+
+export interface Sender {
+  /** Posts the body. Never throws: what goes wrong is a result. */
+  send(url: string, headers: Readonly<Record<string, string>>, body: string): Promise<AttemptResult>;
+  /** Ends every connection; attempts in flight fail. */
+  close(): Promise<void>;
+}
+
+/** The address of the receiver is one that webhooks are not sent to. */
+class ForbiddenAddress extends Error {}
+
+/** `dnsServers` in place of those of this machine. */
+export function createSender(policy: AddressPolicy, dnsServers?: readonly string[]): Sender {
+  const permittedOrigins = new LRUCache<string, true>({ max: maxPermittedOrigins });
+  const agent = new Agent({
+    connect: createConnector(policy, createLookup(policy, dnsServers), (origin) => {
+      permittedOrigins.set(origin, true);
+    }),
+    // As many as there are attempts in flight, which are bounded: a path that hangs delays no other of its host.
+    connections: null,
+    pipelining: 1,
+    allowH2: false,
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    maxHeaderSize: 16 * 1024,
+    keepAliveTimeout: 10_000,
+    keepAliveMaxTimeout: 60_000,
+  });
+  return {
+    async send(url, headers, body) {
+      const at = new Date();
+      const startedAtMs = performance.now();
+      const result = await attempt(agent, policy, url, headers, body).catch((reason) => ({
+        statusCode: undefined,
+        error: describe(reason),
+        response: undefined,
+      }));
+      // What a private target answers is nothing that the merchant could see without us.
+      if (permittedOrigins.has(URL.parse(url)?.origin ?? '')) result.response = undefined;
+      return { at, durationMs: Math.round(performance.now() - startedAtMs), ...result };
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+async function attempt(
+  agent: Agent,
+  policy: AddressPolicy,
+  text: string,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+): Promise<Pick<AttemptResult, 'statusCode' | 'error' | 'response'>> {
+  // Checked again: the rules may have changed since the endpoint was created.
+  const problem = policy.urlProblem(text);
+  if (problem !== undefined) throw new ForbiddenAddress(`the URL ${problem}`);
+  const url = new URL(text);
+  const answer = await agent.request({
+    origin: url.origin,
+    path: url.pathname + url.search,
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json', 'user-agent': userAgent },
+    body,
+    signal: AbortSignal.timeout(timeoutMs),
+  });
+  const { statusCode } = answer;
+  const isSuccess = statusCode >= 200 && statusCode <= 299;
+  const kept = await readBeginning(answer.body);
+  return {
+    statusCode,
+    error: isSuccess ? undefined : describeStatus(statusCode),
+    response: kept.length === 0 ? undefined : kept,
+  };
+}
+
+function describeStatus(statusCode: number): string {
+  return statusCode >= 300 && statusCode <= 399
+    ? `answered ${statusCode}: redirects are not followed`
+    : `answered ${statusCode}`;
+}
+
+/** Reads a body as far as its limits, and keeps the beginning. */
+async function readBeginning(body: Dispatcher.ResponseData['body']): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let kept = 0;
+  let read = 0;
+  const timer = setTimeout(() => body.destroy(), maxReadMs);
+  try {
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      read += chunk.length;
+      if (kept < maxKeptBytes) {
+        const part = chunk.subarray(0, maxKeptBytes - kept);
+        kept += part.length;
+        // A view would keep the whole chunk.
+        chunks.push(Buffer.from(part));
+      }
+      if (read > maxReadBytes) break;
+    }
+  } catch {
+    // Cut off: what came before stands.
+  } finally {
+    clearTimeout(timer);
+    body.on('error', () => {}).destroy();
+  }
+  return Buffer.concat(chunks, kept);
+}
+
+/** Reports the origin of each connection to an address that only the operator's permission lets us reach. */
+function createConnector(
+  policy: AddressPolicy,
+  lookup: LookupFunction,
+  onPermitted: (origin: string) => void,
+): buildConnector.connector {
+  const connect = buildConnector({ timeout: timeoutMs, lookup });
+  return (options, callback) => {
+    const { hostname, protocol, host } = options;
+    if (isIP(hostname) !== 0 && policy.reachOf(hostname) === undefined) {
+      return callback(new ForbiddenAddress('the address is not public'), null);
+    }
+    connect(options, (...result) => {
+      const [error, socket] = result;
+      if (error === null) {
+        // The very connection, whatever was looked up before.
+        const reach = policy.reachOf(socket.remoteAddress ?? '');
+        const isPermitted = reach === 'permitted' || policy.permitsHost(hostname);
+        if (reach !== 'public' && !isPermitted) {
+          socket.destroy();
+          return callback(new ForbiddenAddress('the address is not public'), null);
+        }
+        if (isPermitted) onPermitted(`${protocol}//${host}`);
+      }
+      callback(...result);
+    });
+  };
+}
+
+/** Resolves a name, and fails if one of its addresses may not be reached. */
+function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | undefined): LookupFunction {
+  // Not the operating system's resolver, which has four threads: a few names that hang would hold up everything.
+  const resolver = new Resolver({ timeout: dnsTimeoutMs, tries: 2 });
+  if (dnsServers !== undefined) resolver.setServers(dnsServers);
+  const resolve = async (hostname: string): Promise<LookupAddress[]> => {
+    const [v4, v6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
+    const addresses = [
+      ...(v4.status === 'fulfilled' ? v4.value.map((address) => ({ address, family: 4 })) : []),
+      ...(v6.status === 'fulfilled' ? v6.value.map((address) => ({ address, family: 6 })) : []),
+    ];
+    if (addresses.length > 0) return addresses;
+    throw v4.status === 'rejected' ? v4.reason : new Error(`${hostname} has no address`);
+  };
+  const resolveChecked = async (hostname: string): Promise<LookupAddress[]> => {
+    // Named by the operator, perhaps in a file of this machine.
+    if (policy.permitsHost(hostname)) return lookUpOnMachine(hostname, { all: true });
+    const addresses = await resolve(hostname);
+    if (addresses.every(({ address }) => policy.reachOf(address) !== undefined)) return addresses;
+    throw new ForbiddenAddress(`${hostname} resolves to an address that is not public`);
+  };
+  return (hostname, options, callback) => {
+    resolveChecked(hostname).then(
+      (addresses) => {
+        const [first] = addresses as [LookupAddress];
+        if (options.all) callback(null, addresses);
+        else callback(null, first.address, first.family);
+      },
+      (reason) => callback(reason, '', 0),
+    );
+  };
+}
+
+/** What went wrong, in words for the merchant: nothing of our own network. */
+function describe(reason: unknown): string {
+  for (let error = reason; error instanceof Error; error = error.cause) {
+    if (error instanceof ForbiddenAddress) return `not sent: ${error.message}`;
+    const { code, name } = error as { code?: string; name: string };
+    if (name === 'TimeoutError') return `no answer within ${timeoutMs / 1000} s`;
+    const known = code === undefined ? undefined : faults[code];
+    if (known !== undefined) return known;
+    if (
+      code !== undefined &&
+      /^(?:ERR_TLS|ERR_SSL|CERT_|UNABLE_TO|DEPTH_ZERO|SELF_SIGNED|HOSTNAME_MISMATCH)/.test(code)
+    ) {
+      return `the TLS certificate or handshake is not acceptable (${code})`;
+    }
+  }
+  return 'the answer was not HTTP, or the connection broke';
+}
+
+const faults: Readonly<Record<string, string>> = {
+  ENOTFOUND: 'the name of the host does not resolve',
+  ENODATA: 'the name of the host does not resolve',
+  ESERVFAIL: 'the name of the host does not resolve',
+  EREFUSED: 'the name of the host does not resolve',
+  ETIMEOUT: 'the name of the host could not be resolved in time',
+  ECONNREFUSED: 'the connection was refused',
+  ECONNRESET: 'the connection was reset',
+  EHOSTUNREACH: 'the host cannot be reached',
+  ENETUNREACH: 'the host cannot be reached',
+  ETIMEDOUT: `no connection within ${timeoutMs / 1000} s`,
+  UND_ERR_CONNECT_TIMEOUT: `no connection within ${timeoutMs / 1000} s`,
+  UND_ERR_HEADERS_TIMEOUT: `no answer within ${timeoutMs / 1000} s`,
+  UND_ERR_BODY_TIMEOUT: `no answer within ${timeoutMs / 1000} s`,
+  UND_ERR_HEADERS_OVERFLOW: 'the headers of the answer are larger than 16 KiB',
+};

@@ -1,0 +1,42 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { KeyRing } from '../config/key-ring.ts';
+import { WebhookEndpointService } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { implementService, type ServedService } from '../requests/method.ts';
+import type { AddressPolicy } from './address-policy.ts';
+import { listWebhookDeliveries, pingWebhookEndpoint, redeliverEvent } from './delivery-methods.ts';
+import {
+  createWebhookEndpoint,
+  deleteWebhookEndpoint,
+  getWebhookEndpoint,
+  listWebhookEndpoints,
+  rotateWebhookSecret,
+  updateWebhookEndpoint,
+} from './endpoint-methods.ts';
+
+export interface WebhookServiceOptions {
+  /** `WEBHOOK_SECRET_KEYS`. */
+  keys: KeyRing;
+  policy: AddressPolicy;
+  /** Called when a method has recorded an event. */
+  onEvent: () => void;
+  /** Called when a method has made deliveries. */
+  onDeliveries: () => void;
+}
+
+/** `payments.v1.WebhookEndpointService`. */
+export function createWebhookService(
+  em: EntityManager,
+  { keys, policy, onEvent, onDeliveries }: WebhookServiceOptions,
+): ServedService {
+  return implementService(WebhookEndpointService, {
+    createWebhookEndpoint: createWebhookEndpoint(em, keys, policy),
+    getWebhookEndpoint: getWebhookEndpoint(em),
+    listWebhookEndpoints: listWebhookEndpoints(em),
+    updateWebhookEndpoint: updateWebhookEndpoint(em, policy),
+    deleteWebhookEndpoint: deleteWebhookEndpoint(em),
+    rotateWebhookSecret: rotateWebhookSecret(em, keys),
+    pingWebhookEndpoint: pingWebhookEndpoint(em, onEvent),
+    listWebhookDeliveries: listWebhookDeliveries(em),
+    redeliverEvent: redeliverEvent(em, onDeliveries),
+  });
+}

@@ -1,0 +1,24 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { modeOf } from '../contract/chains.ts';
+import {
+  type WebhookEndpoint,
+  WebhookEndpointSchema,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import type { WebhookEndpointRow } from '../database/entities/webhook.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+
+/** Converts a row to the contract's endpoint, with the secret if it is handed out. */
+export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
+  return create(WebhookEndpointSchema, {
+    id: formatIdentifier('we', row.id),
+    url: row.url,
+    eventTypes: row.eventTypes,
+    enabled: row.enabled,
+    ...(row.disabledReason != null && { disabledReason: row.disabledReason }),
+    ...(row.description != null && { description: row.description }),
+    mode: modeOf[row.mode],
+    createdAt: timestampFromDate(row.createdAt),
+    secret,
+  });
+}
