@@ -1,18 +1,21 @@
 /**
- * The types of events. Creation is answered to its caller and has no event. Append only: a type stays in stored events
- * and in the settings of webhook endpoints.
+ * The types of events and what they say. Creation is answered to its caller and has no event. Append only: a type stays
+ * in stored events and in the settings of webhook endpoints.
  */
-export const eventTypes = [
-  'payment_intent.partially_paid',
-  'payment_intent.processing',
-  'payment_intent.succeeded',
-  'payment_intent.overpaid',
-  'payment_intent.expired',
-  'payment_intent.canceled',
-  'payment_intent.late_payment',
-  'payment_intent.wrong_token',
-  'payment_intent.reorged',
-  'webhook_endpoint.ping',
-] as const;
+export const eventDescriptions = {
+  'payment_intent.partially_paid': 'A payment has come that does not reach the amount yet.',
+  'payment_intent.processing': 'The payments reach the amount, and are not final on the chain yet.',
+  'payment_intent.succeeded': 'The intent is paid: fulfil the order.',
+  'payment_intent.overpaid': 'A payment that counts has come after success: more was paid than asked for.',
+  'payment_intent.expired': 'The intent was not paid in full in time.',
+  'payment_intent.canceled': 'The intent was canceled.',
+  'payment_intent.late_payment':
+    'Money has come after expiry or cancellation. The status stays: return the money.',
+  'payment_intent.wrong_token': 'A token that is not USDC has come. It does not count.',
+  'payment_intent.reorged': 'A payment is no longer on the chain, which has reorganised.',
+  'webhook_endpoint.ping': 'You have sent a ping to this endpoint.',
+} as const;
 
-export type EventType = (typeof eventTypes)[number];
+export type EventType = keyof typeof eventDescriptions;
+
+export const eventTypes = Object.keys(eventDescriptions) as readonly EventType[];

@@ -65,7 +65,7 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
 }
 
 /** The host of a URL without the brackets of IPv6. A URL has no other form of it: `0x7f.1` is `127.0.0.1` already. */
-export function hostOf({ hostname }: URL): string {
+function hostOf({ hostname }: URL): string {
   return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
 }
 

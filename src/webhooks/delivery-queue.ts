@@ -10,9 +10,9 @@ import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
 /** Pauses before the attempts behind the first, in seconds. After the last one the delivery has failed. */
-export const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /** Attempts of a delivery that are kept. */
-export const maxKeptAttempts = 20;
+const maxKeptAttempts = 20;
 /** How long a claimed delivery belongs to its process: longer than an attempt can take. */
 const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;

@@ -257,7 +257,7 @@ export async function rotateSecret(
 }
 
 /** The pending deliveries of an endpoint that nothing is sent to any more have failed. */
-export async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
+async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
   await tx.nativeUpdate(
     WebhookDeliveryEntity,
     { endpointId, status: 'pending' },

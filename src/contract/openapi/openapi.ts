@@ -43,6 +43,8 @@ export interface OpenApiOptions {
   /** Markdown for the top of the page. */
   description: string;
   services: readonly DescService[];
+  /** What the service sends by itself: a message of this type, for each of these names. */
+  webhooks?: { message: DescMessage; descriptions: Readonly<Record<string, string>> };
   /** The comment above a definition in the contract; empty if there is none. */
   commentOf: (
     desc: DescField | DescMessage | DescEnum | DescEnumValue | HttpRoute['method'] | DescService,
@@ -116,6 +118,7 @@ export function createOpenApi(options: OpenApiOptions): object {
       };
     }
   }
+  const webhooks = webhooksOf(schemas, options);
   return {
     openapi: '3.1.0',
     info: {
@@ -131,6 +134,7 @@ export function createOpenApi(options: OpenApiOptions): object {
     })),
     security: [{ api_key: [] }],
     paths,
+    ...(webhooks && { webhooks }),
     components: {
       securitySchemes: {
         api_key: {
@@ -238,7 +242,7 @@ function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
 }
 
 /** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
-export function exampleOfMessage(
+function exampleOfMessage(
   desc: DescMessage,
   isShown: (field: DescField) => boolean = () => true,
 ): JsonSchema {
@@ -261,6 +265,83 @@ export function exampleOfMessage(
       .map((field) => [field.name, exampleValueOf(field)] as const)
       .filter(([, value]) => value !== undefined),
   );
+}
+
+/** A request of the service to an endpoint, for each type of event. */
+function webhooksOf(schemas: Schemas, options: OpenApiOptions): Record<string, object> | undefined {
+  if (options.webhooks === undefined) return undefined;
+  const { message, descriptions } = options.webhooks;
+  const sent = (type: string, description: string) => ({
+    post: {
+      operationId: `on_${type.replace('.', '_')}`,
+      summary: description,
+      description:
+        'Sent to every webhook endpoint that wants it. Verify the signature before you use the body, and answer at once.',
+      tags: [webhooksTag],
+      security: [],
+      parameters: signatureHeaders,
+      requestBody: {
+        required: true,
+        content: {
+          'application/json': {
+            schema: refTo(message, 'response', schemas, options),
+            example: { ...exampleOfMessage(message), ...exampleOfEvent(message, type) },
+          },
+        },
+      },
+      responses: {
+        '2XX': { description: 'Received. Anything else, or no answer within 10 seconds: it is sent again.' },
+        '410': { description: 'The endpoint is disabled: nothing more is sent to it.' },
+      },
+    },
+  });
+  return Object.fromEntries(
+    Object.entries(descriptions).map(([type, description]) => [type, sent(type, description)]),
+  );
+}
+
+const webhooksTag = 'Webhook endpoints';
+
+const signatureHeader = (name: string, description: string, example: string) => ({
+  name,
+  in: 'header',
+  required: true,
+  description,
+  schema: { type: 'string' },
+  example,
+});
+
+const signatureHeaders = [
+  signatureHeader(
+    'webhook-id',
+    'The id of the event, the same in every attempt.',
+    'evt_01m7z1n4qpf2k8c3v7w5x9y0za',
+  ),
+  signatureHeader('webhook-timestamp', 'Seconds since 1970 of this attempt.', '1795262642'),
+  signatureHeader(
+    'webhook-signature',
+    'Signatures of the id, the timestamp and the body (Standard Webhooks), one for each valid secret, separated by spaces.',
+    'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
+  ),
+];
+
+/** The example of an event of that type: about the one resource that the type is named after. */
+function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
+  const data = message.fields.find(({ name }) => name === 'data')?.message;
+  const [resource = '', word = ''] = type.split('.');
+  const field = data?.fields.find(({ name }) => name === resource);
+  if (field?.message === undefined) throw new Error(`no field of the event's data is called ${resource}`);
+  const status = field.message.fields.find(({ name }) => name === 'status');
+  const words = status?.fieldKind === 'enum' ? enumWords(status.enum).map((value) => value.word) : [];
+  const example = exampleOfMessage(field.message, (inner) => !getOption(inner, json_field).omitEmpty);
+  const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
+  return { type, data: { [resource]: { ...example, ...ended } } };
+}
+
+/** The moment at which a resource got a status, if it has a field for it. */
+function endOf({ fields }: DescMessage, word: string): JsonSchema {
+  const name = `${word}_at`;
+  return fields.some((field) => field.name === name) ? { [name]: '2026-11-21T12:04:02.000Z' } : {};
 }
 
 const idempotencyKeyParameter = {

@@ -6,9 +6,19 @@ import { readFileSync } from 'node:fs';
 import type { DescService } from '@bufbuild/protobuf';
 import { createEcmaScriptPlugin, getComments, runNodeJs } from '@bufbuild/protoplugin';
 import manifest from '../../../package.json' with { type: 'json' };
+import { eventDescriptions } from '../event-types.ts';
 import { createOpenApi } from './openapi.ts';
 
-const description = readFileSync(new URL('./introduction.md', import.meta.url), 'utf8').trim();
+/** The table of event types, where the introduction asks for it. */
+const eventTable = [
+  '| type | what has happened |',
+  '| ---- | ----------------- |',
+  ...Object.entries(eventDescriptions).map(([type, text]) => `| \`${type}\` | ${text} |`),
+].join('\n');
+
+const description = readFileSync(new URL('./introduction.md', import.meta.url), 'utf8')
+  .trim()
+  .replace('<!-- table of event types -->', eventTable);
 
 runNodeJs(
   createEcmaScriptPlugin({
@@ -16,11 +26,15 @@ runNodeJs(
     version: manifest.version,
     generateTs(schema) {
       const services = schema.files.flatMap((file): DescService[] => file.services);
+      const event = schema.files
+        .flatMap((file) => file.messages)
+        .find(({ typeName }) => typeName === 'payments.v1.Event');
       const document = createOpenApi({
         title: 'Payment intents',
         version: manifest.version,
         description,
         services,
+        ...(event && { webhooks: { message: event, descriptions: eventDescriptions } }),
         commentOf: (desc) => (getComments(desc).leading ?? '').replace(/^ /gm, '').trim(),
       });
       schema.generateFile('openapi.json').print(JSON.stringify(document, null, 2));
