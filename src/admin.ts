@@ -7,24 +7,9 @@ import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { chainNames } from './contract/chains.ts';
-import { migrate } from './database/orm.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
-import { isDatabaseUnavailable } from './database/unavailable.ts';
-import {
-  AdministrationError,
-  type ApiKeySummary,
-  createApiKey,
-  createMerchant,
-  findApiKey,
-  findWallets,
-  listApiKeys,
-  listMerchants,
-  type NewApiKey,
-  revokeApiKey,
-  rotateApiKey,
-  setWallets,
-  type Wallets,
-} from './merchants/administration.ts';
+import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
+import { AdministrationError } from './merchants/administration-error.ts';
 import {
   expiresInOption,
   keyOption,
@@ -38,8 +23,11 @@ import {
   yesOption,
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
-import { diagnose, type Finding } from './processes/doctor.ts';
-import { type Database, openDatabase } from './processes/open-database.ts';
+import type { Finding } from './processes/doctor.ts';
+import type { Database } from './processes/open-database.ts';
+
+// Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
+// completion and the refusal of wrong usage are quick.
 
 const program: Command = new Command('admin')
   .description('Merchants, their payout wallets and API keys, and the database schema.')
@@ -82,6 +70,7 @@ withExample(program.command('migrate'), 'migrate')
   .description('bring the database schema up to date')
   .action(() =>
     withDatabase({ allowPending: true }, async (database) => {
+      const { migrate } = await import('./database/orm.ts');
       const applied = database.embedded ? [] : await migrate(database.location);
       print(
         { applied },
@@ -97,6 +86,7 @@ withExample(program.command('doctor'), 'doctor')
   )
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {
+    const { diagnose } = await import('./processes/doctor.ts');
     const findings: Finding[] = [];
     for await (const finding of diagnose(process.env, options)) {
       findings.push(finding);
@@ -117,6 +107,7 @@ walletOptions(
 ).action((options) => {
   const wallets = requiredWallets(options);
   return withDatabase({}, async ({ orm }) => {
+    const { createMerchant } = await import('./merchants/administration.ts');
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
     const created = {
       merchant_id: merchantId,
@@ -132,6 +123,7 @@ withExample(merchant.command('list'), 'merchant list')
   .description('list all merchants')
   .action(() =>
     withDatabase({}, async ({ orm }) => {
+      const { listMerchants } = await import('./merchants/administration.ts');
       const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
         merchant_id: merchantId,
         name,
@@ -162,6 +154,7 @@ walletOptions(
   .action((options) => {
     const wallets = requiredWallets(options);
     return withDatabase({}, async ({ orm }) => {
+      const { findWallets, setWallets } = await import('./merchants/administration.ts');
       const before = await findWallets(orm.em, options.merchant, options.mode);
       const changes = chainNames.filter((chain) => wallets[chain] && wallets[chain] !== before[chain]);
       if (options.mode === 'mainnet' && changes.length > 0 && options.yes !== true) {
@@ -186,13 +179,13 @@ withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async (database) => {
-      const { orm, keyRing } = database;
+    withDatabase({}, async ({ orm, keyRing }) => {
+      const { createApiKey, findWallets } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      await printNewKey(
-        database,
-        await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt),
-      );
+      const peppers = keyRing('API_KEY_PEPPERS');
+      const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
+      printNewKey(created);
+      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
     }),
   );
 
@@ -201,6 +194,7 @@ withExample(key.command('list'), 'key list --merchant mer_…')
   .addOption(merchantOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
+      const { listApiKeys } = await import('./merchants/administration.ts');
       const keys = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
       print(keys, keys.map(keyRow), 'This merchant has no keys: "key create" issues one.');
     }),
@@ -212,6 +206,7 @@ withExample(key.command('revoke'), 'key revoke --key key_…')
   .addOption(yesOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
+      const { findApiKey, revokeApiKey } = await import('./merchants/administration.ts');
       if (options.yes !== true) {
         const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
         await confirm(
@@ -229,13 +224,13 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
   .addOption(overlapOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async (database) => {
-      const { orm, keyRing } = database;
+    withDatabase({}, async ({ orm, keyRing }) => {
+      const { findWallets, rotateApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      await printNewKey(
-        database,
-        await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap, expiresAt),
-      );
+      const peppers = keyRing('API_KEY_PEPPERS');
+      const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
+      printNewKey(created);
+      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
     }),
   );
 
@@ -251,6 +246,7 @@ async function withDatabase(
   { allowPending = false }: { allowPending?: boolean },
   use: (database: Database) => Promise<void>,
 ): Promise<void> {
+  const { openDatabase } = await import('./processes/open-database.ts');
   // One connection is enough here, and leaves the server's connections alone.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
@@ -305,21 +301,23 @@ function keyRow(fields: ReturnType<typeof keyFields>): Row {
   };
 }
 
-async function printNewKey({ orm }: Database, created: NewApiKey): Promise<void> {
+function printNewKey(created: NewApiKey): void {
   const { key_id, merchant_id, mode, expires_at } = keyFields(created);
   if (program.opts().json) {
     print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
-  } else {
-    // On a line of its own, because a table could break it and the user has to copy it.
-    console.log(`${created.apiKey}\n`);
-    print({}, [{ key_id, merchant_id, mode, expires_at }]);
-    console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+    return;
   }
-  if (Object.keys(await findWallets(orm.em, merchant_id, mode)).length === 0) {
-    console.error(
-      `admin: warning: ${merchant_id} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
-    );
-  }
+  // On a line of its own, because a table could break it and the user has to copy it.
+  console.log(`${created.apiKey}\n`);
+  print({}, [{ key_id, merchant_id, mode, expires_at }]);
+  console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+}
+
+function warnWithoutWallet({ merchantId, mode }: NewApiKey, wallets: Wallets): void {
+  if (Object.keys(wallets).length > 0) return;
+  console.error(
+    `admin: warning: ${merchantId} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
+  );
 }
 
 function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
@@ -337,7 +335,7 @@ if (complete !== undefined) {
 }
 
 surviveLostOutput();
-program.parseAsync().catch((error: unknown) => {
+program.parseAsync().catch(async (error: unknown) => {
   process.exitCode = 1;
   // Commander has printed the error or the requested help. Wrong usage exits with 2.
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
@@ -346,10 +344,14 @@ program.parseAsync().catch((error: unknown) => {
     process.exitCode = 2;
   } else if (error instanceof StartupError || error instanceof AdministrationError) {
     console.error(`admin: ${error.message}`);
-  } else if (remedyFor(error) !== undefined || isDatabaseUnavailable(error)) {
-    const reason = faultOf(error)?.message ?? (error as Error).message;
-    console.error(
-      `admin: the database refused (${reason}): ${remedyFor(error) ?? 'try again when it answers'}`,
-    );
-  } else console.error(error);
+  } else await printFailure(error);
 });
+
+/** Prints an error that no command has a message for, in one line if the database is at fault. */
+async function printFailure(error: unknown): Promise<void> {
+  const { isDatabaseUnavailable } = await import('./database/unavailable.ts');
+  const remedy = remedyFor(error);
+  if (remedy === undefined && !isDatabaseUnavailable(error)) return console.error(error);
+  const reason = faultOf(error)?.message ?? (error as Error).message;
+  console.error(`admin: the database refused (${reason}): ${remedy ?? 'try again when it answers'}`);
+}

@@ -3,7 +3,9 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import { AdministrationError, keyUuidOf, merchantUuidOf, type Wallets } from '../merchants/administration.ts';
+import type { Wallets } from '../merchants/administration.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 
 /** The lifetime of the new key, in milliseconds. */
 export function expiresInOption(): Option {

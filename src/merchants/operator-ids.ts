@@ -1,0 +1,21 @@
+// The ids that an operator names. Checking them needs no database.
+
+import { identifierProblem, parseIdentifier } from '../database/identifiers.ts';
+import { AdministrationError } from './administration-error.ts';
+
+/** Returns the UUID of a merchant's id. Throws AdministrationError if the text is not one. */
+export function merchantUuidOf(merchantId: string): string {
+  const id = parseIdentifier('mer', merchantId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${merchantId}" is not a merchant's id: it ${identifierProblem('mer', merchantId)}; "merchant list" shows them`,
+  );
+}
+
+/** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
+export function keyUuidOf(keyId: string): string {
+  const id = parseIdentifier('key', keyId);
+  if (id !== undefined) return id;
+  const problem = keyId.startsWith('sk_') ? 'is the key itself' : identifierProblem('key', keyId);
+  throw new AdministrationError(`that is not the id of a key: it ${problem}; "key list" shows them`);
+}
