@@ -1,9 +1,15 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { prepareTestEnvironment } from './test/support/test-environment.ts';
+
+prepareTestEnvironment(process.env);
 
 export default defineConfig({
   test: {
     include: ['test/*.test.ts'],
     globalSetup: ['test/support/postgres.ts'],
+    // One more than can run at once: some tests wait for a process or for a time to pass.
+    maxWorkers: availableParallelism() + 1,
     testTimeout: 30_000,
     hookTimeout: 30_000,
   },

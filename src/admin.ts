@@ -7,24 +7,9 @@ import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { chainNames } from './contract/chains.ts';
-import { migrate } from './database/orm.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
-import { isDatabaseUnavailable } from './database/unavailable.ts';
-import {
-  AdministrationError,
-  type ApiKeySummary,
-  createApiKey,
-  createMerchant,
-  findApiKey,
-  findWallets,
-  listApiKeys,
-  listMerchants,
-  type NewApiKey,
-  revokeApiKey,
-  rotateApiKey,
-  setWallets,
-  type Wallets,
-} from './merchants/administration.ts';
+import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
+import { AdministrationError } from './merchants/administration-error.ts';
 import {
   expiresInOption,
   keyOption,
@@ -39,9 +24,11 @@ import {
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
 import { addWebhookCommands } from './processes/admin-webhooks.ts';
-import { diagnose, type Finding } from './processes/doctor.ts';
-import { type Database, openDatabase } from './processes/open-database.ts';
-import { ServiceError } from './requests/errors.ts';
+import type { Finding } from './processes/doctor.ts';
+import type { Database } from './processes/open-database.ts';
+
+// Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
+// completion and the refusal of wrong usage are quick.
 
 const program: Command = new Command('admin')
   .description('Merchants, their payout wallets and API keys, webhooks, and the database schema.')
@@ -84,6 +71,7 @@ withExample(program.command('migrate'), 'migrate')
   .description('bring the database schema up to date')
   .action(() =>
     withDatabase({ allowPending: true }, async (database) => {
+      const { migrate } = await import('./database/orm.ts');
       const applied = database.embedded ? [] : await migrate(database.location);
       print(
         { applied },
@@ -99,6 +87,7 @@ withExample(program.command('doctor'), 'doctor')
   )
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {
+    const { diagnose } = await import('./processes/doctor.ts');
     const findings: Finding[] = [];
     for await (const finding of diagnose(process.env, options)) {
       findings.push(finding);
@@ -119,6 +108,7 @@ walletOptions(
 ).action((options) => {
   const wallets = requiredWallets(options);
   return withDatabase({}, async ({ orm }) => {
+    const { createMerchant } = await import('./merchants/administration.ts');
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
     const created = {
       merchant_id: merchantId,
@@ -134,6 +124,7 @@ withExample(merchant.command('list'), 'merchant list')
   .description('list all merchants')
   .action(() =>
     withDatabase({}, async ({ orm }) => {
+      const { listMerchants } = await import('./merchants/administration.ts');
       const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
         merchant_id: merchantId,
         name,
@@ -164,6 +155,7 @@ walletOptions(
   .action((options) => {
     const wallets = requiredWallets(options);
     return withDatabase({}, async ({ orm }) => {
+      const { findWallets, setWallets } = await import('./merchants/administration.ts');
       const before = await findWallets(orm.em, options.merchant, options.mode);
       const changes = chainNames.filter((chain) => wallets[chain] && wallets[chain] !== before[chain]);
       if (options.mode === 'mainnet' && changes.length > 0 && options.yes !== true) {
@@ -188,13 +180,13 @@ withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async (database) => {
-      const { orm, keyRing } = database;
+    withDatabase({}, async ({ orm, keyRing }) => {
+      const { createApiKey, findWallets } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      await printNewKey(
-        database,
-        await createApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.merchant, options.mode, expiresAt),
-      );
+      const peppers = keyRing('API_KEY_PEPPERS');
+      const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
+      printNewKey(created);
+      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
     }),
   );
 
@@ -203,6 +195,7 @@ withExample(key.command('list'), 'key list --merchant mer_…')
   .addOption(merchantOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
+      const { listApiKeys } = await import('./merchants/administration.ts');
       const keys = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
       print(keys, keys.map(keyRow), 'This merchant has no keys: "key create" issues one.');
     }),
@@ -214,6 +207,7 @@ withExample(key.command('revoke'), 'key revoke --key key_…')
   .addOption(yesOption())
   .action((options) =>
     withDatabase({}, async ({ orm }) => {
+      const { findApiKey, revokeApiKey } = await import('./merchants/administration.ts');
       if (options.yes !== true) {
         const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
         await confirm(
@@ -231,13 +225,13 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
   .addOption(overlapOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async (database) => {
-      const { orm, keyRing } = database;
+    withDatabase({}, async ({ orm, keyRing }) => {
+      const { findWallets, rotateApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      await printNewKey(
-        database,
-        await rotateApiKey(orm.em, keyRing('API_KEY_PEPPERS'), options.key, options.overlap, expiresAt),
-      );
+      const peppers = keyRing('API_KEY_PEPPERS');
+      const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
+      printNewKey(created);
+      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
     }),
   );
 
@@ -245,12 +239,11 @@ addWebhookCommands({
   group,
   withExample,
   withDatabase: (use) => withDatabase({}, use),
-  print,
-  printSecret(json, secret, rows) {
-    if (program.opts().json) return print(json, []);
+  print({ json, rows, secret }, whenEmpty) {
+    if (secret === undefined || program.opts().json) return print(json, rows, whenEmpty);
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${secret}\n`);
-    print({}, rows);
+    print(json, rows);
     console.log('\nKeep the secret now: it is not stored, and only "webhook rotate" shows another.');
   },
   confirm,
@@ -268,6 +261,7 @@ async function withDatabase(
   { allowPending = false }: { allowPending?: boolean },
   use: (database: Database) => Promise<void>,
 ): Promise<void> {
+  const { openDatabase } = await import('./processes/open-database.ts');
   // One connection is enough here, and leaves the server's connections alone.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
@@ -322,21 +316,23 @@ function keyRow(fields: ReturnType<typeof keyFields>): Row {
   };
 }
 
-async function printNewKey({ orm }: Database, created: NewApiKey): Promise<void> {
+function printNewKey(created: NewApiKey): void {
   const { key_id, merchant_id, mode, expires_at } = keyFields(created);
   if (program.opts().json) {
     print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
-  } else {
-    // On a line of its own, because a table could break it and the user has to copy it.
-    console.log(`${created.apiKey}\n`);
-    print({}, [{ key_id, merchant_id, mode, expires_at }]);
-    console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+    return;
   }
-  if (Object.keys(await findWallets(orm.em, merchant_id, mode)).length === 0) {
-    console.error(
-      `admin: warning: ${merchant_id} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
-    );
-  }
+  // On a line of its own, because a table could break it and the user has to copy it.
+  console.log(`${created.apiKey}\n`);
+  print({}, [{ key_id, merchant_id, mode, expires_at }]);
+  console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+}
+
+function warnWithoutWallet({ merchantId, mode }: NewApiKey, wallets: Wallets): void {
+  if (Object.keys(wallets).length > 0) return;
+  console.error(
+    `admin: warning: ${merchantId} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
+  );
 }
 
 function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
@@ -354,23 +350,23 @@ if (complete !== undefined) {
 }
 
 surviveLostOutput();
-program.parseAsync().catch((error: unknown) => {
+program.parseAsync().catch(async (error: unknown) => {
   process.exitCode = 1;
   // Commander has printed the error or the requested help. Wrong usage exits with 2.
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
   else if (error instanceof WrongId) {
     console.error(`error: ${error.message}`);
     process.exitCode = 2;
-  } else if (
-    error instanceof StartupError ||
-    error instanceof AdministrationError ||
-    error instanceof ServiceError
-  ) {
+  } else if (error instanceof StartupError || error instanceof AdministrationError) {
     console.error(`admin: ${error.message}`);
-  } else if (remedyFor(error) !== undefined || isDatabaseUnavailable(error)) {
-    const reason = faultOf(error)?.message ?? (error as Error).message;
-    console.error(
-      `admin: the database refused (${reason}): ${remedyFor(error) ?? 'try again when it answers'}`,
-    );
-  } else console.error(error);
+  } else await printFailure(error);
 });
+
+/** Prints an error that no command has a message for, in one line if the database is at fault. */
+async function printFailure(error: unknown): Promise<void> {
+  const { isDatabaseUnavailable } = await import('./database/unavailable.ts');
+  const remedy = remedyFor(error);
+  if (remedy === undefined && !isDatabaseUnavailable(error)) return console.error(error);
+  const reason = faultOf(error)?.message ?? (error as Error).message;
+  console.error(`admin: the database refused (${reason}): ${remedy ?? 'try again when it answers'}`);
+}

@@ -4,22 +4,34 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import { promisify } from 'node:util';
+import type { MikroORM } from '@mikro-orm/postgresql';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
+import type { ModeName } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { migrate } from '../src/database/orm.ts';
+import { createOrm, migrate } from '../src/database/orm.ts';
+import {
+  createApiKey,
+  createMerchant,
+  findApiKey,
+  findWallets,
+  revokeApiKey,
+} from '../src/merchants/administration.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { createTestDatabase } from './support/service.ts';
 
 const run = promisify(execFile);
 let database: Awaited<ReturnType<typeof createTestDatabase>>;
+/** For what is not the subject of a test: every run of the command line is a process of its own. */
+let orm: MikroORM;
 let env: NodeJS.ProcessEnv;
 
 beforeAll(async () => {
   database = await createTestDatabase();
+  orm = createOrm(database, 1);
   env = {
     ...process.env,
     DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
@@ -27,7 +39,10 @@ beforeAll(async () => {
   };
 });
 
-afterAll(() => database.drop());
+afterAll(async () => {
+  await orm.close();
+  await database.drop();
+});
 
 async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   try {
@@ -45,16 +60,22 @@ async function json(...args: string[]) {
 }
 
 /** Creates a merchant with a wallet in that mode. Returns it and the options for both. */
-async function newMerchant(mode: 'testnet' | 'mainnet'): Promise<{ merchant_id: string; args: string[] }> {
-  const options = ['--name', 'x', '--mode', mode, '--wallet', wallet];
-  const { merchant_id } = await json('merchant', 'create', ...options);
+async function newMerchant(mode: ModeName): Promise<{ merchant_id: string; args: string[] }> {
+  const merchant_id = await createMerchant(orm.em, 'x', mode, { base: wallet, polygon: wallet });
   return { merchant_id, args: ['--merchant', merchant_id, '--mode', mode] };
+}
+
+/** Creates a testnet key. */
+async function newKey(merchantId: string, expiresAt?: Date): Promise<string> {
+  const peppers = parseKeyRing(env.API_KEY_PEPPERS as string);
+  return (await createApiKey(orm.em, peppers, merchantId, 'testnet', expiresAt)).keyId;
 }
 
 const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
 const other = `0x${'1'.repeat(40)}`;
 
-test("a merchant's whole life", async () => {
+// Ten processes, one after the other.
+test("a merchant's whole life", { timeout: 60_000 }, async () => {
   expect(await json('migrate')).toEqual({ applied: [] });
   const created = await json(
     'merchant',
@@ -268,13 +289,12 @@ test('--version', async () => {
   expect(await admin('--version')).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
 });
 
-test('a list of keys in every state fits 120 columns', { timeout: 60_000 }, async () => {
-  const { merchant_id, args } = await newMerchant('testnet');
-  const create = (...more: string[]) => json('key', 'create', ...args, ...more);
-  await create();
-  await create('--expires-in', '90d');
-  const { key_id } = await create('--expires-in', '90d');
-  await json('key', 'revoke', '--key', key_id);
+test('a list of keys in every state fits 120 columns', async () => {
+  const { merchant_id } = await newMerchant('testnet');
+  const in90Days = new Date(Date.now() + 90 * 86_400_000);
+  await newKey(merchant_id);
+  await newKey(merchant_id, in90Days);
+  await revokeApiKey(orm.em, await newKey(merchant_id, in90Days));
   const { stdout } = await admin('key', 'list', '--merchant', merchant_id);
   expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(120);
   expect(stdout).toMatch(/│ active +│/);
@@ -398,38 +418,34 @@ describe.skipIf(process.platform !== 'linux')(
       const [code] = await once(terminal, 'close');
       return { code, screen };
     };
-    const newKey = async () => {
-      const { merchant_id } = await newMerchant('testnet');
-      const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
-      const status = async () => (await json('key', 'list', '--merchant', merchant_id))[0].status;
-      return { key_id, status };
-    };
+    const newTestnetKey = async () => newKey((await newMerchant('testnet')).merchant_id);
+    const statusOf = async (keyId: string) => (await findApiKey(orm.em, keyId)).status;
 
     test('"no" cancels', async () => {
-      const { key_id, status } = await newKey();
+      const key_id = await newTestnetKey();
       const { code, screen } = await inTerminal('n\n', 'key', 'revoke', '--key', key_id);
       expect(screen).toMatch(/Revoke key_\w+ \(.*testnet, of mer_\w+\)\?.*for good\. \[y\/N\]/s);
-      expect([code, await status()]).toEqual([1, 'active']);
+      expect([code, await statusOf(key_id)]).toEqual([1, 'active']);
     });
 
     test('"yes" confirms', async () => {
-      const { key_id, status } = await newKey();
+      const key_id = await newTestnetKey();
       const { code } = await inTerminal('y\n', 'key', 'revoke', '--key', key_id);
-      expect([code, await status()]).toEqual([0, 'revoked']);
+      expect([code, await statusOf(key_id)]).toEqual([0, 'revoked']);
     });
 
     test('--yes asks nothing', async () => {
-      const { key_id, status } = await newKey();
+      const key_id = await newTestnetKey();
       const { code, screen } = await inTerminal('', 'key', 'revoke', '--key', key_id, '--yes');
       expect(screen).not.toMatch(/y\/N/);
-      expect([code, await status()]).toEqual([0, 'revoked']);
+      expect([code, await statusOf(key_id)]).toEqual([0, 'revoked']);
     });
 
     describe('changing a mainnet wallet', () => {
-      const walletsOf = async (merchantId: string) =>
-        ((await json('merchant', 'list')) as { merchant_id: string; wallets: { address: string }[] }[])
-          .find(({ merchant_id }) => merchant_id === merchantId)
-          ?.wallets.map(({ address }) => address);
+      const walletsOf = async (merchantId: string) => {
+        const { base, polygon } = await findWallets(orm.em, merchantId, 'mainnet');
+        return [base, polygon];
+      };
       const setWallet = (args: string[], ...more: string[]) => ['merchant', 'set-wallet', ...args, ...more];
 
       test('shows both wallets; "no" cancels, "yes" confirms', async () => {
@@ -524,17 +540,7 @@ describe('doctor', () => {
   });
 
   test('counts the keys of the first release', async () => {
-    const { merchant_id } = await json(
-      'merchant',
-      'create',
-      '--name',
-      'Old',
-      '--mode',
-      'testnet',
-      '--wallet',
-      wallet,
-    );
-    const { key_id } = await json('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
+    const key_id = await newKey((await newMerchant('testnet')).merchant_id);
     expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
     const client = new pg.Client(pgConfigOf(database));
     await client.connect();
@@ -544,7 +550,7 @@ describe('doctor', () => {
     ]);
     await client.end();
     expect((await doctor({})).stdout).toMatch(/^ok +keys +1 of the first release .*rotate them/m);
-    await json('key', 'revoke', '--key', key_id);
+    await revokeApiKey(orm.em, key_id);
     expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
   });
 

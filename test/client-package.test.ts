@@ -54,8 +54,11 @@ interface Compilation {
   compiler?: string;
 }
 
-/** Compiles a file of the folder, including declarations of packages. Throws the compiler's output. */
-async function compile(file: string, { module, moduleResolution, compiler = typeScript }: Compilation) {
+/** Compiles files of the folder, including declarations of packages. Throws the compiler's output. */
+async function compile(
+  files: readonly string[],
+  { module, moduleResolution, compiler = typeScript }: Compilation,
+) {
   const options = [
     ...[
       '--noEmit',
@@ -67,7 +70,7 @@ async function compile(file: string, { module, moduleResolution, compiler = type
       'es2022',
     ],
     ...['--module', module, '--moduleResolution', moduleResolution, '--ignoreConfig'],
-    ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', file],
+    ...['--typeRoots', resolve('node_modules/@types'), '--types', 'node', ...files],
   ].filter((option) => compiler === typeScript || option !== '--ignoreConfig');
   await run(process.execPath, [compiler, ...options], { cwd: folder }).catch(({ stdout, stderr }) => {
     throw new Error(`${stdout}${stderr}`);
@@ -181,7 +184,7 @@ describe('its types', () => {
     ],
   ])('%s', { timeout: 60_000 }, async (_, file, compilation) => {
     await writeFile(join(folder, file), consumer);
-    await compile(file, compilation);
+    await compile([file], compilation);
   });
 
   test('every returned field has a doc comment', async () => {
@@ -261,10 +264,9 @@ describe('its README', () => {
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
     expect(blocks.length).toBe(5);
     await mkdir(join(folder, 'readme'), { recursive: true });
-    for (const [i, code] of blocks.entries()) {
-      await writeFile(join(folder, `readme/${i}.mts`), code);
-      await compile(`readme/${i}.mts`, { module: 'nodenext', moduleResolution: 'nodenext' });
-    }
+    const files = blocks.map((_, i) => `readme/${i}.mts`);
+    for (const [i, file] of files.entries()) await writeFile(join(folder, file), blocks[i] as string);
+    await compile(files, { module: 'nodenext', moduleResolution: 'nodenext' });
   });
 
   test('its table has every error code, retryable or not', async () => {

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { succeeds } from './support/succeeds.ts';
+import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 let home: string;
@@ -19,7 +20,7 @@ afterAll(() => rm(home, { recursive: true, force: true }));
 
 /** Runs a script in a shell with the command `admin`, defined as in docs/operations.md. */
 async function shell(program: string, ...args: string[]): Promise<string[]> {
-  const env = { PATH: process.env.PATH, HOME: home, NODE: process.execPath, TERM: 'dumb' };
+  const env = { ...bareEnvironment(), HOME: home, NODE: process.execPath, TERM: 'dumb' };
   return (await run(program, args, { env })).stdout.trim().split('\n');
 }
 

@@ -13,6 +13,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
 import { migrate } from '../src/database/orm.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
@@ -27,7 +28,7 @@ interface Finding {
 }
 
 async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
-  const options = { env: { PATH: process.env.PATH, ...ports, ...env } };
+  const options = { env: { ...bareEnvironment(), ...ports, ...env } };
   const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], options).catch(
     (error) => error,
   );
@@ -162,7 +163,7 @@ describe('the embedded database', () => {
 
   test('is checked while the service uses it', { timeout: 120_000 }, async () => {
     const service: ChildProcess = spawn(process.execPath, ['src/main.ts'], {
-      env: { PATH: process.env.PATH, ...ports, DATA_DIR: dataDir },
+      env: { ...bareEnvironment(), ...ports, DATA_DIR: dataDir },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     const exited = once(service, 'exit');

@@ -12,6 +12,7 @@ import { text } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createTestDatabase } from './support/service.ts';
+import { bareEnvironment } from './support/test-environment.ts';
 
 const paths = ['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'];
 
@@ -38,7 +39,7 @@ function startCopy(): ChildProcess {
     cwd: copy,
     stdio: ['ignore', 'pipe', 'pipe'],
     env: {
-      PATH: process.env.PATH,
+      ...bareEnvironment(),
       ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
       DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
       CLIENT_SECRET_KEYS: ring(),

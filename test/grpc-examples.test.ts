@@ -91,6 +91,8 @@ const jars = [
   ].map((name) => `netty-${name}`),
   ...['netty-resolver', 'netty-transport', 'netty-transport-native-unix-common'],
 ].map((name) => `/usr/share/java/${name}.jar`);
+/** For programs that run for a second: without the second compiler, and with one thread for the garbage. */
+const shortLived = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC'];
 /** Debian's own, because Debian's packages are built for it. */
 const python = '/usr/bin/python3';
 
@@ -140,13 +142,15 @@ const languages: Record<string, Language> = {
       const classes = join(folder, 'classes');
       const sources = await run('find', [join(folder, 'gen'), '-name', '*.java']);
       await run('javac', [
+        ...shortLived.map((option) => `-J${option}`),
         ...['-nowarn', '-d', classes, '-cp', jars.join(':')],
         ...sources.stdout.trim().split('\n'),
         `${examples}/java/CreatePaymentIntent.java`,
       ]);
       return async (target, env) => {
         const classPath = [classes, ...jars].join(':');
-        const { stdout } = await run('java', ['-cp', classPath, 'CreatePaymentIntent', target], { env });
+        const args = [...shortLived, '-cp', classPath, 'CreatePaymentIntent', target];
+        const { stdout } = await run('java', args, { env });
         const value = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(stdout)?.[1] ?? '';
         const [, reason = '', requestId = ''] = value('refusal').split(' ');
         return {

@@ -7,6 +7,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { bareEnvironment } from './support/test-environment.ts';
 
 let folder: string;
 let env: NodeJS.ProcessEnv;
@@ -14,7 +15,7 @@ let env: NodeJS.ProcessEnv;
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'pi-hangup-'));
   await chmod(folder, 0o755);
-  env = { PATH: process.env.PATH, DATA_DIR: join(folder, 'data') };
+  env = { ...bareEnvironment(), DATA_DIR: join(folder, 'data') };
   Object.assign(env, { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', TERM: 'dumb' });
 });
 

@@ -136,14 +136,28 @@ test('creates that wait for the database, and callers that wait for a connection
   await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
   const blocker = await blockCreates(blocked.location);
   const create = () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-  // One statement uses the only connection, the next waits for it, and the rest wait for a statement to end.
-  const creates = [create()];
-  const value = async (series: string) => (await scrape(blocked)).get(series);
-  while ((await value('payment_intents_database_connections{state="awaited"}')) === 0) creates.push(create());
-  while ((await value('payment_intents_commit_queue_length')) === 0) creates.push(create());
+  // One statement uses the only connection, the next waits for it, and the rest wait for a statement to end. Creates that
+  // arrive at once share a statement, so a probe separates them: a scrape takes seconds while the database is blocked.
+  const creates: ReturnType<typeof create>[] = [];
+  const createSome = async () => {
+    for (let i = 0; i < 8; i++) {
+      creates.push(create());
+      await fetch(`${blocked.operationsUrl}/healthz`);
+    }
+    return scrape(blocked);
+  };
+  for (;;) {
+    const samples = await createSome();
+    const isPositive = (series: string) => (samples.get(series) ?? 0) > 0;
+    if (
+      isPositive('payment_intents_database_connections{state="awaited"}') &&
+      isPositive('payment_intents_commit_queue_length')
+    )
+      break;
+  }
   await blocker.release();
   expect(new Set((await Promise.all(creates)).map(({ code }) => code))).toEqual(new Set(['ok']));
-  expect(await value('payment_intents_commit_queue_length')).toBe(0);
+  expect((await scrape(blocked)).get('payment_intents_commit_queue_length')).toBe(0);
   door.close();
   await blocked.close();
 });

@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
@@ -39,6 +39,9 @@ for (const language of languages.filter((one) => !canRun(one))) {
   console.log(`skipped: the ${language} samples (apt-get install curl python3 golang-go)`);
 }
 
+/** The user's own, where the standard library may be compiled already. */
+const goCache = process.env.GOCACHE ?? join(homedir(), '.cache/go-build');
+
 let folder: string;
 
 beforeAll(async () => {
@@ -53,7 +56,7 @@ async function runSample({ language, code }: PageSample, url: string, apiKey: st
   await writeFile(join(folder, file), code);
   const [program = '', ...args] = command;
   const env = {
-    ...{ PATH: process.env.PATH, HOME: folder, GOCACHE: join(tmpdir(), 'pi-go-cache'), GOFLAGS: '-mod=mod' },
+    ...{ PATH: process.env.PATH, HOME: folder, GOCACHE: goCache, GOFLAGS: '-mod=mod' },
     ...{ PAYMENTS_URL: url, PAYMENTS_API_KEY: apiKey },
   };
   const done = run(program, [...args, file], { cwd: folder, env });

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { chmod, chown, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { privateKeyToAccount } from 'viem/accounts';
@@ -15,6 +15,7 @@ import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
 import { httpRequest } from './support/doors.ts';
 import { createTestDatabase } from './support/service.ts';
+import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
@@ -23,13 +24,36 @@ const isRoot = process.getuid?.() === 0;
 const nobody = 65534;
 
 let folder: string;
+/** The data of a service that was started once and stopped. */
+let usedData: string;
+
+beforeAll(async () => {
+  folder = await newFolder();
+  usedData = join(folder, 'data');
+  const service = await start({ DATA_DIR: usedData });
+  await service.exit('SIGINT');
+});
+
+afterAll(() => rm(dirname(usedData), { recursive: true, force: true }));
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-start-'));
-  await chmod(folder, 0o755);
+  folder = await newFolder();
 });
 
 afterEach(() => rm(folder, { recursive: true, force: true }));
+
+async function newFolder(): Promise<string> {
+  const created = await mkdtemp(join(tmpdir(), 'pi-start-'));
+  await chmod(created, 0o755);
+  return created;
+}
+
+/** Copies the used data to the folder, for a start that need not be the first: that takes longer than all the rest. */
+async function copyUsedData(): Promise<string> {
+  const copy = join(folder, 'data');
+  await run('cp', ['-Rp', usedData, copy]);
+  return copy;
+}
 
 interface Started {
   child: ChildProcess;
@@ -46,7 +70,7 @@ async function start(
   account: { uid?: number; gid?: number } = {},
 ): Promise<Started> {
   const child = spawn('npm', ['start'], {
-    env: { PATH: process.env.PATH, HOME: folder, ...ephemeralPorts, ...env },
+    env: { ...bareEnvironment(), HOME: folder, ...ephemeralPorts, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
     ...account,
@@ -83,7 +107,7 @@ async function start(
 /** Runs a start that is expected to fail. */
 async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
   const child = spawn(process.execPath, ['src/main.ts'], {
-    env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
+    env: { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     ...account,
   });
@@ -163,12 +187,12 @@ test('without a terminal no key is printed, and the printed command still works'
 
 // Other systems have another `script`.
 test.skipIf(process.platform !== 'linux')('on a terminal the printed command contains the key', async () => {
-  const dataDir = join(folder, 'data');
+  const dataDir = await copyUsedData();
   const terminal = spawn(
     'script',
     ['-qec', `echo "pid $$"; exec ${process.execPath} src/main.ts`, '/dev/null'],
     {
-      env: { PATH: process.env.PATH, ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
+      env: { ...bareEnvironment(), ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
       stdio: ['pipe', 'pipe', 'inherit'],
     },
   );
@@ -187,7 +211,7 @@ test.skipIf(process.platform !== 'linux')('on a terminal the printed command con
 });
 
 test('a service that joined a running database ends when the database ends, and logs the reason', async () => {
-  const dataDir = join(folder, 'data');
+  const dataDir = await copyUsedData();
   const owner = await start({ DATA_DIR: dataDir });
   const joined = await start({ DATA_DIR: dataDir });
   const [pid] = (await readFile(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n');
@@ -203,7 +227,7 @@ test('a service that joined a running database ends when the database ends, and 
 });
 
 test('a stale pid file whose number now belongs to another process does not prevent a start', async () => {
-  const dataDir = join(folder, 'data');
+  const dataDir = await copyUsedData();
   const first = await start({ DATA_DIR: dataDir });
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
   const left = await readFile(pidFile, 'utf8');
@@ -240,7 +264,7 @@ test('two services share one embedded database; the last one to stop stops it', 
 });
 
 test('after kill -9 the next start joins the database that is still running', async () => {
-  const dataDir = join(folder, 'data');
+  const dataDir = await copyUsedData();
   const killed = await start({ DATA_DIR: dataDir });
   await killed.exit('SIGKILL');
   const next = await start({ DATA_DIR: dataDir });
@@ -328,6 +352,7 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])(
     '%s is in use, and the database is stopped again',
     async (variable) => {
+      await copyUsedData();
       const holder = net.createServer().listen(0, '127.0.0.1');
       await once(holder, 'listening');
       const { port } = holder.address() as net.AddressInfo;
@@ -341,6 +366,7 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   );
 
   test('HOST is not an address of this machine', async () => {
+    await copyUsedData();
     expectOneLine(await fail({ HOST: '192.0.2.1' }), /HOST 192\.0\.2\.1 is not an address of this machine/);
   });
 
@@ -368,6 +394,7 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   });
 
   test('a TLS file is missing', async () => {
+    await copyUsedData();
     expectOneLine(
       await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }),
       /TLS_CERT_FILE cannot be read \(ENOENT/,
@@ -375,6 +402,7 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   });
 
   test('a TLS file is not a certificate', async () => {
+    await copyUsedData();
     const file = join(folder, 'no.pem');
     await writeFile(file, 'nonsense');
     expectOneLine(
@@ -384,9 +412,7 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   });
 
   test('the secrets are damaged', async () => {
-    const started = await start({ DATA_DIR: join(folder, 'data') });
-    await started.exit('SIGINT');
-    await writeFile(join(folder, 'data', 'secrets.json'), '{');
+    await writeFile(join(await copyUsedData(), 'secrets.json'), '{');
     expectOneLine(await fail({}), /secrets\.json cannot be used/);
   });
 });
@@ -397,7 +423,7 @@ describe('traces', () => {
     await once(silent, 'listening');
     const { port } = silent.address() as net.AddressInfo;
     const service = await start({
-      DATA_DIR: join(folder, 'data'),
+      DATA_DIR: await copyUsedData(),
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
       OTEL_BSP_SCHEDULE_DELAY: '10',
     });
@@ -425,7 +451,7 @@ describe('traces', () => {
          },
        });`,
     );
-    const env = { DATA_DIR: join(folder, 'data'), NODE_OPTIONS: `--import=${watcher}` };
+    const env = { DATA_DIR: await copyUsedData(), NODE_OPTIONS: `--import=${watcher}` };
     const outputWith = async (more: Record<string, string>) => {
       const service = await start({ ...env, ...more });
       await run('sh', ['-c', service.curl]);

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
+import { bareEnvironment } from './support/test-environment.ts';
 
 let dataDir: string;
 
@@ -25,7 +26,7 @@ test('a start removes what a killed one has left behind', async () => {
   const stopWatching = new AbortController();
   const changes = watch(dataDir, { signal: stopWatching.signal });
   const killed = spawn(process.execPath, ['src/main.ts'], {
-    env: { PATH: process.env.PATH, DATA_DIR: dataDir },
+    env: { ...bareEnvironment(), DATA_DIR: dataDir },
     stdio: 'ignore',
     detached: true,
   });

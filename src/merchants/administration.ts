@@ -6,11 +6,10 @@ import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
 import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from '../database/entities/merchant.ts';
-import { formatIdentifier, identifierProblem, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { AdministrationError } from './administration-error.ts';
 import { apiKeyHint, generateApiKey } from './api-key-format.ts';
-
-/** The operator asked for something that cannot be done; the message says what to do. */
-export class AdministrationError extends Error {}
+import { keyUuidOf, merchantUuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 
@@ -144,23 +143,6 @@ export async function rotateApiKey(
 export async function merchantExists(em: EntityManager, merchantId: string): Promise<boolean> {
   const id = parseIdentifier('mer', merchantId);
   return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;
-}
-
-/** Returns the UUID of a merchant's id. Throws AdministrationError if the text is not one. */
-export function merchantUuidOf(merchantId: string): string {
-  const id = parseIdentifier('mer', merchantId);
-  if (id !== undefined) return id;
-  throw new AdministrationError(
-    `"${merchantId}" is not a merchant's id: it ${identifierProblem('mer', merchantId)}; "merchant list" shows them`,
-  );
-}
-
-/** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
-export function keyUuidOf(keyId: string): string {
-  const id = parseIdentifier('key', keyId);
-  if (id !== undefined) return id;
-  const problem = keyId.startsWith('sk_') ? 'is the key itself' : identifierProblem('key', keyId);
-  throw new AdministrationError(`that is not the id of a key: it ${problem}; "key list" shows them`);
 }
 
 async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {

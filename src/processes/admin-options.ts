@@ -3,7 +3,9 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import { AdministrationError, keyUuidOf, merchantUuidOf, type Wallets } from '../merchants/administration.ts';
+import type { Wallets } from '../merchants/administration.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 
 /** The lifetime of the new key, in milliseconds. */
 export function expiresInOption(): Option {
@@ -18,10 +20,8 @@ export function expiresInOption(): Option {
 }
 
 /** How long a replaced key stays valid, in milliseconds; 0 ends it at once. */
-export function overlapOption(): Option {
-  return new Option('--overlap <duration>', 'how long the old key works on, such as 24h')
-    .makeOptionMandatory()
-    .argParser(parseDuration);
+export function overlapOption(description = 'how long the old key works on, such as 24h'): Option {
+  return new Option('--overlap <duration>', description).makeOptionMandatory().argParser(parseDuration);
 }
 
 export function merchantOption(): Option {

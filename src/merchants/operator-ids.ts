@@ -1,0 +1,37 @@
+// The ids that an operator names. Checking them needs no database.
+
+import { identifierProblem, parseIdentifier } from '../database/identifiers.ts';
+import { AdministrationError } from './administration-error.ts';
+
+/** Returns the UUID of a merchant's id. Throws AdministrationError if the text is not one. */
+export function merchantUuidOf(merchantId: string): string {
+  const id = parseIdentifier('mer', merchantId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${merchantId}" is not a merchant's id: it ${identifierProblem('mer', merchantId)}; "merchant list" shows them`,
+  );
+}
+
+/** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
+export function keyUuidOf(keyId: string): string {
+  const id = parseIdentifier('key', keyId);
+  if (id !== undefined) return id;
+  const problem = keyId.startsWith('sk_') ? 'is the key itself' : identifierProblem('key', keyId);
+  throw new AdministrationError(`that is not the id of a key: it ${problem}; "key list" shows them`);
+}
+
+/** Returns the UUID of a webhook endpoint's id. Throws AdministrationError if the text is not one. */
+export function endpointUuidOf(endpointId: string): string {
+  const id = parseIdentifier('we', endpointId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${endpointId}" is not an endpoint's id: it ${identifierProblem('we', endpointId)}; "webhook list" shows them`,
+  );
+}
+
+/** Returns the UUID of an event's id. Throws AdministrationError if the text is not one. */
+export function eventUuidOf(eventId: string): string {
+  const id = parseIdentifier('evt', eventId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(`"${eventId}" is not an event's id: it ${identifierProblem('evt', eventId)}`);
+}
