@@ -137,6 +137,8 @@ function welcome(
   const demoFile = join(dataDir, 'demo.json');
   const fromFile = `"Authorization: Bearer $(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})"`;
   const authorization = testnetKey === undefined ? fromFile : `'Authorization: Bearer ${testnetKey}'`;
+  const keyInEnvironment = testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
+  const curl = `curl -i ${tls ? '-k ' : ''}`;
   return `
   Payment intents   ${url}
   Reference         ${new URL('/docs', url)}
@@ -146,7 +148,13 @@ function welcome(
 
   Create a payment intent of 12.50 USDC:
 
-curl -i ${tls ? '-k ' : ''}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+${curl}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
+
+  Receive its events in another terminal, then retrieve it and cancel it:
+
+PAYMENTS_URL=${new URL('/', url).origin} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
+${curl}${url}/pi_… -H ${authorization}
+${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 `;
 }
 
