@@ -1,4 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -225,6 +228,44 @@ test('each create of a shared statement has it in its own trace', async () => {
   expect(Math.max(...sizes)).toBeGreaterThan(1);
   // A batch of n is in n traces.
   for (const size of new Set(sizes)) expect(sizes.filter((n) => n === size).length % size).toBe(0);
+});
+
+test('a delivery is in the trace of the request whose event it sends', async () => {
+  const receiver = http.createServer((_, response) => response.writeHead(503).end()).listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const { port } = receiver.address() as AddressInfo;
+  const { authorization } = defaults();
+  const call = async (path: string, body: object, traceparent?: string) => {
+    const answer = await fetch(`${service.publicUrl}/v1/${path}`, {
+      method: 'POST',
+      headers: { authorization, 'content-type': 'application/json', ...(traceparent && { traceparent }) },
+      body: JSON.stringify(body),
+    });
+    expect(answer.ok).toBe(true);
+    return (await answer.json()) as { id: string };
+  };
+  await call('webhook_endpoints', { url: `http://127.0.0.1:${port}/secret-path` });
+  const intent = await call('payment_intents', { amount_units: 1 });
+  const { traceId, traceparent } = caller();
+  await call(`payment_intents/${intent.id}/cancel`, {}, traceparent);
+  const spans = await collector.trace(traceId, 2);
+  const server = named(spans, 'POST /v1/payment_intents/{id}/cancel');
+  const delivery = named(spans, 'webhook POST');
+  expect(delivery).toMatchObject({
+    parentSpanId: server.spanId,
+    kind: 3,
+    status: 2,
+    attributes: {
+      'http.request.method': 'POST',
+      'http.response.status_code': 503,
+      'server.address': '127.0.0.1',
+      'server.port': port,
+      'error.type': '503',
+      'payment_intents.event_id': expect.stringMatching(/^evt_/),
+    },
+  });
+  expect(JSON.stringify(delivery.attributes)).not.toContain('secret-path');
+  receiver.close();
 });
 
 test('a statement whose connection is cut is marked as an error, and so is its request', async () => {

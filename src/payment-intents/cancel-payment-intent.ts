@@ -7,7 +7,8 @@ import { createPreparedStatements } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf } from '../requests/request-context.ts';
+import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { endOf, storeEnds } from './end-payment-intents.ts';
 import { findPaymentIntent } from './get-payment-intent.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
@@ -26,9 +27,12 @@ export function cancelPaymentIntent(
   const { run } = createPreparedStatements(em);
 
   /** Undefined if the row has changed since it was read. */
-  const cancel = async (row: PaymentIntentRow): Promise<PaymentIntentRow | undefined> => {
+  const cancel = async (
+    row: PaymentIntentRow,
+    trace: Trace | undefined,
+  ): Promise<PaymentIntentRow | undefined> => {
     const at = new Date();
-    const canceled = endOf(row, 'canceled', at);
+    const canceled = endOf(row, 'canceled', at, traceparentOf(trace));
     const ids = await orUnavailable(() => storeEnds(run, [canceled], 'canceled', at));
     if (!ids.has(row.id)) return undefined;
     onEvent();
@@ -42,7 +46,7 @@ export function cancelPaymentIntent(
       for (;;) {
         const row = await findPaymentIntent(reader, id, identityOf(values));
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
-        const canceled = row.status === 'canceled' ? row : await cancel(row);
+        const canceled = row.status === 'canceled' ? row : await cancel(row, requestContextOf(values).trace);
         if (canceled !== undefined) return presentPaymentIntent(canceled, clientSecretKeys);
       }
     },

@@ -16,10 +16,17 @@ export interface EndedPaymentIntent {
   row: PaymentIntentRow;
   /** JSON. */
   data: string;
+  /** Of the request that ended it. */
+  traceparent: string | null;
 }
 
 /** Returns the intent as it will be. Throws if the row has a value that only a newer version knows. */
-export function endOf(row: PaymentIntentRow, end: End, at: Date): EndedPaymentIntent {
+export function endOf(
+  row: PaymentIntentRow,
+  end: End,
+  at: Date,
+  traceparent: string | null = null,
+): EndedPaymentIntent {
   const received = BigInt(row.amountReceivedUnits);
   const isUnderpaid = received > 0n && received < BigInt(row.amountUnits);
   const labels = [...(row.labels ?? []), ...(isUnderpaid ? ['underpaid'] : [])];
@@ -31,7 +38,7 @@ export function endOf(row: PaymentIntentRow, end: End, at: Date): EndedPaymentIn
     ...(end === 'canceled' ? { canceledAt: at } : { expiredAt: at }),
   };
   const paymentIntent = presentPaymentIntent(ended);
-  return { row: ended, data: dataCodec.encode(create(EventDataSchema, { paymentIntent })) };
+  return { row: ended, data: dataCodec.encode(create(EventDataSchema, { paymentIntent })), traceparent };
 }
 
 /**
@@ -56,6 +63,7 @@ export async function storeEnds(
     rows.map(({ labels }) => labels?.join(' ') ?? null),
     rows.map(() => newUuid(at.getTime())),
     ended.map(({ data }) => data),
+    ended.map(({ traceparent }) => traceparent),
     at.toISOString(),
   ]);
   return new Set(result.rows.map(({ payment_intent }) => payment_intent));
@@ -65,18 +73,18 @@ const statementFor = (end: End) =>
   preparedStatement(
     `${end}_payment_intents`,
     `with ended as (
-       select * from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::int[], $5::text[], $6::uuid[], $7::text[])
-         as e (id, merchant_id, mode, event_count, labels, event_id, data)
+       select * from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::int[], $5::text[], $6::uuid[], $7::text[], $8::text[])
+         as e (id, merchant_id, mode, event_count, labels, event_id, data, traceparent)
      ), changed as (
        update payment_intents i
-          set status = '${end}', ${end}_at = $8, event_count = ended.event_count, labels = string_to_array(ended.labels, ' ')
+          set status = '${end}', ${end}_at = $9, event_count = ended.event_count, labels = string_to_array(ended.labels, ' ')
          from ended
         where i.id = ended.id and i.merchant_id = ended.merchant_id
           and i.event_count = ended.event_count - 1 and i.status = 'requires_payment'
        returning i.id
      )
-     insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
-     select event_id, merchant_id, mode, 'payment_intent.${end}', $8, id, event_count, data
+     insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, traceparent)
+     select event_id, merchant_id, mode, 'payment_intent.${end}', $9, id, event_count, data, traceparent
        from ended join changed using (id)
      returning payment_intent`,
   );

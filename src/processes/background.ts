@@ -4,9 +4,11 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
+import type { Tracing } from '../requests/tracing.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
 import { createDeliverer } from '../webhooks/deliver.ts';
@@ -34,6 +36,7 @@ export interface BackgroundOptions {
   config: Config;
   metrics: Metrics;
   logger: Logger;
+  tracing: Tracing | undefined;
   /** `WEBHOOK_SECRET_KEYS`. */
   webhookKeys: KeyRing;
   addressPolicy: AddressPolicy;
@@ -113,13 +116,20 @@ function startExpiry(
 
 function startDeliveries(
   em: EntityManager,
-  { metrics, logger, webhookKeys, addressPolicy }: BackgroundOptions,
+  { metrics, logger, tracing, webhookKeys, addressPolicy }: BackgroundOptions,
 ): { wake(): void; stop(timeoutMs: number): Promise<void> } {
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
   const sender = createSender(addressPolicy);
   const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
     onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
+    ...(tracing && {
+      trace: ({ url, event }, run) =>
+        tracing.delivery(
+          { url, eventId: formatIdentifier('evt', event.id), traceparent: event.traceparent ?? null },
+          run,
+        ),
+    }),
   });
   const delivery = startRepeater({
     name: 'delivery of webhooks',

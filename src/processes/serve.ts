@@ -84,6 +84,7 @@ export async function startServer(
     config,
     metrics: telemetry.metrics,
     logger,
+    tracing: telemetry.tracing,
     webhookKeys,
     addressPolicy,
   });

@@ -17,6 +17,13 @@ export interface Trace {
   inside: Context;
 }
 
+/** Returns the trace as a `traceparent` header (W3C Trace Context), or null if it is not sampled. */
+export function traceparentOf(trace: Trace | undefined): string | null {
+  if (trace === undefined || !trace.span.isRecording()) return null;
+  const { traceId, spanId } = trace.span.spanContext();
+  return `00-${traceId}-${spanId}-01`;
+}
+
 export interface Statement {
   /** `INSERT` or `SELECT`. */
   operation: string;

@@ -16,6 +16,14 @@ export interface Tracing {
     traces: readonly (Trace | undefined)[],
     run: () => Promise<T>,
   ): Promise<T>;
+  /**
+   * Runs an attempt to deliver a webhook inside a span of the trace in `traceparent`, that of the change which the event
+   * reports.
+   */
+  delivery<T extends { statusCode: number | undefined; error: string | undefined }>(
+    delivery: { url: string; eventId: string; traceparent: string | null },
+    run: () => Promise<T>,
+  ): Promise<T>;
   /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
   stop(): Promise<void>;
 }

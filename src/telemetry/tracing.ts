@@ -27,6 +27,7 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
     begin: (context, operation, header) => beginRequest(otel, tracer, context, operation, header),
     end: (context, outcome) => endRequest(otel, context, outcome),
     statement: (statement, traces, run) => traceStatement(otel, tracer, statement, traces, run),
+    delivery: (delivery, run) => traceDelivery(otel, tracer, delivery, run),
     stop: () => stopSdk(sdk, logger),
   };
 }
@@ -135,6 +136,40 @@ async function traceStatement<T>(
     throw reason;
   } finally {
     for (const span of spans) span.end();
+  }
+}
+
+const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
+  get: (carrier, name) => carrier[name],
+  keys: (carrier) => Object.keys(carrier),
+};
+
+async function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
+  { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode }: OpenTelemetry,
+  tracer: Tracer,
+  { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
+  run: () => Promise<T>,
+): Promise<T> {
+  const parent =
+    traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent }, carrierGetter);
+  const { hostname, port } = new URL(url);
+  const attributes = {
+    'http.request.method': 'POST',
+    'server.address': hostname,
+    ...(port !== '' && { 'server.port': Number(port) }),
+    'payment_intents.event_id': eventId,
+  };
+  const span = tracer.startSpan('webhook POST', { kind: SpanKind.CLIENT, attributes }, parent);
+  try {
+    const result = await run();
+    if (result.statusCode !== undefined) span.setAttribute('http.response.status_code', result.statusCode);
+    if (result.error !== undefined) {
+      const errorType = result.statusCode === undefined ? result.error : String(result.statusCode);
+      span.setAttribute('error.type', errorType).setStatus({ code: SpanStatusCode.ERROR });
+    }
+    return result;
+  } finally {
+    span.end();
   }
 }
 

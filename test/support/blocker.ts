@@ -16,6 +16,8 @@ export async function blockCreates(location: DatabaseLocation): Promise<Blocker>
   return {
     async cutWaitingInserts() {
       for (;;) {
+        // A transaction sees the sessions as they were when it first looked.
+        await client.query('select pg_stat_clear_snapshot()');
         const { rows } = await client.query(
           `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
         );
