@@ -428,9 +428,10 @@ function join(path: string, name: string): string {
 export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
   const nearest = nearestName(name.slice(0, 64), names);
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+  const known = names.length === 0 ? 'there are none' : `the fields are ${names.join(', ')}`;
   return {
     field: join(path, printable(name)),
-    message: `is not a field here${hint}; the fields are ${names.join(', ')}`,
+    message: `is not a field here${hint}; ${known}`,
   };
 }
 
