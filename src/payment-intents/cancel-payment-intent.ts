@@ -6,6 +6,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
+import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf } from '../requests/request-context.ts';
 import { endOf, storeEnds } from './end-payment-intents.ts';
@@ -37,10 +38,11 @@ export function cancelPaymentIntent(
 
   return {
     ratePolicy: 'changes',
-    async run({ id }, { values }) {
+    async run(request, { values }) {
+      refuseUnknownFields(request);
       // Each turn sees a later state of the row, and a row has few changes before it has ended.
       for (;;) {
-        const row = await findPaymentIntent(reader, id, identityOf(values));
+        const row = await findPaymentIntent(reader, request.id, identityOf(values));
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
         const canceled = row.status === 'canceled' ? row : await cancel(row);
         if (canceled !== undefined) return presentPaymentIntent(canceled, clientSecretKeys);
