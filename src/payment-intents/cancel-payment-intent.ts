@@ -51,11 +51,13 @@ export function cancelPaymentIntent(
   };
 }
 
-function notCancelable({ status }: PaymentIntentRow): ServiceError {
+/** Throws if the row has a value that only a newer version knows. */
+function notCancelable(row: PaymentIntentRow): ServiceError {
+  presentPaymentIntent(row);
   const why = {
     processing: 'is being paid: its payment is on the chain and can no longer be declined',
     succeeded: 'has succeeded: return the money if the order is not to be fulfilled',
     expired: 'has expired already',
-  }[status as 'processing' | 'succeeded' | 'expired'];
+  }[row.status as 'processing' | 'succeeded' | 'expired'];
   return new ServiceError('invalid_state', { message: `The payment intent cannot be canceled. It ${why}.` });
 }
