@@ -9,13 +9,19 @@ export type Unknown = `unknown:${string}`;
 export type Chain = 'base' | 'polygon';
 export type Lane = 'sdk' | 'manual';
 export type Mode = 'testnet' | 'mainnet';
-export type PaymentIntentStatus = 'requires_payment';
+export type PaymentIntentStatus = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
 export type Token = 'USDC';
 
 export const chains = { base: 1, polygon: 2 } as const satisfies Record<Chain, number>;
 export const lanes = { sdk: 1, manual: 2 } as const satisfies Record<Lane, number>;
 export const modes = { testnet: 1, mainnet: 2 } as const satisfies Record<Mode, number>;
-export const statuses = { requires_payment: 1 } as const satisfies Record<PaymentIntentStatus, number>;
+export const statuses = {
+  requires_payment: 1,
+  processing: 2,
+  succeeded: 3,
+  expired: 4,
+  canceled: 5,
+} as const satisfies Record<PaymentIntentStatus, number>;
 export const tokens = { USDC: 1 } as const satisfies Record<Token, number>;
 
 /** Returns the value for what the server sent: a name over JSON, a number over gRPC. */

@@ -190,12 +190,13 @@ describe('headers, methods, paths and lengths', () => {
     expect(answer.headers.accept).toBe('application/json');
   });
 
-  test.each(['GET', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])(
+  test.each(['HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])(
     'the method %s',
     async (method) => {
       const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
-      expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
-      expect(answer.headers.allow).toBe('POST');
+      if (method === 'HEAD') expect([answer.status, answer.body]).toEqual([405, '']);
+      else expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
+      expect(answer.headers.allow).toBe('POST, GET');
     },
   );
 
@@ -205,7 +206,11 @@ describe('headers, methods, paths and lengths', () => {
     '/v1/payment_intents/',
     '/v1//payment_intents',
     '/V1/payment_intents',
-    '/v1/payment_intents/pi_x',
+    '/v1/payment_intents/pi_x/',
+    '/v1/payment_intents/pi_x/refund',
+    '/v1/payment_intents/pi_x/Cancel',
+    '/v1/payment_intents//cancel',
+    '/v1/payment_intents/pi_x/cancel/',
     '/v1/payment%5Fintents',
     '/v1/payment_intents/../payment_intents',
     '//v1/payment_intents',

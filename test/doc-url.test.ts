@@ -38,7 +38,8 @@ test('the reference page has an anchor for every code', async () => {
 
 test.each([
   ['GET', '/nothing', {}, 'not_found'],
-  ['GET', '/v1/payment_intents', {}, 'method_not_allowed'],
+  ['PUT', '/v1/payment_intents', {}, 'method_not_allowed'],
+  ['GET', '/v1/payment_intents', {}, 'api_key_missing'],
   ['DELETE', '/docs', {}, 'method_not_allowed'],
   ['POST', '/v1/payment_intents', {}, 'api_key_missing'],
   ['POST', '/v1/payment_intents', { Authorization: 'Bearer x' }, 'api_key_invalid'],

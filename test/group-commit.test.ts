@@ -51,6 +51,17 @@ const idsIn = async (ids: string[]) =>
     ({ id }) => id,
   );
 
+/** The columns that creation leaves to their defaults. */
+const untouched = {
+  amountReceivedUnits: 0n,
+  paymentsCount: 0,
+  eventCount: 0,
+  labels: null,
+  succeededAt: null,
+  canceledAt: null,
+  expiredAt: null,
+};
+
 describe('one batch', () => {
   test('reads back every column and every kind of value as written', async () => {
     const hostile = `quote " backslash \\ brace { } comma , null NULL single ' tab \t newline \n ключ 😀`;
@@ -65,7 +76,7 @@ describe('one batch', () => {
     for (const intent of intents.slice(0, 2)) {
       const again = await store.create({ ...intent, id: newUuid() });
       expect(again.replayed).toBe(true);
-      expect({ ...again.intent }).toEqual(intent);
+      expect({ ...again.intent }).toEqual({ ...intent, ...untouched });
     }
     const [stored] = await service.query('select metadata::text from payment_intents where id = $1', [
       intents[2]?.id,

@@ -9,6 +9,7 @@ import {
 import { FileDescriptorSetSchema, TimestampSchema, timestampFromMs } from '@bufbuild/protobuf/wkt';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { EventDataSchema } from '../src/contract/gen/payments/v1/event_pb.ts';
 import {
   Chain,
   Lane,
@@ -17,7 +18,10 @@ import {
   PaymentIntentStatus,
   Token,
 } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import {
+  CreatePaymentIntentRequestSchema,
+  ListPaymentIntentsResponseSchema,
+} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { InexactNumber, maxNesting, parseIJson } from '../src/contract/json/i-json.ts';
 import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 
@@ -202,6 +206,10 @@ describe('the JSON codec, compared with protobuf-es where the two agree', () => 
     );
   });
 
+  /** Empty lists, and a client secret that is not given. */
+  const isOmitted = (protobuf: JsonObject, name: string) =>
+    ['payments', 'labels'].includes(name) || (name === 'client_secret' && protobuf[name] === '');
+
   test('encodes the same fields and values', () => {
     const intents = fc.record({
       id: fc.string(),
@@ -229,8 +237,12 @@ describe('the JSON codec, compared with protobuf-es where the two agree', () => 
           useProtoFieldName: true,
           alwaysEmitImplicit: true,
         }) as JsonObject;
-        expect(Object.keys(ours)).toEqual(PaymentIntentSchema.fields.map(({ name }) => name));
+        const names = PaymentIntentSchema.fields.map(({ name }) => name);
+        expect(Object.keys(ours)).toEqual(
+          names.filter((name) => name in protobuf && !isOmitted(protobuf, name)),
+        );
         for (const [name, value] of Object.entries(protobuf)) {
+          if (isOmitted(protobuf, name)) continue;
           if (name === 'amount_units' || name === 'chain_id') expect(String(ours[name])).toBe(value);
           else if (['status', 'mode', 'chain', 'lane'].includes(name)) {
             expect(`${name === 'status' ? 'payment_intent_status' : name}_${ours[name]}`.toUpperCase()).toBe(
@@ -319,13 +331,43 @@ describe('details of the codec', () => {
     );
   });
 
-  test('unset fields are null, and null means unset', () => {
-    expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toMatchObject({
-      chain: null,
-      expires_at: null,
-      metadata: null,
+  test('unset optional and message fields and empty lists are left out, the rest is written', () => {
+    expect(JSON.parse(intent.encode(create(PaymentIntentSchema)))).toEqual({
       id: '',
+      status: null,
+      mode: null,
+      chain: null,
+      chain_id: 0,
+      confirmations_required: 0,
+      amount_units: 0,
+      decimals: 0,
+      token_symbol: '',
+      token_address: '',
+      expected_wallet: '',
+      expires_in_minutes: 0,
+      lane: null,
     });
+    const zeros = { amountReceivedUnits: 0n, paymentsCount: 0, labels: [''] };
+    expect(JSON.parse(intent.encode(create(PaymentIntentSchema, zeros)))).toMatchObject({
+      amount_received_units: 0,
+      payments_count: 0,
+      labels: [''],
+    });
+  });
+
+  test('a list that a List method returns is written, also when it is empty', () => {
+    const list = createJsonCodec(ListPaymentIntentsResponseSchema);
+    expect(list.encode(create(ListPaymentIntentsResponseSchema))).toBe('{"payment_intents":[]}');
+    const next = create(ListPaymentIntentsResponseSchema, { nextPageToken: 'x' });
+    expect(list.encode(next)).toBe('{"payment_intents":[],"next_page_token":"x"}');
+  });
+
+  test('a message without any field to write is an empty object', () => {
+    const data = createJsonCodec(EventDataSchema);
+    expect(data.encode(create(EventDataSchema))).toBe('{}');
+  });
+
+  test('null means unset', () => {
     const nothing = Object.fromEntries(
       CreatePaymentIntentRequestSchema.fields.map(({ name }) => [name, null]),
     );
@@ -374,7 +416,7 @@ describe('details of the codec', () => {
     if (desc === undefined) throw new Error('no such message');
     const codec = createJsonCodec(desc);
     const text =
-      '{"flag":true,"ratio":0.5,"small":4294967295,"large":9007199254740991,"words":["a",""],"at":"2026-01-01T00:00:00.120Z","inner":[]}';
+      '{"flag":true,"ratio":0.5,"small":4294967295,"large":9007199254740991,"words":["a",""],"at":"2026-01-01T00:00:00.120Z","inner":[{"flag":false,"ratio":0,"small":0,"large":0}]}';
     const { message, violations } = codec.decode(parseIJson(text));
     expect(violations).toEqual([]);
     expect(message && codec.encode(message)).toBe(text);
@@ -390,7 +432,15 @@ describe('details of the codec', () => {
       'inner[0].flag',
     ]);
     expect(refused.message).toMatchObject({ small: 0, words: [], inner: [] });
-    for (const at of ['2026-01-01T00:00:00Z', '2026-01-01t00:00:00.1+01:00', '1969-12-31T23:59:59.999Z']) {
+    for (const at of [
+      '2026-01-01T00:00:00Z',
+      '2026-01-01t00:00:00.1+01:00',
+      '2024-02-29T23:59:59.123456789-11:30',
+      '1969-12-31T23:59:59.999Z',
+      '1969-12-31T23:59:59.000000001Z',
+      '0001-01-01T00:00:00Z',
+      '9999-12-31T23:59:59.999999999Z',
+    ]) {
       expect(codec.decode({ at }).message).toEqual(create(desc, fromJson(desc, { at: at.toUpperCase() })));
     }
   });

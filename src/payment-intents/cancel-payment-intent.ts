@@ -6,6 +6,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
+import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
@@ -41,10 +42,11 @@ export function cancelPaymentIntent(
 
   return {
     ratePolicy: 'changes',
-    async run({ id }, { values }) {
+    async run(request, { values }) {
+      refuseUnknownFields(request);
       // Each turn sees a later state of the row, and a row has few changes before it has ended.
       for (;;) {
-        const row = await findPaymentIntent(reader, id, identityOf(values));
+        const row = await findPaymentIntent(reader, request.id, identityOf(values));
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
         const canceled = row.status === 'canceled' ? row : await cancel(row, requestContextOf(values).trace);
         if (canceled !== undefined) return presentPaymentIntent(canceled, clientSecretKeys);
@@ -53,11 +55,13 @@ export function cancelPaymentIntent(
   };
 }
 
-function notCancelable({ status }: PaymentIntentRow): ServiceError {
+/** Throws if the row has a value that only a newer version knows. */
+function notCancelable(row: PaymentIntentRow): ServiceError {
+  presentPaymentIntent(row);
   const why = {
     processing: 'is being paid: its payment is on the chain and can no longer be declined',
     succeeded: 'has succeeded: return the money if the order is not to be fulfilled',
     expired: 'has expired already',
-  }[status as 'processing' | 'succeeded' | 'expired'];
+  }[row.status as 'processing' | 'succeeded' | 'expired'];
   return new ServiceError('invalid_state', { message: `The payment intent cannot be canceled. It ${why}.` });
 }

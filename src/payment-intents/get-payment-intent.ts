@@ -4,6 +4,7 @@ import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/paymen
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { plainRefusal } from '../requests/errors.ts';
+import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { type Identity, identityOf } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
@@ -16,8 +17,9 @@ export function getPaymentIntent(
 ): Method<GetPaymentIntentRequest, PaymentIntent> {
   return {
     ratePolicy: 'reads',
-    async run({ id }, { values }) {
-      const row = await findPaymentIntent(reader, id, identityOf(values));
+    async run(request, { values }) {
+      refuseUnknownFields(request);
+      const row = await findPaymentIntent(reader, request.id, identityOf(values));
       return presentPaymentIntent(row, clientSecretKeys);
     },
   };

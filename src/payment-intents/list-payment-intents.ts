@@ -136,7 +136,9 @@ function createPageReader(em: EntityManager) {
     const and = (condition: string, value: unknown) =>
       ` and ${condition.replace('?', `$${values.push(value)}`)}`;
     const range = query.range + (lowest === undefined ? '' : and('i.id >= ?', lowest));
-    const scanned = `select * from payment_intents i where ${range} order by i.id desc limit ${maxScanned}`;
+    // Down to a fixed id there is no limit: intents that were created meanwhile would push others out at its end.
+    const limitScanned = lowest === undefined ? ` limit ${maxScanned}` : '';
+    const scanned = `select * from payment_intents i where ${range} order by i.id desc${limitScanned}`;
     const matching = query.conditions.map(([condition, value]) => and(condition, value)).join('');
     const from =
       matching === '' ? `payment_intents i where ${range}` : `(${scanned}) i where true${matching}`;

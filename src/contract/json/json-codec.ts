@@ -377,16 +377,19 @@ const structCodec: ValueCodec = {
   encode: (value) => JSON.stringify(value),
 };
 
-/** `google.protobuf.Timestamp`: RFC 3339 in UTC with milliseconds. */
+/**
+ * `google.protobuf.Timestamp`: RFC 3339. Decodes any time zone and all nine digits of a second; encodes UTC with
+ * milliseconds.
+ */
 const timestampCodec: ValueCodec = {
   decode(json, path, violations) {
-    const ms = typeof json === 'string' && rfc3339.test(json) ? Date.parse(json) : Number.NaN;
+    const [, date = '', time, fraction = '', zone] = (typeof json === 'string' && rfc3339.exec(json)) || [];
+    const ms = isDate(date) ? Date.parse(`${date}T${time}${zone?.toUpperCase()}`) : Number.NaN;
     if (Number.isNaN(ms)) return violate(violations, path, 'must be a date and time as in RFC 3339');
-    const seconds = Math.floor(ms / 1000);
     return {
       $typeName: 'google.protobuf.Timestamp',
-      seconds: BigInt(seconds),
-      nanos: (ms - seconds * 1000) * 1_000_000,
+      seconds: BigInt(ms / 1000),
+      nanos: Number(fraction.padEnd(9, '0')),
     } satisfies Timestamp;
   },
   encode(value) {
@@ -395,7 +398,14 @@ const timestampCodec: ValueCodec = {
   },
 };
 
-const rfc3339 = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})$/;
+const rfc3339 =
+  /^(\d{4}-\d{2}-\d{2})[Tt]((?:[01]\d|2[0-3]):\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})$/;
+
+/** True for a day of the calendar. `Date.parse` takes 30 February for 2 March. */
+function isDate(date: string): boolean {
+  const ms = Date.parse(date);
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(date);
+}
 
 /** The first number in the value that a double would round. */
 export function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
@@ -428,9 +438,10 @@ function join(path: string, name: string): string {
 export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
   const nearest = nearestName(name.slice(0, 64), names);
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
+  const known = names.length === 0 ? 'there are none' : `the fields are ${names.join(', ')}`;
   return {
     field: join(path, printable(name)),
-    message: `is not a field here${hint}; the fields are ${names.join(', ')}`,
+    message: `is not a field here${hint}; ${known}`,
   };
 }
 

@@ -184,6 +184,7 @@ async function answer(
   const { message, violations } = endpoint.hasBody
     ? await readMessage(endpoint, header, request, response, options)
     : messageFromQuery(endpoint, header, request);
+  violations.push(...queryBesideBody(endpoint, request));
   if (message !== undefined) bindVariables(message, endpoint, match);
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(endpoint, message, violations, values));
@@ -222,6 +223,16 @@ function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeR
   const json = parseQuery(queryOf(request), endpoint.queryFields, violations);
   const decoded = endpoint.input.decode(json);
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
+}
+
+/**
+ * The faults of a query where the fields come in the body. A path without variables ignores it: `CreatePaymentIntent`
+ * did so in the first release.
+ */
+function queryBesideBody({ hasBody, pathFields }: Endpoint, request: NodeRequest): FieldViolation[] {
+  const violations: FieldViolation[] = [];
+  if (hasBody && pathFields.length > 0) parseQuery(queryOf(request), [], violations);
+  return violations;
 }
 
 /** Puts the path's values into their fields. */

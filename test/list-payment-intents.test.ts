@@ -1,0 +1,847 @@
+import { randomBytes } from 'node:crypto';
+import { create } from '@bufbuild/protobuf';
+import { WireType } from '@bufbuild/protobuf/wire';
+import grpc from '@grpc/grpc-js';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { networkFor } from '../src/contract/chains.ts';
+import type { ListPaymentIntentsRequest } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import {
+  ListPaymentIntentsRequestSchema,
+  PaymentIntentService,
+} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { type CreateBody, type Door, httpRequest, type Intent } from './support/doors.ts';
+import {
+  grpcUnary,
+  type IntentMethods,
+  type ListQuery,
+  listAll,
+  openGrpcClient,
+  openIntentMethods,
+  type Page,
+  type PresentIntent,
+} from './support/intent-methods.ts';
+import { insertIntents, insertOf } from './support/intent-rows.ts';
+import { createTestMerchant, type TestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+let doors: Door[];
+let methods: IntentMethods[];
+
+useService(
+  (started, opened) => {
+    service = started;
+    doors = opened;
+    methods = openIntentMethods(started);
+  },
+  // Rows of the past stay as they are.
+  { ROLES: 'api' },
+);
+
+afterAll(() => {
+  for (const each of methods) each.close();
+});
+
+afterEach(() => {
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+});
+
+const bothDoors = [
+  ['HTTP', 0],
+  ['gRPC', 1],
+] as const;
+const door = (i: number) => methods[i] as IntentMethods;
+
+const newMerchant = () => createTestMerchant(service.database);
+const keyOf = ({ keys }: TestMerchant, mode: 'testnet' | 'mainnet' = 'testnet') => keys[mode].apiKey;
+
+async function createIntent(
+  apiKey: string,
+  body: CreateBody = { amount_units: 1 },
+  idempotencyKey?: string,
+): Promise<Intent> {
+  const answer = await (doors[0] as Door).create(body, {
+    authorization: `Bearer ${apiKey}`,
+    ...(idempotencyKey !== undefined && { idempotencyKey }),
+  });
+  return answer.intent as Intent;
+}
+
+const idsOf = (intents: readonly { id: string }[]) => intents.map(({ id }) => id);
+const newestFirst = (ids: readonly string[]) => [...ids].sort().reverse();
+
+const get = (apiKey: string, query: string) =>
+  httpRequest(`${service.publicUrl}/v1/payment_intents${query}`, {
+    method: 'GET',
+    headers: { Authorization: `Bearer ${apiKey}` },
+  });
+
+const year = 365 * 86_400_000;
+
+describe('a page', () => {
+  let merchant: TestMerchant;
+  let ids: string[];
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    const created = [];
+    for (let i = 0; i < 25; i++) created.push(await createIntent(keyOf(merchant), { amount_units: i + 1 }));
+    ids = newestFirst(idsOf(created));
+  });
+
+  test.each(bothDoors)('over %s has 20 intents, newest first, and leads to the next', async (_, i) => {
+    const first = await door(i).list({}, keyOf(merchant));
+    expect(idsOf(first.json.payment_intents)).toEqual(ids.slice(0, 20));
+    const second = await door(i).list({ page_token: first.json.next_page_token as string }, keyOf(merchant));
+    expect(idsOf(second.json.payment_intents)).toEqual(ids.slice(20));
+    expect(Object.keys(second.json)).toEqual(['payment_intents']);
+  });
+
+  test.each(bothDoors)(
+    'over %s has each intent as its retrieval, without its client secret',
+    async (_, i) => {
+      const [page] = await listAll(door(i), { page_size: 3 }, keyOf(merchant));
+      for (const listed of page as PresentIntent[]) {
+        const { client_secret, ...retrieved } = (await door(i).get(listed.id, keyOf(merchant))).json;
+        expect(client_secret).toContain('_secret_');
+        expect(listed).toEqual(retrieved);
+      }
+    },
+  );
+
+  test('nowhere has a client secret', async () => {
+    const { body } = await get(keyOf(merchant), '?page_size=100');
+    expect(JSON.parse(body).payment_intents).toHaveLength(25);
+    expect(body).not.toContain('secret');
+    const client = openGrpcClient(service);
+    const answer = await grpcUnary<Page>(
+      client,
+      PaymentIntentService.method.listPaymentIntents,
+      {},
+      keyOf(merchant),
+    );
+    client.close();
+    expect(JSON.stringify(answer)).not.toContain('secret');
+    expect(answer.json.payment_intents).toHaveLength(20);
+  });
+
+  test.each(bothDoors)('over %s has as many as page_size says, the last one being full too', async (_, i) => {
+    for (const [size, lengths] of [
+      [1, Array(25).fill(1)],
+      [5, [5, 5, 5, 5, 5]],
+      [24, [24, 1]],
+      [25, [25]],
+      [26, [25]],
+      [100, [25]],
+    ] as const) {
+      const pages = await listAll(door(i), { page_size: size }, keyOf(merchant));
+      expect([size, pages.map((page) => page.length)]).toEqual([size, lengths]);
+      expect(idsOf(pages.flat())).toEqual(ids);
+    }
+  });
+
+  test('may have another size than the one before', async () => {
+    const first = await door(0).list({ page_size: 2 }, keyOf(merchant));
+    const token = first.json.next_page_token as string;
+    const second = await door(1).list({ page_size: 100, page_token: token }, keyOf(merchant));
+    expect(idsOf(second.json.payment_intents)).toEqual(ids.slice(2));
+  });
+
+  test('is the same each time it is asked for, with a token that HTTP and gRPC share', async () => {
+    const first = await door(1).list({ page_size: 4 }, keyOf(merchant));
+    const token = first.json.next_page_token as string;
+    const answers = await Promise.all(
+      [0, 1, 0, 1].map((i) => door(i).list({ page_size: 4, page_token: token }, keyOf(merchant))),
+    );
+    for (const { json } of answers) expect(json).toEqual(answers[0]?.json);
+    expect(idsOf(answers[0]?.json.payment_intents ?? [])).toEqual(ids.slice(4, 8));
+  });
+});
+
+test('a list of nothing is an empty list', async () => {
+  const merchant = await newMerchant();
+  expect((await get(keyOf(merchant), '')).body).toBe('{"payment_intents":[]}');
+  await createIntent(keyOf(merchant));
+  const none = await get(keyOf(merchant), '?status=succeeded');
+  expect([none.status, none.body]).toEqual([200, '{"payment_intents":[]}']);
+  expect(none.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' });
+  const { code, json } = await door(1).list({ status: 'succeeded' }, keyOf(merchant));
+  expect([code, json]).toEqual(['ok', { payment_intents: [] }]);
+});
+
+describe('a query', () => {
+  let merchant: TestMerchant;
+  let intent: Intent;
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    intent = await createIntent(keyOf(merchant), undefined, 'a+b');
+    await createIntent(keyOf(merchant), undefined, 'a&b=c%20%');
+  });
+
+  const notEmpty = 'must not be empty: leave it out instead';
+  const notAPageSize = 'must be an integer of at least 1, in digits';
+  const notAStatus = 'must be "requires_payment" or "processing" or "succeeded" or "expired" or "canceled"';
+  const notAMoment = 'must be a date and time as in RFC 3339';
+  const notAKey = 'must be 1 to 255 visible ASCII characters';
+  const noYear = 'must be a date and time of the years 1 to 9999';
+  const notAToken = 'is not one that this list has given out';
+  const fields = 'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before';
+  const moment = '2026-01-01T00:00:00';
+
+  test.each<[query: string, ...faults: [field: string, message: string][]]>([
+    ['limit=1', ['limit', `is not a field here; the fields are ${fields}`]],
+    ['page_sise=1', ['page_sise', `is not a field here (did you mean page_size?); the fields are ${fields}`]],
+    ['Status=expired', ['Status', `is not a field here (did you mean status?); the fields are ${fields}`]],
+    ['payment_intents=x', ['payment_intents', `is not a field here; the fields are ${fields}`]],
+    [
+      '&',
+      ['""', `is not a field here; the fields are ${fields}`],
+      ['""', `is not a field here; the fields are ${fields}`],
+    ],
+    ['page_size=1&', ['""', `is not a field here; the fields are ${fields}`]],
+    ['%zz=1', ['%zz=1', `is not a field here; the fields are ${fields}`]],
+    ['page_size', ['page_size', notEmpty]],
+    ['page_size=', ['page_size', notEmpty]],
+    ['page_size=0', ['page_size', notAPageSize]],
+    ['page_size=-1', ['page_size', notAPageSize]],
+    ['page_size=01', ['page_size', notAPageSize]],
+    ['page_size=+1', ['page_size', notAPageSize]],
+    ['page_size=%2B1', ['page_size', notAPageSize]],
+    ['page_size=1.0', ['page_size', notAPageSize]],
+    ['page_size=1e1', ['page_size', notAPageSize]],
+    ['page_size=0x10', ['page_size', notAPageSize]],
+    ['page_size=ten', ['page_size', notAPageSize]],
+    ['page_size=%201', ['page_size', notAPageSize]],
+    ['page_size=1%00', ['page_size', notAPageSize]],
+    ['page_size=%D9%A1', ['page_size', notAPageSize]],
+    ['page_size=9007199254740993', ['page_size', notAPageSize]],
+    ['page_size=101', ['page_size', 'must be an integer from 1 to 100']],
+    ['page_size=4294967297', ['page_size', 'must be an integer from 1 to 100']],
+    ['page_size=1&page_size=1', ['page_size', 'must be given once']],
+    ['page_size=1&%70age_size=2', ['page_size', 'must be given once']],
+    ['status', ['status', notEmpty]],
+    ['status=', ['status', notEmpty]],
+    ['status=refunded', ['status', notAStatus]],
+    ['status=EXPIRED', ['status', notAStatus]],
+    ['status=PAYMENT_INTENT_STATUS_EXPIRED', ['status', notAStatus]],
+    ['status=unspecified', ['status', notAStatus]],
+    ['status=4', ['status', notAStatus]],
+    ['status=null', ['status', notAStatus]],
+    ['status=expired+', ['status', notAStatus]],
+    ['status=expired%20', ['status', notAStatus]],
+    ['status=expired,canceled', ['status', notAStatus]],
+    ['status=expired&status=canceled', ['status', 'must be given once']],
+    ['status=&status=expired', ['status', notEmpty], ['status', 'must be given once']],
+    ['status=%C3%28', ['status', 'must be percent-encoded UTF-8']],
+    ['status=%', ['status', 'must be percent-encoded UTF-8']],
+    ['status=%ED%A0%80', ['status', 'must be percent-encoded UTF-8']],
+    ['chain=solana', ['chain', 'must be "base" or "polygon"']],
+    ['chain=Base', ['chain', 'must be "base" or "polygon"']],
+    ['chain=84532', ['chain', 'must be "base" or "polygon"']],
+    ['lane=express', ['lane', 'must be "sdk" or "manual"']],
+    ['idempotency_key=', ['idempotency_key', notEmpty]],
+    ['idempotency_key=a%20b', ['idempotency_key', notAKey]],
+    ['idempotency_key=%C3%A9', ['idempotency_key', notAKey]],
+    ['idempotency_key=a%00', ['idempotency_key', notAKey]],
+    [`idempotency_key=${'k'.repeat(256)}`, ['idempotency_key', notAKey]],
+    ['created_from=', ['created_from', notEmpty]],
+    ['created_from=yesterday', ['created_from', notAMoment]],
+    ['created_from=1767225600', ['created_from', notAMoment]],
+    ['created_from=2026-01-01', ['created_from', notAMoment]],
+    [`created_from=${moment}`, ['created_from', notAMoment]],
+    ['created_from=2026-01-01%2000:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-01-01T00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-02-30T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2025-02-29T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-04-31T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-13-01T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-00-01T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-01-01T24:00:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-01-01T00:60:00Z', ['created_from', notAMoment]],
+    ['created_from=2026-01-01T00:00:60Z', ['created_from', notAMoment]],
+    [`created_from=${moment}.Z`, ['created_from', notAMoment]],
+    [`created_from=${moment}.0123456789Z`, ['created_from', notAMoment]],
+    [`created_from=${moment}+02`, ['created_from', notAMoment]],
+    [`created_from=${moment}+24:00`, ['created_from', notAMoment]],
+    [`created_from=${moment}%2002:00`, ['created_from', notAMoment]],
+    ['created_from=%2B010000-01-01T00:00:00Z', ['created_from', notAMoment]],
+    ['created_from=0000-01-01T00:00:00Z', ['created_from', noYear]],
+    ['created_before=x', ['created_before', notAMoment]],
+    ['created_before=0000-12-31T23:59:59.999Z', ['created_before', noYear]],
+    ['page_token=', ['page_token', notEmpty]],
+    ['page_token=x', ['page_token', notAToken]],
+    [
+      'limit=1&status=x&page_size=0&page_token=&lane=sdk&chain=a&created_from=b',
+      ['limit', `is not a field here; the fields are ${fields}`],
+      ['page_size', notAPageSize],
+      ['page_token', notEmpty],
+      ['status', notAStatus],
+      ['chain', 'must be "base" or "polygon"'],
+      ['created_from', notAMoment],
+    ],
+    // Rules of the fields come together with faults of shape.
+    [
+      'page_size=101&idempotency_key=a%20b&chain=x',
+      ['chain', 'must be "base" or "polygon"'],
+      ['page_size', 'must be an integer from 1 to 100'],
+      ['idempotency_key', notAKey],
+    ],
+  ])('?%s is refused by name', async (query, ...faults) => {
+    const { status, body } = await get(keyOf(merchant), `?${query}`);
+    const { error } = JSON.parse(body);
+    expect([status, error.code]).toEqual([400, 'invalid_body']);
+    const byName = (a: { field: string }, b: { field: string }) => (a.field < b.field ? -1 : 1);
+    expect(error.details.toSorted(byName)).toEqual(
+      faults.map(([field, message]) => ({ field, message })).toSorted(byName),
+    );
+  });
+
+  test.each([
+    ['', 2],
+    ['?', 2],
+    ['?page_size=1', 1],
+    ['?page_size=100', 2],
+    ['?%70age_size=%31', 1],
+    ['?status=requires%5Fpayment', 2],
+    ['?idempotency_key=a+b', 1],
+    ['?idempotency_key=a%2Bb', 1],
+    ['?idempotency_key=a%26b%3Dc%2520%25', 1],
+    ['?idempotency_key=a%26b=c%2520%25', 1],
+    ['?idempotency_key=A%2Bb', 0],
+    ['?idempotency_key=a%25', 0],
+    ['?created_from=2026-01-01T00:00:00+02:00', 2],
+    ['?created_from=2026-01-01T00:00:00%2B02:00', 2],
+    ['?created_from=2026-01-01t00:00:00z', 2],
+    ['?created_from=2024-02-29T23:59:59.123456789-23:59', 2],
+    ['?created_from=0001-01-01T00:00:00Z&created_before=9999-12-31T23:59:59.999999999Z', 2],
+    ['?created_before=0001-01-01T00:00:00Z', 0],
+    ['?created_before=1969-12-31T23:59:59.999Z', 0],
+    ['?created_from=9999-12-31T23:59:59.999999999Z', 0],
+  ])('%s lists %i', async (query, count) => {
+    const { status, body } = await get(keyOf(merchant), query);
+    expect([status, JSON.parse(body).payment_intents?.length]).toEqual([200, count]);
+  });
+
+  test('a plus sign is not a space', async () => {
+    const { body } = await get(keyOf(merchant), '?idempotency_key=a+b');
+    expect(idsOf(JSON.parse(body).payment_intents)).toEqual([intent.id]);
+  });
+
+  test('comes without a body, from no browser, and only by GET', async () => {
+    const options = { method: 'GET', headers: { Authorization: `Bearer ${keyOf(merchant)}` } };
+    const url = `${service.publicUrl}/v1/payment_intents`;
+    const withBody = await httpRequest(
+      url,
+      { ...options, headers: { ...options.headers, 'Content-Length': 2 } },
+      '{}',
+    );
+    expect([withBody.status, JSON.parse(withBody.body).error.code]).toEqual([400, 'invalid_body']);
+    const fromBrowser = await httpRequest(url, {
+      ...options,
+      headers: { ...options.headers, Origin: 'https://shop.example' },
+    });
+    expect([fromBrowser.status, JSON.parse(fromBrowser.body).error.code]).toEqual([403, 'browser_forbidden']);
+    for (const method of ['HEAD', 'PUT', 'DELETE']) {
+      const { status, headers } = await httpRequest(url, { ...options, method });
+      expect([status, headers.allow]).toEqual([405, 'POST, GET']);
+    }
+  });
+
+  test.each<[string, Partial<ListPaymentIntentsRequest>, field: string, message: RegExp]>([
+    ['page_size -1', { pageSize: -1 }, 'page_size', /from 1 to 100/],
+    ['page_size 101', { pageSize: 101 }, 'page_size', /from 1 to 100/],
+    ['page_size -2^31', { pageSize: -(2 ** 31) }, 'page_size', /from 1 to 100/],
+    ['a status that is not there', { status: 99 as never }, 'status', /a status of the contract/],
+    ['a negative status', { status: -1 as never }, 'status', /a status of the contract/],
+    ['a chain that is not there', { chain: 3 as never }, 'chain', /"base" or "polygon"/],
+    ['a lane that is not there', { lane: 3 as never }, 'lane', /"sdk" or "manual"/],
+    ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', /years 1 to 9999/],
+    ['nanos of a second', { createdFrom: timestamp(0n, 1e9) }, 'created_from', /years 1 to 9999/],
+    ['the year 0', { createdBefore: timestamp(-62135596801n, 0) }, 'created_before', /years 1 to 9999/],
+    ['the year 10000', { createdBefore: timestamp(253402300800n, 0) }, 'created_before', /years 1 to 9999/],
+    ['the most seconds', { createdFrom: timestamp(2n ** 63n - 1n, 0) }, 'created_from', /years 1 to 9999/],
+    ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', /years 1 to 9999/],
+    ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
+    ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
+    ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
+    [
+      'a field of a newer contract',
+      { $unknown: [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
+      'field 9',
+      /is not a field of this request/,
+    ],
+  ])('over gRPC, %s is refused by name', async (_, change, field, message) => {
+    const client = openGrpcClient(service);
+    const request = Object.assign(create(ListPaymentIntentsRequestSchema), change);
+    const { listPaymentIntents } = PaymentIntentService.method;
+    const answer = await grpcUnary<Page>(client, listPaymentIntents, request, keyOf(merchant));
+    client.close();
+    expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
+    expect(answer.details).toEqual([{ field, message: expect.stringMatching(message) }]);
+  });
+
+  test('over gRPC, unset fields are no filters', async () => {
+    const client = openGrpcClient(service);
+    const request = { pageSize: 0, pageToken: '', idempotencyKey: '', status: 0, chain: 0, lane: 0 };
+    const answer = await grpcUnary<Page>(
+      client,
+      PaymentIntentService.method.listPaymentIntents,
+      request,
+      keyOf(merchant),
+    );
+    client.close();
+    expect(answer.json.payment_intents).toHaveLength(2);
+  });
+});
+
+function timestamp(seconds: bigint, nanos: number) {
+  return { $typeName: 'google.protobuf.Timestamp', seconds, nanos } as const;
+}
+
+describe('filters', () => {
+  const statuses = ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled'];
+  const chains = ['base', 'polygon'] as const;
+  const lanes = ['sdk', 'manual'];
+  const firstAtMs = Date.parse('2026-03-01T12:00:00.000Z');
+  let merchant: TestMerchant;
+  let all: PresentIntent[];
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    const word = (words: readonly string[], divisor: number) =>
+      `(array['${words.join("','")}'])[n / ${divisor} % ${words.length} + 1]`;
+    await insertIntents(service, {
+      merchantId: merchant.id,
+      count: 60,
+      firstAtMs,
+      columns: {
+        status: word(statuses, 1),
+        lane: word(lanes, 5),
+        network: `(array[${chains.map((chain) => networkFor('testnet', chain).id).join(',')}])[n / 10 % 2 + 1]`,
+      },
+    });
+    all = (await listAll(door(0), { page_size: 100 }, keyOf(merchant))).flat();
+  });
+
+  test('of each kind, alone and together, select what they name', async () => {
+    expect(all).toHaveLength(60);
+    const between = new Date(firstAtMs + 20).toISOString();
+    const before = new Date(firstAtMs + 45).toISOString();
+    const options: Record<string, (string | undefined)[]> = {
+      status: [undefined, ...statuses],
+      chain: [undefined, ...chains],
+      lane: [undefined, ...lanes],
+      created_from: [undefined, between],
+      created_before: [undefined, before],
+    };
+    let queries: ListQuery[] = [{}];
+    for (const [name, values] of Object.entries(options)) {
+      queries = queries.flatMap((query) =>
+        values.map((value) => (value === undefined ? query : { ...query, [name]: value })),
+      );
+    }
+    expect(queries).toHaveLength(216);
+    let i = 0;
+    for (const query of queries) {
+      const { created_from = '', created_before = '~', ...words } = query as Record<string, string>;
+      const expected = all.filter(
+        (intent) =>
+          Object.entries(words).every(([name, word]) => intent[name] === word) &&
+          intent.created_at >= created_from &&
+          intent.created_at < created_before,
+      );
+      const pages = await listAll(door(i++ % 2), { ...query, page_size: 7 }, keyOf(merchant));
+      expect([query, idsOf(pages.flat())]).toEqual([query, idsOf(expected)]);
+      expect(pages.slice(0, -1).every((page) => page.length === 7)).toBe(true);
+    }
+  });
+
+  test.each(bothDoors)('over %s, a page is empty where filters exclude each other', async (_, i) => {
+    const at = new Date(firstAtMs + 20).toISOString();
+    for (const query of [
+      { created_from: at, created_before: at },
+      { created_from: at, created_before: new Date(firstAtMs).toISOString() },
+    ]) {
+      expect((await door(i).list(query, keyOf(merchant))).json).toEqual({ payment_intents: [] });
+    }
+  });
+
+  test('a status is the one of now', async () => {
+    const own = await newMerchant();
+    const { id } = await createIntent(keyOf(own));
+    const listed = async (status: string) => idsOf((await listAll(door(1), { status }, keyOf(own))).flat());
+    expect(await listed('requires_payment')).toEqual([id]);
+    await door(0).cancel(id, keyOf(own));
+    expect([await listed('requires_payment'), await listed('canceled')]).toEqual([[], [id]]);
+  });
+});
+
+describe('created_from and created_before', () => {
+  const atMs = Date.parse('2026-05-05T05:05:05.005Z');
+  let merchant: TestMerchant;
+  let [before, at, after] = ['', '', ''];
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    await insertIntents(service, { merchantId: merchant.id, count: 3, firstAtMs: atMs - 1 });
+    // As high and as low as ids of their millisecond can be.
+    const bounds = [
+      [atMs - 1, '7fff-bfff-ffffffffffff'],
+      [atMs, '7000-8000-000000000000'],
+      [atMs, '7fff-bfff-ffffffffffff'],
+      [atMs + 1, '7000-8000-000000000000'],
+    ] as const;
+    for (const [ms, rest] of bounds) {
+      const hex = ms.toString(16).padStart(12, '0');
+      await insertIntents(service, {
+        merchantId: merchant.id,
+        count: 1,
+        firstAtMs: ms,
+        columns: { id: `'${hex.slice(0, 8)}-${hex.slice(8)}-${rest}'::uuid` },
+      });
+    }
+    [before, at, after] = [-1, 0, 1].map((ms) => new Date(atMs + ms).toISOString()) as [
+      string,
+      string,
+      string,
+    ];
+  });
+
+  test.each(bothDoors)('over %s: from is inclusive, before exclusive, to the millisecond', async (_, i) => {
+    const beyond = new Date(atMs + 2).toISOString();
+    const justAfter = (moment: string) => moment.replace('Z', '0001Z');
+    const cases: [ListQuery, string[]][] = [
+      [{ created_from: before }, [after, after, at, at, at, before, before]],
+      [{ created_from: at }, [after, after, at, at, at]],
+      [{ created_from: after }, [after, after]],
+      [{ created_from: beyond }, []],
+      [{ created_before: before }, []],
+      [{ created_before: at }, [before, before]],
+      [{ created_before: after }, [at, at, at, before, before]],
+      [{ created_before: beyond }, [after, after, at, at, at, before, before]],
+      [{ created_from: at, created_before: after }, [at, at, at]],
+      [{ created_from: before, created_before: at }, [before, before]],
+      // A bound between two milliseconds.
+      [{ created_from: justAfter(before) }, [after, after, at, at, at]],
+      [{ created_from: justAfter(at) }, [after, after]],
+      [{ created_before: justAfter(before) }, [before, before]],
+      [{ created_before: justAfter(at) }, [at, at, at, before, before]],
+      [{ created_from: justAfter(before), created_before: justAfter(at) }, [at, at, at]],
+    ];
+    for (const [query, moments] of cases) {
+      const intents = (await listAll(door(i), { ...query, page_size: 2 }, keyOf(merchant))).flat();
+      expect([query, intents.map(({ created_at }) => created_at)]).toEqual([query, moments]);
+    }
+  });
+
+  test('a bound may be written in any time zone', async () => {
+    for (const created_from of ['2026-05-05T07:05:05.005+02:00', '2026-05-04T17:20:05.005-11:45']) {
+      const [intents] = await listAll(door(0), { created_from, created_before: after }, keyOf(merchant));
+      expect(intents?.map(({ created_at }) => created_at)).toEqual([at, at, at]);
+    }
+  });
+});
+
+describe('idempotency_key', () => {
+  test.each(bothDoors)('over %s finds the intent of order-1001', async (_, i) => {
+    const merchant = await newMerchant();
+    const other = await newMerchant();
+    const [intent] = await Promise.all([
+      createIntent(keyOf(merchant), { amount_units: 1001 }, 'order-1001'),
+      createIntent(keyOf(merchant), { amount_units: 1 }, 'order-1001/2'),
+      createIntent(keyOf(merchant), { amount_units: 2 }, 'ORDER-1001'),
+      createIntent(keyOf(merchant, 'mainnet'), { amount_units: 3 }, 'order-1001'),
+      createIntent(keyOf(other), { amount_units: 4 }, 'order-1001'),
+      createIntent(keyOf(merchant), { amount_units: 5 }),
+    ]);
+    const list = async (query: ListQuery, apiKey = keyOf(merchant)) =>
+      (await door(i).list({ idempotency_key: 'order-1001', ...query }, apiKey)).json;
+    const found = await list({});
+    expect(found).toEqual({
+      payment_intents: [expect.objectContaining({ id: intent.id, amount_units: 1001 })],
+    });
+    expect(await list({ page_size: 1 })).toEqual(found);
+    expect(await list({ status: 'requires_payment', chain: 'base', lane: 'sdk' })).toEqual(found);
+    const createdAt = found.payment_intents[0]?.created_at as string;
+    expect(await list({ created_from: createdAt })).toEqual(found);
+    for (const query of [
+      { status: 'expired' },
+      { chain: 'polygon' },
+      { lane: 'manual' },
+      { created_before: createdAt },
+      { idempotency_key: 'order-1002' },
+    ]) {
+      expect([query, await list(query)]).toEqual([query, { payment_intents: [] }]);
+    }
+    expect((await list({}, keyOf(other))).payment_intents[0]?.amount_units).toBe(4);
+    expect((await list({}, keyOf(merchant, 'mainnet'))).payment_intents[0]?.amount_units).toBe(3);
+  });
+});
+
+describe('merchants and modes', () => {
+  test.each(bothDoors)('over %s, a list has those of the key alone', async (_, i) => {
+    const [a, b] = [await newMerchant(), await newMerchant()];
+    const scopes = [a, b].flatMap((merchant) =>
+      (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
+    );
+    const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
+    // In turns, so that each lies between those of the others.
+    for (let round = 0; round < 5; round++) {
+      for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
+    }
+    for (const { apiKey, mode } of scopes) {
+      for (const query of [{}, { status: 'requires_payment' }, { created_from: '2026-01-01T00:00:00Z' }]) {
+        const intents = (await listAll(door(i), { ...query, page_size: 2 }, apiKey)).flat();
+        expect(idsOf(intents)).toEqual(newestFirst(created.get(apiKey) ?? []));
+        expect(new Set(intents.map((intent) => intent.mode))).toEqual(new Set([mode]));
+      }
+    }
+  });
+});
+
+describe('a page token', () => {
+  let merchant: TestMerchant;
+  let other: TestMerchant;
+  let token: string;
+  const query = { page_size: 2, status: 'requires_payment' };
+
+  beforeAll(async () => {
+    [merchant, other] = [await newMerchant(), await newMerchant()];
+    for (const apiKey of [keyOf(merchant), keyOf(merchant, 'mainnet'), keyOf(other)]) {
+      await Promise.all(Array.from({ length: 3 }, () => createIntent(apiKey)));
+    }
+    token = (await door(0).list(query, keyOf(merchant))).json.next_page_token as string;
+  });
+
+  const others = 'belongs to other filters: send it with those of the page before';
+  const nobodys = 'is not one that this list has given out';
+
+  test.each(bothDoors)('over %s is good for its own list only', async (_, i) => {
+    const refused = async (change: ListQuery, apiKey = keyOf(merchant)) => {
+      const { status: _status, ...withoutStatus } = query;
+      const base = 'status' in change && change.status === '' ? withoutStatus : query;
+      const { status, ...rest } = change;
+      const asked = {
+        ...base,
+        page_token: token,
+        ...rest,
+        ...(status !== undefined && status !== '' && { status }),
+      };
+      const answer = await door(i).list(asked, apiKey);
+      expect([change, answer.code]).toEqual([change, 'invalid_body']);
+      return answer.details;
+    };
+    expect((await door(i).list({ ...query, page_token: token }, keyOf(merchant))).code).toBe('ok');
+    for (const change of [
+      { status: 'expired' },
+      { status: '' },
+      { chain: 'base' },
+      { lane: 'sdk' },
+      { idempotency_key: 'order-1001' },
+      { created_from: '2026-01-01T00:00:00Z' },
+      { created_before: '2126-01-01T00:00:00Z' },
+    ]) {
+      expect(await refused(change)).toEqual([{ field: 'page_token', message: others }]);
+    }
+    for (const apiKey of [keyOf(merchant, 'mainnet'), keyOf(other)]) {
+      expect(await refused({}, apiKey)).toEqual([{ field: 'page_token', message: others }]);
+    }
+  });
+
+  test.each(bothDoors)('over %s is refused unless it was given out', async (_, i) => {
+    const bytes = Buffer.from(token, 'base64url');
+    const changed = (at: number) => {
+      const copy = Buffer.from(bytes);
+      copy[at] = (copy[at] as number) ^ 1;
+      return copy.toString('base64url');
+    };
+    const cases: [string, string][] = [
+      ['x', nobodys],
+      [token.slice(0, -1), nobodys],
+      [`${token}A`, nobodys],
+      [`${token}=`, nobodys],
+      [`${token} `, nobodys],
+      [` ${token}`, nobodys],
+      [Buffer.from(bytes).toString('base64'), /[+/]/.test(bytes.toString('base64')) ? nobodys : ''],
+      [bytes.subarray(0, -1).toString('base64url'), nobodys],
+      [Buffer.concat([bytes, Buffer.of(0)]).toString('base64url'), nobodys],
+      [randomBytes(12).toString('base64url'), nobodys],
+      [changed(0), nobodys],
+      [changed(1), others],
+      [changed(6), others],
+      ['pi_01m7yzn0mtexwagr0spq4wg7vz', nobodys],
+      ['A'.repeat(8_000), nobodys],
+    ];
+    for (const [page_token, message] of cases) {
+      if (message === '') continue;
+      const answer = await door(i).list({ ...query, page_token }, keyOf(merchant));
+      expect([page_token, answer.code, answer.details]).toEqual([
+        page_token,
+        'invalid_body',
+        [{ field: 'page_token', message }],
+      ]);
+    }
+  });
+});
+
+describe('while others create', () => {
+  /** Creates until `stop`, and returns how many there were. */
+  function keepCreating(apiKey: string) {
+    let isStopped = false;
+    let created = 0;
+    const workers = Array.from({ length: 8 }, async (_, i) => {
+      while (!isStopped) {
+        const answer = await (doors[i % 2] as Door).create(
+          { amount_units: 1, ...(i % 3 === 0 && { lane: 'manual' }) },
+          { authorization: `Bearer ${apiKey}` },
+        );
+        expect(answer.code).toBe('ok');
+        created++;
+      }
+    });
+    return {
+      created: () => created,
+      async stop() {
+        isStopped = true;
+        await Promise.all(workers);
+      },
+    };
+  }
+
+  test.each<[string, ListQuery]>([
+    ['all', {}],
+    ['one lane', { lane: 'sdk' }],
+  ])('pages of %s neither skip nor double', async (_, filter) => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const nowMs = Date.now();
+    await insertIntents(service, { merchantId: merchant.id, count: 300, firstAtMs: nowMs - 600_000 });
+    const there = idsOf((await listAll(door(0), { ...filter, page_size: 100 }, apiKey)).flat());
+    expect(there).toHaveLength(300);
+
+    // A transaction that began before and commits in the middle of the list: its rows lie between the others.
+    const late = new pg.Client(pgConfigOf(service.location));
+    await late.connect();
+    await late.query('begin');
+    await late.query(...insertOf({ merchantId: merchant.id, count: 300, firstAtMs: nowMs - 600_000 }));
+
+    const creating = keepCreating(apiKey);
+    const seen: string[] = [];
+    let token: string | undefined;
+    let pages = 0;
+    try {
+      do {
+        const page = await door(pages % 2).list(
+          { ...filter, page_size: 3, ...(token && { page_token: token }) },
+          apiKey,
+        );
+        expect(page.code).toBe('ok');
+        expect(page.json.payment_intents.length).toBeLessThanOrEqual(3);
+        seen.push(...idsOf(page.json.payment_intents));
+        token = page.json.next_page_token;
+        pages++;
+        if (pages === 50) {
+          await late.query('commit');
+          await late.end();
+        }
+      } while (token !== undefined);
+    } finally {
+      await creating.stop();
+    }
+
+    expect(creating.created()).toBeGreaterThan(100);
+    expect(new Set(seen).size).toBe(seen.length);
+    expect(seen).toEqual(newestFirst(seen));
+    const all = new Set(seen);
+    expect(there.filter((id) => !all.has(id))).toEqual([]);
+    // The late rows appear from the place where the list was.
+    expect(seen.length).toBeGreaterThan(300);
+  });
+
+  test('pages of a filter that looks through 10,000 intents skip none either', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    // What matches lies just before and behind the end of what a page looks through.
+    await insertIntents(service, {
+      merchantId: merchant.id,
+      count: 12_000,
+      firstAtMs: Date.now() - year,
+      columns: { lane: `case when n between 1900 and 2100 then 'manual' else 'sdk' end`, network: '4' },
+    });
+    const filter = { lane: 'manual', chain: 'polygon', page_size: 100 };
+    const there = (await listAll(door(0), filter, apiKey)).flat();
+    expect(there).toHaveLength(201);
+    const creating = keepCreating(apiKey);
+    try {
+      for (let round = 0; round < 30; round++) {
+        const intents = (await listAll(door(round % 2), filter, apiKey)).flat();
+        expect(idsOf(intents)).toEqual(idsOf(there));
+      }
+    } finally {
+      await creating.stop();
+    }
+    expect(creating.created()).toBeGreaterThan(30);
+  });
+});
+
+describe('a sparse filter', () => {
+  let merchant: TestMerchant;
+  /** Numbers of the rows that match: few, some side by side, at the ends and where pages end. */
+  const matching = [0, 1, 2, 4_999, 9_999, 10_000, 10_001, 14_998, 14_999, 15_000, 24_997, 24_998, 24_999];
+  const count = 25_000;
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    await insertIntents(service, {
+      merchantId: merchant.id,
+      count,
+      firstAtMs: Date.now() - year,
+      columns: { status: `case when n in (${matching.join(',')}) then 'succeeded' else 'expired' end` },
+    });
+  });
+
+  test.each(bothDoors)('over %s pages on to the end, without duplicates', async (_, i) => {
+    for (const page_size of [1, 2, 100]) {
+      const pages = await listAll(door(i), { status: 'succeeded', page_size }, keyOf(merchant));
+      const numbers = pages.flat().map(({ amount_units }) => Number(amount_units) - 1_000_000);
+      expect(numbers).toEqual(matching.toReversed());
+      expect(pages.every((page) => page.length <= page_size)).toBe(true);
+    }
+  });
+
+  test.each(bothDoors)('over %s that matches nothing has empty pages, and an end', async (_, i) => {
+    const pages = await listAll(door(i), { status: 'processing' }, keyOf(merchant));
+    expect(pages).toEqual([[], [], []]);
+  });
+
+  test('with bounds of time looks through those alone', async () => {
+    const [first] = await listAll(
+      door(0),
+      { status: 'succeeded', created_before: new Date(Date.now() - year + 5_000).toISOString() },
+      keyOf(merchant),
+    );
+    expect(first?.at(-1)?.amount_units).toBe(1_000_000);
+  });
+
+  test.each([9_999, 10_000, 10_001])('of %i intents ends', async (rows) => {
+    const own = await newMerchant();
+    await insertIntents(service, {
+      merchantId: own.id,
+      count: rows,
+      firstAtMs: Date.now() - year,
+      columns: { lane: `case when n = 0 then 'manual' else 'sdk' end` },
+    });
+    const pages = await listAll(door(0), { lane: 'manual' }, keyOf(own));
+    expect(pages.flat().map(({ amount_units }) => amount_units)).toEqual([1_000_000]);
+    expect(pages.length).toBeLessThanOrEqual(2);
+  });
+
+  test('that matches everything has full pages', async () => {
+    const { json } = await door(0).list({ status: 'expired', page_size: 100 }, keyOf(merchant));
+    expect(json.payment_intents).toHaveLength(100);
+    expect(json.next_page_token).toBeDefined();
+  });
+});

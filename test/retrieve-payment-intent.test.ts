@@ -1,0 +1,436 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { OutgoingHttpHeaders } from 'node:http';
+import { toJson } from '@bufbuild/protobuf';
+import { createClient } from '@connectrpc/connect';
+import { createConnectTransport, createGrpcWebTransport } from '@connectrpc/connect-node';
+import grpc from '@grpc/grpc-js';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import {
+  type CreateBody,
+  type Door,
+  errorDetailsOf,
+  httpRequest,
+  type Intent,
+  openDoors,
+} from './support/doors.ts';
+import {
+  type IntentMethods,
+  openGrpcClient,
+  openIntentMethods,
+  type PresentIntent,
+  publicJsonOf,
+} from './support/intent-methods.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+
+let service: TestService;
+let doors: Door[];
+let methods: IntentMethods[];
+let apiKey: string;
+
+useService((started, opened) => {
+  service = started;
+  doors = opened;
+  methods = openIntentMethods(started);
+  apiKey = started.merchant.keys.testnet.apiKey;
+});
+
+afterAll(() => {
+  for (const each of methods) each.close();
+});
+
+afterEach(() => {
+  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
+});
+
+const path = '/v1/payment_intents';
+
+async function createIntent(body: CreateBody = { amount_units: 12_500_000 }, key = apiKey): Promise<Intent> {
+  const answer = await (doors[0] as Door).create(body, { authorization: `Bearer ${key}` });
+  return answer.intent as Intent;
+}
+
+const send = (target: string, headers: OutgoingHttpHeaders = {}, method = 'GET', body?: string) =>
+  httpRequest(
+    service.publicUrl + target,
+    { method, headers: { Authorization: `Bearer ${apiKey}`, ...headers } },
+    body,
+  );
+
+const refusalOf = (body: string) => JSON.parse(body).error;
+
+/** What happened to an intent, as its row has it, and the fields that show it. */
+const lives: [name: string, row: Record<string, unknown>, fields: Partial<PresentIntent>][] = [
+  ['requires payment', {}, { status: 'requires_payment', amount_received_units: 0, payments_count: 0 }],
+  [
+    'is partially paid',
+    { amount_received_units: 2_500_000, payments_count: 1, event_count: 1 },
+    { status: 'requires_payment', amount_received_units: 2_500_000, payments_count: 1 },
+  ],
+  [
+    'is processing',
+    { status: 'processing', amount_received_units: 12_500_000, payments_count: 2, event_count: 2 },
+    { status: 'processing', amount_received_units: 12_500_000, payments_count: 2 },
+  ],
+  [
+    'has succeeded',
+    {
+      status: 'succeeded',
+      amount_received_units: '9007199254740991',
+      payments_count: 250,
+      event_count: 3,
+      labels: ['overpaid', 'wrong_token'],
+      succeeded_at: '2026-11-21T12:04:02.007Z',
+    },
+    {
+      status: 'succeeded',
+      amount_received_units: 9007199254740991,
+      payments_count: 250,
+      labels: ['overpaid', 'wrong_token'],
+      succeeded_at: '2026-11-21T12:04:02.007Z',
+    },
+  ],
+  [
+    'has expired',
+    {
+      status: 'expired',
+      amount_received_units: 1,
+      payments_count: 3,
+      event_count: 2,
+      labels: ['underpaid', 'late', 'found_late'],
+      expired_at: '2026-11-21T12:30:16.100Z',
+    },
+    {
+      status: 'expired',
+      amount_received_units: 1,
+      payments_count: 3,
+      labels: ['underpaid', 'late', 'found_late'],
+      expired_at: '2026-11-21T12:30:16.100Z',
+    },
+  ],
+  [
+    'was canceled',
+    { status: 'canceled', event_count: 1, labels: ['after_cancel'], canceled_at: '2026-11-21T12:04:02.000Z' },
+    {
+      status: 'canceled',
+      amount_received_units: 0,
+      payments_count: 0,
+      labels: ['after_cancel'],
+      canceled_at: '2026-11-21T12:04:02.000Z',
+    },
+  ],
+];
+
+/** Creates an intent and makes its row what the life says. Returns what a retrieval has to return. */
+async function liveThrough(row: Record<string, unknown>, fields: Partial<PresentIntent>) {
+  const created = await createIntent({
+    amount_units: 12_500_000,
+    chain: 'polygon',
+    expires_in_minutes: 45,
+    lane: 'manual',
+    metadata: { order_id: 'order-1001', nested: [1, null, { a: 'b' }], status: 'CHAIN_BASE' },
+  });
+  const columns = Object.keys(row);
+  if (columns.length > 0) {
+    await service.query(
+      `update payment_intents set ${columns.map((column, i) => `${column} = $${i + 2}`).join(', ')} where id = $1`,
+      [parseIdentifier('pi', created.id), ...Object.values(row)],
+    );
+  }
+  const createdAt = new Date(new Date(created.expires_at).getTime() - 45 * 60_000).toISOString();
+  return { ...created, created_at: createdAt, ...fields };
+}
+
+describe.each(lives)('an intent that %s', (_, row, fields) => {
+  test.each([0, 1])('has all its fields through both doors, and no unset ones (door %i)', async (i) => {
+    const door = methods[i] as IntentMethods;
+    const expected = await liveThrough(row, fields);
+    const answer = await door.get(expected.id, apiKey);
+    expect(answer).toMatchObject({ code: 'ok', status: i === 0 ? 200 : grpc.status.OK });
+    expect(answer.json).toEqual(expected);
+  });
+
+  test('is the same over Connect and gRPC-Web', async () => {
+    const expected = await liveThrough(row, fields);
+    const to = { baseUrl: service.internalUrl, httpVersion: '2' } as const;
+    for (const transport of [createConnectTransport(to), createGrpcWebTransport(to)]) {
+      const intent = await createClient(PaymentIntentService, transport).getPaymentIntent(
+        { id: expected.id },
+        { headers: { Authorization: `Bearer ${apiKey}` } },
+      );
+      const json = publicJsonOf(toJson(PaymentIntentSchema, intent, { useProtoFieldName: true }));
+      expect(json).toEqual(expected);
+    }
+  });
+});
+
+test('its JSON has the fields in the order of the contract', async () => {
+  const [, row = {}, fields = {}] = lives.find(([name]) => name === 'has expired') ?? [];
+  const { id } = await liveThrough(row, fields);
+  const { headers, body } = await send(`${path}/${id}`);
+  expect(headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' });
+  const names = PaymentIntentSchema.fields.map(({ name }) => name);
+  const absent = ['payments', 'succeeded_at', 'canceled_at'];
+  expect(Object.keys(JSON.parse(body))).toEqual(names.filter((name) => !absent.includes(name)));
+});
+
+test('the client secret is the one that creation returned', async () => {
+  const created = await createIntent();
+  for (const door of methods) {
+    expect((await door.get(created.id, apiKey)).json.client_secret).toBe(created.client_secret);
+  }
+});
+
+test('hundreds of retrievals at once return each its own', async () => {
+  const created = await Promise.all(
+    Array.from({ length: 40 }, (_, i) => createIntent({ amount_units: i + 1 })),
+  );
+  const calls = Array.from({ length: 400 }, (_, i) => ({
+    intent: created[i % created.length] as Intent,
+    door: methods[i % 2] as IntentMethods,
+    isMissing: i % 7 === 0,
+  }));
+  const answers = await Promise.all(
+    calls.map(({ intent, door, isMissing }) =>
+      door.get(isMissing ? formatIdentifier('pi', newUuid()) : intent.id, apiKey),
+    ),
+  );
+  answers.forEach((answer, i) => {
+    const { intent, isMissing } = calls[i] as (typeof calls)[number];
+    if (isMissing) expect(answer.code).toBe('resource_missing');
+    else expect(answer.json).toMatchObject({ id: intent.id, amount_units: intent.amount_units });
+  });
+});
+
+describe('anything that is not an intent of the merchant in the mode of the key is missing', () => {
+  let other: TestMerchant;
+  /** Each with an id that leads to nothing here. */
+  let ids: [string, string][];
+
+  beforeAll(async () => {
+    other = await createTestMerchant(service.database);
+    const mine = await createIntent();
+    ids = [
+      ['malformed', 'pi_x'],
+      ['a prefix alone', 'pi_'],
+      ['no prefix', mine.id.slice(3)],
+      ['in capital letters', mine.id.toUpperCase()],
+      ['one character short', mine.id.slice(0, -1)],
+      ['one character more', `${mine.id}0`],
+      ['beyond a UUID', `pi_8${mine.id.slice(4)}`],
+      ['a UUID', parseIdentifier('pi', mine.id) as string],
+      ['its client secret', mine.client_secret],
+      ['with a space behind', `${mine.id} `],
+      ['with a line break', `${mine.id}\n`],
+      ['with a NUL', `${mine.id}\0`],
+      ['with a slash', `${mine.id}/`],
+      ['SQL', `${mine.id}' or true --`],
+      ['very long', 'pi_'.padEnd(5_000, '0')],
+      ['of another kind', service.merchant.merchantId],
+      ['with the prefix of another kind', mine.id.replace('pi_', 'evt_')],
+      ['one that never existed', formatIdentifier('pi', newUuid())],
+      ['all zeros', `pi_${'0'.repeat(26)}`],
+      ["another merchant's", (await createIntent(undefined, other.keys.testnet.apiKey)).id],
+      ["the other mode's", (await createIntent(undefined, service.merchant.keys.mainnet.apiKey)).id],
+    ];
+  });
+
+  test('over HTTP, with the same bytes but for the request id', async () => {
+    const answers = await Promise.all(
+      ids.map(async ([name, id]) => {
+        const { status, headers, body } = await send(`${path}/${encodeURIComponent(id)}`);
+        const requestId = String(headers['x-request-id']);
+        expect([name, refusalOf(body).request_id]).toEqual([name, requestId]);
+        const { 'x-request-id': _, date: __, ...rest } = headers;
+        return { status, headers: rest, body: body.replace(requestId, '') };
+      }),
+    );
+    expect(answers[0]).toMatchObject({ status: 404, body: expect.stringContaining('"resource_missing"') });
+    answers.forEach((answer, i) => {
+      expect([ids[i]?.[0], answer]).toEqual([ids[i]?.[0], answers[0]]);
+    });
+  });
+
+  test('over gRPC, with the same trailers but for the request id', async () => {
+    const client = openGrpcClient(service);
+    const answers = await Promise.all(
+      // An empty id is one more that HTTP has no path for.
+      [['empty', ''] as const, ...ids].map(async ([name, id]) => {
+        const error = await refusedGet(client, id);
+        const { requestId = '', reason } = errorDetailsOf(error);
+        expect([name, reason]).toEqual([name, 'RESOURCE_MISSING']);
+        const details = (error.metadata.get('grpc-status-details-bin')[0] as Buffer).toString('latin1');
+        expect(details).toContain(requestId);
+        return { code: error.code, text: error.details, details: details.replace(requestId, '') };
+      }),
+    );
+    client.close();
+    expect(answers[0]?.code).toBe(grpc.status.NOT_FOUND);
+    answers.forEach((answer, i) => {
+      expect([i, answer]).toEqual([i, answers[0]]);
+    });
+  });
+
+  test('each intent is there for its own key', async () => {
+    const ofOther = ids.at(-2)?.[1] as string;
+    const ofMainnet = ids.at(-1)?.[1] as string;
+    for (const door of methods) {
+      expect((await door.get(ofOther, other.keys.testnet.apiKey)).json.id).toBe(ofOther);
+      expect((await door.get(ofMainnet, service.merchant.keys.mainnet.apiKey)).json.id).toBe(ofMainnet);
+      expect((await door.get(ofOther, other.keys.mainnet.apiKey)).code).toBe('resource_missing');
+    }
+  });
+});
+
+function refusedGet(client: grpc.Client, id: string): Promise<grpc.ServiceError> {
+  const metadata = new grpc.Metadata();
+  metadata.set('authorization', `Bearer ${apiKey}`);
+  // `id` is field 1, a string.
+  const length = Buffer.byteLength(id);
+  const varint = length < 128 ? [length] : [(length & 0x7f) | 0x80, length >> 7];
+  const request = id === '' ? Buffer.alloc(0) : Buffer.concat([Buffer.of(0x0a, ...varint), Buffer.from(id)]);
+  return new Promise((resolve, reject) => {
+    client.makeUnaryRequest(
+      '/payments.v1.PaymentIntentService/GetPaymentIntent',
+      (message: Buffer) => message,
+      (message: Buffer) => message,
+      request,
+      metadata,
+      (error) => (error ? resolve(error) : reject(new Error(`${JSON.stringify(id)} was found`))),
+    );
+  });
+}
+
+describe('over HTTP', () => {
+  let id: string;
+
+  beforeAll(async () => {
+    ({ id } = await createIntent());
+  });
+
+  test('the id in the path may be percent-encoded', async () => {
+    const encoded = [...id].map((c) => `%${c.charCodeAt(0).toString(16)}`).join('');
+    for (const form of [encoded, encoded.toUpperCase(), id.replace('_', '%5f')]) {
+      const { status, body } = await send(`${path}/${form}`);
+      expect([status, JSON.parse(body).id]).toEqual([200, id]);
+    }
+  });
+
+  test.each<[string, OutgoingHttpHeaders]>([
+    ['of known length', { 'Content-Length': '2' }],
+    ['in chunks', { 'Transfer-Encoding': 'chunked' }],
+  ])('a body %s is refused', async (_, headers) => {
+    const { status, body } = await send(`${path}/${id}`, headers, 'GET', '{}');
+    expect([status, refusalOf(body).code]).toEqual([400, 'invalid_body']);
+    expect(refusalOf(body).message).toBe('GET has no body here. Send the fields in the query.');
+  });
+
+  test('a body of length 0 is none', async () => {
+    expect((await send(`${path}/${id}`, { 'Content-Length': '0' })).status).toBe(200);
+  });
+
+  test.each([
+    ['expand=payments', ['expand']],
+    ['id=pi_x', ['id']],
+    ['id=', ['id']],
+    ['a&b=1&c=', ['a', 'b', 'c']],
+    ['%69d=1', ['id']],
+    ['%zz', ['%zz']],
+    ['=', ['""']],
+  ])('the query ?%s is refused by name', async (query, fields) => {
+    const { status, body } = await send(`${path}/${id}?${query}`);
+    const { code, details } = refusalOf(body);
+    expect([status, code]).toEqual([400, 'invalid_body']);
+    expect(details).toEqual(
+      fields.map((field) => ({ field, message: 'is not a field here; there are none' })),
+    );
+  });
+
+  test('a question mark alone is no query', async () => {
+    expect((await send(`${path}/${id}?`)).status).toBe(200);
+  });
+
+  test.each(['HEAD', 'PUT', 'POST', 'PATCH', 'DELETE', 'OPTIONS'])('%s is not allowed', async (method) => {
+    const { status, headers, body } = await send(`${path}/${id}`, {}, method);
+    expect([status, headers.allow]).toEqual([405, 'GET']);
+    if (method === 'HEAD') expect(body).toBe('');
+    else expect(refusalOf(body).code).toBe('method_not_allowed');
+  });
+
+  test.each([`${path}/`, `${path}//`, `${path}/%zz`])('there is no %s', async (nowhere) => {
+    const { status, body } = await send(nowhere);
+    expect([status, refusalOf(body).code]).toEqual([404, 'not_found']);
+  });
+
+  test('a browser is refused, with a valid key too', async () => {
+    const { status, body, headers } = await send(`${path}/${id}`, { Origin: 'https://shop.example' });
+    expect([status, refusalOf(body).code]).toEqual([403, 'browser_forbidden']);
+    expect(headers['access-control-allow-origin']).toBeUndefined();
+  });
+
+  test.each<[string, OutgoingHttpHeaders, string]>([
+    ['no key', { Authorization: [] }, 'api_key_missing'],
+    ['a wrong key', { Authorization: `Bearer sk_testnet_${'x'.repeat(43)}` }, 'api_key_invalid'],
+  ])('%s is refused before the id is looked at', async (_, headers, code) => {
+    for (const target of [id, 'pi_x']) {
+      const answer = await send(`${path}/${target}`, headers);
+      expect([answer.status, refusalOf(answer.body).code]).toEqual([401, code]);
+    }
+  });
+});
+
+describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', () => {
+  const ring = () => randomBytes(32).toString('base64');
+  const [oldKey, newKey] = [ring(), ring()];
+  const idempotencyKey = randomUUID();
+  let rotated: TestService;
+  let opened: IntentMethods[];
+
+  beforeAll(async () => {
+    rotated = await startService({}, { secrets: { CLIENT_SECRET_KEYS: `3:${newKey},2:${oldKey}` } });
+    opened = openIntentMethods(rotated);
+  });
+
+  afterAll(async () => {
+    for (const each of opened) each.close();
+    await rotated.close();
+  });
+
+  test("gets the newest version's secret, in retrieval and in a replay of its creation", async () => {
+    const [publicDoor, internalDoor] = openDoors(rotated);
+    const key = rotated.merchant.keys.testnet.apiKey;
+    const replay = (door: Door) =>
+      door.create({ amount_units: 1 }, { authorization: `Bearer ${key}`, idempotencyKey });
+    const { intent: created } = await replay(publicDoor);
+    const { id, client_secret: newest } = created as Intent;
+    const secretsNow = async () => {
+      const retrieved = await Promise.all(opened.map((door) => door.get(id, key)));
+      const replayed = await Promise.all([publicDoor, internalDoor].map(replay));
+      expect(replayed.map((answer) => answer.replayed)).toEqual([true, true]);
+      return [
+        ...retrieved.map(({ json }) => json.client_secret),
+        ...replayed.map(({ intent }) => intent?.client_secret),
+      ];
+    };
+    const setVersion = (version: number) =>
+      rotated.query('update payment_intents set client_secret_version = $1', [version]);
+
+    await setVersion(1);
+    expect(await secretsNow()).toEqual(Array(4).fill(newest));
+
+    // A version that is still in the ring keeps its own.
+    await setVersion(2);
+    const older = await secretsNow();
+    expect(new Set(older).size).toBe(1);
+    expect(older[0]).toMatch(new RegExp(`^${id}_secret_`));
+    expect(older[0]).not.toBe(newest);
+
+    await setVersion(3);
+    expect(await secretsNow()).toEqual(Array(4).fill(newest));
+    publicDoor.close();
+    internalDoor.close();
+  });
+});
