@@ -62,12 +62,20 @@ export interface TestService {
 
 const isOfRequest = (line: Record<string, unknown>) => line.request_id !== undefined;
 
-/** `embedded`: whether the service treats its database as the embedded one or as an external one. */
+export interface ServiceOptions {
+  /** Whether the service treats its database as the embedded one or as an external one. */
+  embedded?: boolean;
+  /** Another process on the same database, with the same secrets and merchant. Close this one first. */
+  beside?: TestService;
+  /** False: no notification reaches the service, as behind PgBouncer in transaction mode. */
+  isNotified?: boolean;
+}
+
 export async function startService(
   env: Record<string, string> = {},
-  { embedded = true }: { embedded?: boolean } = {},
+  { embedded = true, beside, isNotified = true }: ServiceOptions = {},
 ): Promise<TestService> {
-  const location = await createTestDatabase();
+  const location = beside ? { ...beside.location, drop: async () => {} } : await createTestDatabase();
   const config = loadConfig({
     HTTP_PORT: '0',
     GRPC_PORT: '0',
@@ -78,8 +86,8 @@ export async function startService(
   });
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
-    CLIENT_SECRET_KEYS: testKeyRing(),
-    API_KEY_PEPPERS: testKeyRing(),
+    CLIENT_SECRET_KEYS: beside?.database.keyRing('CLIENT_SECRET_KEYS') ?? testKeyRing(),
+    API_KEY_PEPPERS: beside?.database.keyRing('API_KEY_PEPPERS') ?? testKeyRing(),
   };
   const database: Database = {
     orm,
@@ -102,7 +110,9 @@ export async function startService(
     for await (const [line] of on(lines, 'line')) if (matches(line)) return line;
     throw new Error('the log has ended');
   };
-  const server = await startServer(config, database, logger);
+  // In another database of the same server it hears nothing of this one.
+  const heard = isNotified ? location : inject('postgres');
+  const server = await startServer(config, { ...database, location: heard }, logger);
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
   return {
@@ -122,7 +132,7 @@ export async function startService(
     publicUrl: `http://127.0.0.1:${server.ports.http}`,
     internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
     operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,
-    merchant: await createTestMerchant(database),
+    merchant: beside?.merchant ?? (await createTestMerchant(database)),
     async query(sql, values) {
       return (await client.query(sql, values)).rows;
     },
