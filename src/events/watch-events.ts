@@ -19,7 +19,7 @@ import type { EventReader } from './read-events.ts';
 /** Events that a stream holds at a time, each of at most some 20 KB. */
 const pageSize = 20;
 /** A message is sent at least this often, so that both sides see that the stream is alive. */
-const keepAliveMs = 30_000;
+const defaultKeepAliveMs = 30_000;
 
 /**
  * `WatchEvents`: events behind `after`, then live. Reads a page only when the client has taken the one before, so a slow
@@ -29,6 +29,7 @@ export function watchEvents(
   reader: EventReader,
   cursors: EventCursors,
   feed: EventFeed,
+  { keepAliveMs = defaultKeepAliveMs }: { keepAliveMs?: number } = {},
 ): StreamMethod<WatchEventsRequest, WatchEventsResponse> {
   return {
     ratePolicy: 'reads',
@@ -52,9 +53,11 @@ export function watchEvents(
           if (signal.aborted) throw endOf(signal);
           // Everything up to here is committed, so a page that is not full has all of it.
           const known = subscription.last;
-          const { rows, next } = await orUnavailable(() =>
-            reader.page(identity, everything, position, pageSize),
-          );
+          const { rows, next } = await orUnavailable(async () => {
+            const page = await reader.page(identity, everything, position, pageSize);
+            await cursors.assertKept(position);
+            return page;
+          });
           for (const row of rows) {
             position = BigInt(row.position ?? 0);
             yield messageOf({ event: toEvent(row) });

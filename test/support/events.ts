@@ -321,7 +321,10 @@ function watchByGrpcJs(internalUrl: string, apiKey: string, after: string) {
   return {
     messages: call as AsyncIterable<WatchEventsResponse>,
     cancel: () => call.cancel(),
-    disconnect: () => client.close(),
+    disconnect: () => {
+      call.cancel();
+      client.close();
+    },
   };
 }
 
