@@ -2,11 +2,20 @@
 
 import http2 from 'node:http2';
 import net from 'node:net';
+import { create } from '@bufbuild/protobuf';
+import { createContextValues } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import grpc from '@grpc/grpc-js';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { createEventCursors } from '../src/events/event-cursor.ts';
+import { createEventFeed } from '../src/events/event-feed.ts';
 import { createPositioner } from '../src/events/position-events.ts';
+import { createEventReader } from '../src/events/read-events.ts';
+import { watchEvents } from '../src/events/watch-events.ts';
 import { createApiKey, revokeApiKey } from '../src/merchants/administration.ts';
+import { newRequestContext, requestContextKey } from '../src/requests/request-context.ts';
+import { createLogger } from '../src/telemetry/logging.ts';
 import { httpRequest } from './support/doors.ts';
 import {
   disconnectWatches,
@@ -108,6 +117,50 @@ describe('the end of a key', () => {
     for (const watch of streams.good) expect((await watch.nextEvent()).event.id).toBe(id);
     expect(linesOf(keys.good.keyId)).toEqual([]);
   });
+});
+
+test('a reader who is slower than the end of its key gets no more of the page that was read before', async () => {
+  const merchant = await newMerchant();
+  const { em } = service.database.orm;
+  const feed = createEventFeed(em, createLogger('silent', { write() {} }));
+  const method = watchEvents(createEventReader(em), createEventCursors(em), feed);
+  const [after = ''] = await insertEvents(service.query, [{ merchantId: merchant.id }]);
+  await createPositioner(em).positionAll();
+  const open = () => {
+    const { keyId } = merchant.keys.testnet;
+    const identity = {
+      merchantId: merchant.id,
+      merchantTypeId: merchant.merchantId,
+      keyTypeId: keyId,
+      mode: 'testnet' as const,
+      payoutWallets: {},
+    };
+    const values = createContextValues().set(requestContextKey, {
+      ...newRequestContext('internal'),
+      identity,
+    });
+    const { signal } = new AbortController();
+    const call = { values, signal, requestHeader: new Headers(), responseHeader: new Headers() };
+    return method.run(create(WatchEventsRequestSchema, { after }), call)[Symbol.asyncIterator]();
+  };
+  const [slow, prompt] = [open(), open()];
+  const ids = await insertEvents(
+    service.query,
+    Array.from({ length: 3 }, () => ({ merchantId: merchant.id })),
+  );
+  await createPositioner(em).positionAll();
+  for (const stream of [slow, prompt]) {
+    await stream.next();
+    expect(ids).toContain((await stream.next()).value.event.id);
+  }
+  await revokeApiKey(em, merchant.keys.testnet.keyId);
+  await prompt.next();
+  await prompt.next();
+  // Ends when the feed has noticed.
+  await expect(prompt.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
+  await expect(slow.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
+  expect(feed.streams()).toBe(0);
+  await feed.stop();
 });
 
 describe('a client that leaves', () => {

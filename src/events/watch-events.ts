@@ -48,9 +48,12 @@ export function watchEvents(
         const messageOf = (fields: object) =>
           create(WatchEventsResponseSchema, { ...fields, position: positionToken(filter, position) });
         yield messageOf({});
-        for (let sentAtMs = performance.now(); ; ) {
+        const assertOpen = () => {
           if (subscription.refusal !== undefined) throw subscription.refusal;
           if (signal.aborted) throw endOf(signal);
+        };
+        for (let sentAtMs = performance.now(); ; ) {
+          assertOpen();
           // Everything up to here is committed, so a page that is not full has all of it.
           const known = subscription.last;
           const { rows, next } = await orUnavailable(async () => {
@@ -62,7 +65,8 @@ export function watchEvents(
             position = BigInt(row.position ?? 0);
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
-            if (signal.aborted) throw endOf(signal);
+            // The client may have taken its time.
+            assertOpen();
           }
           if (next !== undefined) continue;
           if (known > position) position = known;
