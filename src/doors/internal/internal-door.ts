@@ -31,6 +31,7 @@ import {
 } from '@connectrpc/connect-node';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
+import { isUnary } from '../../contract/unary.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import {
   newRequestContext,
@@ -117,6 +118,8 @@ function createConnectDoor(
   };
 }
 
+const neverAborted = new AbortController().signal;
+
 function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
   const router = createConnectRouter({
     readMaxBytes: maxBodyBytes,
@@ -144,7 +147,12 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
     // One promise or one iterable of messages, as the kind of the method asks for.
     const implementation = (request: Message, context: HandlerContext) => served.run(request, context);
-    router.rpc(method, implementation as never, { ...handlerOptions, jsonOptions });
+    router.rpc(method, implementation as never, {
+      ...handlerOptions,
+      jsonOptions,
+      // A unary call in flight has time to finish when the service stops.
+      ...(isUnary(method) && { shutdownSignal: neverAborted }),
+    });
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
