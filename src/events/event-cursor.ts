@@ -35,6 +35,11 @@ export interface EventCursors {
   afterEvent(id: string, identity: Identity): Promise<bigint>;
   /** The same for the `after` of a stream: an event's id, or the `position` of an earlier stream. */
   afterEventOrPosition(after: string, identity: Identity): Promise<bigint>;
+  /**
+   * Throws `cursor_expired` if events behind that position may have been removed. Call it after they were read: what is
+   * removed between a look at the cursor and the reading would be passed over.
+   */
+  assertKept(position: bigint): Promise<void>;
   /** The position of the newest event of all. */
   last(): Promise<bigint>;
 }
@@ -60,6 +65,9 @@ export function createEventCursors(em: EntityManager): EventCursors {
       if (position > last) throw unknownPosition();
       if (position < removed) throw plainRefusal('cursor_expired');
       return position;
+    },
+    async assertKept(position) {
+      if (position < (await findProgress(run)).removed) throw plainRefusal('cursor_expired');
     },
     last: async () => (await findProgress(run)).last,
   };

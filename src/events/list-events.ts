@@ -46,6 +46,7 @@ export function listEvents(
           behind,
           pageSizeOf(request.pageSize),
         );
+        if (after !== '') await cursors.assertKept(behind);
         return create(ListEventsResponseSchema, {
           events: page.rows.map(toEvent),
           nextPageToken: page.next === undefined ? '' : positionToken(token, page.next),

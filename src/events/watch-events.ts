@@ -19,7 +19,7 @@ import type { EventReader } from './read-events.ts';
 /** Events that a stream holds at a time, each of at most some 20 KB. */
 const pageSize = 20;
 /** A message is sent at least this often, so that both sides see that the stream is alive. */
-const keepAliveMs = 30_000;
+const defaultKeepAliveMs = 30_000;
 
 /**
  * `WatchEvents`: events behind `after`, then live. Reads a page only when the client has taken the one before, so a slow
@@ -29,6 +29,7 @@ export function watchEvents(
   reader: EventReader,
   cursors: EventCursors,
   feed: EventFeed,
+  { keepAliveMs = defaultKeepAliveMs }: { keepAliveMs?: number } = {},
 ): StreamMethod<WatchEventsRequest, WatchEventsResponse> {
   return {
     ratePolicy: 'reads',
@@ -47,19 +48,25 @@ export function watchEvents(
         const messageOf = (fields: object) =>
           create(WatchEventsResponseSchema, { ...fields, position: positionToken(filter, position) });
         yield messageOf({});
-        for (let sentAtMs = performance.now(); ; ) {
+        const assertOpen = () => {
           if (subscription.refusal !== undefined) throw subscription.refusal;
           if (signal.aborted) throw endOf(signal);
+        };
+        for (let sentAtMs = performance.now(); ; ) {
+          assertOpen();
           // Everything up to here is committed, so a page that is not full has all of it.
           const known = subscription.last;
-          const { rows, next } = await orUnavailable(() =>
-            reader.page(identity, everything, position, pageSize),
-          );
+          const { rows, next } = await orUnavailable(async () => {
+            const page = await reader.page(identity, everything, position, pageSize);
+            await cursors.assertKept(position);
+            return page;
+          });
           for (const row of rows) {
             position = BigInt(row.position ?? 0);
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
-            if (signal.aborted) throw endOf(signal);
+            // The client may have taken its time.
+            assertOpen();
           }
           if (next !== undefined) continue;
           if (known > position) position = known;

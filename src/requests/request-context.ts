@@ -34,6 +34,8 @@ export interface RequestContext {
   rateLimit?: Readonly<Record<string, string>>;
   /** The refusal of the request. */
   error?: ServiceError;
+  /** `canceled` or `deadline_exceeded`, if the client ended the request. */
+  endedByClient?: string;
   /** True if an idempotent creation was replayed. */
   replayed?: boolean;
   /** Its span, if requests are traced. */

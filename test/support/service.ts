@@ -62,18 +62,22 @@ export interface TestService {
 
 const isOfRequest = (line: Record<string, unknown>) => line.request_id !== undefined;
 
-interface TestServiceOptions {
+export interface ServiceOptions {
   /** Whether the service treats its database as the embedded one or as an external one. */
   embedded?: boolean;
+  /** Another process on the same database, with the same secrets and merchant. Close this one first. */
+  beside?: TestService;
+  /** False: no notification reaches the service, as behind PgBouncer in transaction mode. */
+  isNotified?: boolean;
   /** Key rings in the form of their variables. Without them they are random. */
   secrets?: Partial<Record<SecretName, string>>;
 }
 
 export async function startService(
   env: Record<string, string> = {},
-  { embedded = true, secrets: given = {} }: TestServiceOptions = {},
+  { embedded = true, beside, isNotified = true, secrets: given = {} }: ServiceOptions = {},
 ): Promise<TestService> {
-  const location = await createTestDatabase();
+  const location = beside ? { ...beside.location, drop: async () => {} } : await createTestDatabase();
   const config = loadConfig({
     HTTP_PORT: '0',
     GRPC_PORT: '0',
@@ -83,10 +87,12 @@ export async function startService(
     ...env,
   });
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
+  const ringOf = (name: SecretName) =>
+    beside?.database.keyRing(name) ?? parseKeyRing(given[name] ?? randomKeyRing());
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
-    CLIENT_SECRET_KEYS: parseKeyRing(given.CLIENT_SECRET_KEYS ?? randomKeyRing()),
-    API_KEY_PEPPERS: parseKeyRing(given.API_KEY_PEPPERS ?? randomKeyRing()),
-    WEBHOOK_SECRET_KEYS: parseKeyRing(given.WEBHOOK_SECRET_KEYS ?? randomKeyRing()),
+    CLIENT_SECRET_KEYS: ringOf('CLIENT_SECRET_KEYS'),
+    API_KEY_PEPPERS: ringOf('API_KEY_PEPPERS'),
+    WEBHOOK_SECRET_KEYS: ringOf('WEBHOOK_SECRET_KEYS'),
   };
   const database: Database = {
     orm,
@@ -109,7 +115,9 @@ export async function startService(
     for await (const [line] of on(lines, 'line')) if (matches(line)) return line;
     throw new Error('the log has ended');
   };
-  const server = await startServer(config, database, logger);
+  // In another database of the same server it hears nothing of this one.
+  const heard = isNotified ? location : inject('postgres');
+  const server = await startServer(config, { ...database, location: heard }, logger);
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
   return {
@@ -129,7 +137,7 @@ export async function startService(
     publicUrl: `http://127.0.0.1:${server.ports.http}`,
     internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
     operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,
-    merchant: await createTestMerchant(database),
+    merchant: beside?.merchant ?? (await createTestMerchant(database)),
     async query(sql, values) {
       return (await client.query(sql, values)).rows;
     },

@@ -1,6 +1,7 @@
 // Converts every RPC failure to a refusal of the catalogue, on all paths of the internal door.
 
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { BadRequestSchema, ErrorInfoSchema } from '../../contract/gen/google/rpc/error_details_pb.ts';
 import { ServiceError, toConnectError, toServiceError } from '../../requests/errors.ts';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
@@ -24,14 +25,20 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
   );
 };
 
+/** An error that comes back at `yield` means that the client has gone: it is not one of the method. */
 async function* refusing<T>(
   messages: AsyncIterable<T>,
   refuse: (reason: unknown) => never,
 ): AsyncIterable<T> {
+  const iterator = messages[Symbol.asyncIterator]();
   try {
-    yield* messages;
-  } catch (reason) {
-    refuse(reason);
+    for (;;) {
+      const next = await iterator.next().catch(refuse);
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    await iterator.return?.();
   }
 }
 
@@ -59,7 +66,10 @@ export function endedByClient(reason: unknown): ConnectError {
  * The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed.
  */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
-  if (isEndedByClient(reason)) return reason;
+  if (isEndedByClient(reason)) {
+    context.endedByClient = codeToString(reason.code);
+    return reason;
+  }
   const error = toServiceError(reason);
   context.error = error;
   return toConnectError(error, context.requestId);

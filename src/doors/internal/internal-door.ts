@@ -7,6 +7,7 @@ import {
   constants,
   Http2ServerRequest,
   Http2ServerResponse,
+  type Http2Stream,
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
@@ -30,6 +31,7 @@ import {
 } from '@connectrpc/connect-node';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
+import { isUnary } from '../../contract/unary.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import {
   newRequestContext,
@@ -116,6 +118,8 @@ function createConnectDoor(
   };
 }
 
+const neverAborted = new AbortController().signal;
+
 function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
   const router = createConnectRouter({
     readMaxBytes: maxBodyBytes,
@@ -143,7 +147,12 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
     // One promise or one iterable of messages, as the kind of the method asks for.
     const implementation = (request: Message, context: HandlerContext) => served.run(request, context);
-    router.rpc(method, implementation as never, { ...handlerOptions, jsonOptions });
+    router.rpc(method, implementation as never, {
+      ...handlerOptions,
+      jsonOptions,
+      // A unary call in flight has time to finish when the service stops.
+      ...(isUnary(method) && { shutdownSignal: neverAborted }),
+    });
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
@@ -209,11 +218,14 @@ async function serve(
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   if (!isUnary) {
     if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);
-    // Resolves at the end of the stream; fails if the client has gone.
-    await universalResponseToNodeResponse(answer, response).catch(() => {});
+    // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has
+    // gone.
+    universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
+    await closeOf(request.stream);
     const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
     if (isOurs) {
-      options.onEnd(context, handler.method.name, context.error?.code ?? (isGone ? 'canceled' : 'ok'));
+      const outcome = context.error?.code ?? context.endedByClient ?? (isGone ? 'canceled' : 'ok');
+      options.onEnd(context, handler.method.name, outcome);
     }
     return;
   }
@@ -229,6 +241,14 @@ async function serve(
   }
   // If the write fails, the client has gone.
   await universalResponseToNodeResponse(answer, response).catch(() => {});
+}
+
+/** Resolves when the stream is closed. */
+function closeOf(stream: Http2Stream): Promise<void> {
+  return new Promise((resolve) => {
+    if (stream.destroyed) resolve();
+    else stream.once('close', resolve);
+  });
 }
 
 /** Handles an answer for which our interceptors saw no error: either there is none, or Connect itself refused. */

@@ -1,0 +1,266 @@
+// Events are removed after some days, and a reader who would miss some is told so.
+
+import { create } from '@bufbuild/protobuf';
+import { createContextValues } from '@connectrpc/connect';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { createEventCursors } from '../src/events/event-cursor.ts';
+import { listEvents } from '../src/events/list-events.ts';
+import { createEventReader } from '../src/events/read-events.ts';
+import { createEventRemoval } from '../src/events/remove-events.ts';
+import { newRequestContext, requestContextKey } from '../src/requests/request-context.ts';
+import {
+  disconnectWatches,
+  type EventDoor,
+  insertEvents,
+  type NewEvent,
+  openEventDoors,
+  openWatch,
+  protocols,
+  refusalOf,
+} from './support/events.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: EventDoor[];
+
+const retentionDays = 7;
+const dayMs = 86_400_000;
+const longAgoMs = () => Date.now() - retentionDays * dayMs - 60_000;
+const justKeptMs = () => Date.now() - retentionDays * dayMs + 60_000;
+
+beforeAll(async () => {
+  // Its own removal has nothing to do.
+  service = await startService({ EVENT_RETENTION_DAYS: '3650' });
+  doors = openEventDoors(service);
+});
+
+afterAll(async () => {
+  disconnectWatches();
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+const newMerchant = () => createTestMerchant(service.database);
+const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
+const removalOf = () => createEventRemoval(service.database.orm.em, retentionDays);
+
+/** Removes until there is no more. */
+async function removeAll(): Promise<void> {
+  const remove = removalOf();
+  while (await remove());
+}
+
+/** Stores events and waits until they have their positions. */
+async function store(events: readonly NewEvent[]): Promise<string[]> {
+  const ids = await insertEvents(service.query, events);
+  await vi.waitFor(
+    async () => expect(await service.query('select from events where position is null limit 1')).toEqual([]),
+    { timeout: 10_000 },
+  );
+  return ids;
+}
+
+const countOf = async (table: 'events' | 'removed_events', { id }: TestMerchant) =>
+  (
+    await service.query<{ n: number }>(`select count(*)::int as n from ${table} where merchant_id = $1`, [id])
+  )[0]?.n;
+
+/** Asks every door and every stream for what came after. Returns what they refuse with. */
+async function codesAfter(after: string, apiKey: string, doorsAsked = doors): Promise<string[]> {
+  const codes = doorsAsked.map(async (door) => {
+    const { code, status } = await door.list({ after }, apiKey);
+    return `${door.name} ${status} ${code}`;
+  });
+  for (const protocol of protocols) {
+    const watch = openWatch(protocol, service, apiKey, after);
+    codes.push(watch.refusal().then(({ code, status }) => `${protocol} ${status} ${code}`));
+  }
+  return Promise.all(codes);
+}
+
+const overEveryStream = (outcome: string) => protocols.map((protocol) => `${protocol} ${outcome}`);
+const expired = [
+  'public 410 cursor_expired',
+  'gRPC 11 cursor_expired',
+  'Connect 11 cursor_expired',
+  ...overEveryStream('11 cursor_expired'),
+];
+const missing = [
+  'public 404 resource_missing',
+  'gRPC 5 resource_missing',
+  'Connect 5 resource_missing',
+  ...overEveryStream('5 resource_missing'),
+];
+
+describe('removal', () => {
+  test('takes what is older than the days, in batches, and remembers the ids', async () => {
+    const merchant = await newMerchant();
+    const merchantId = merchant.id;
+    const old = await store(Array.from({ length: 2_500 }, () => ({ merchantId, createdAtMs: longAgoMs() })));
+    const kept = await store([{ merchantId, createdAtMs: justKeptMs() }, { merchantId }]);
+    const remove = removalOf();
+    const left = [];
+    for (let hasMore = true; hasMore; ) {
+      hasMore = await remove();
+      left.push([await countOf('events', merchant), await countOf('removed_events', merchant)]);
+    }
+    expect(left).toEqual([
+      [1_502, 1_000],
+      [502, 2_000],
+      [2, 2_500],
+    ]);
+    const rest = await doors[0]?.list({}, keyOf(merchant));
+    expect(rest?.events?.map(({ id }) => id)).toEqual(kept);
+    expect((await doors[0]?.get(old[0] ?? '', keyOf(merchant)))?.code).toBe('resource_missing');
+  });
+
+  test('several processes remove each event once', async () => {
+    const merchant = await newMerchant();
+    await store(Array.from({ length: 1_500 }, () => ({ merchantId: merchant.id, createdAtMs: longAgoMs() })));
+    await Promise.all([removeAll(), removeAll(), removeAll()]);
+    expect([await countOf('events', merchant), await countOf('removed_events', merchant)]).toEqual([
+      0, 1_500,
+    ]);
+  });
+
+  test('leaves an event that has no position yet: no reader has seen it', async () => {
+    const merchant = await newMerchant();
+    // The lock of the transaction that gives positions.
+    await service.query('select pg_advisory_lock(4611733002118207)');
+    try {
+      await insertEvents(service.query, [{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
+      await removeAll();
+      expect(await countOf('events', merchant)).toBe(1);
+    } finally {
+      await service.query('select pg_advisory_unlock(4611733002118207)');
+    }
+  });
+});
+
+describe('a reader who comes back', () => {
+  test('after an event that was removed is told so for 90 days', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const [removed = ''] = await store([
+      { merchantId: merchant.id, createdAtMs: longAgoMs() },
+      { merchantId: merchant.id },
+    ]);
+    await removeAll();
+    expect(await codesAfter(removed, apiKey)).toEqual(expired);
+    // Others do not learn that it existed.
+    for (const other of [keyOf(await newMerchant()), merchant.keys.mainnet.apiKey]) {
+      expect(await codesAfter(removed, other)).toEqual(missing);
+    }
+    const rememberedFor = async (days: number) => {
+      await service.query(
+        'update removed_events set removed_at = now() - make_interval(days => $2) where merchant_id = $1',
+        [merchant.id, days],
+      );
+      await removeAll();
+    };
+    await rememberedFor(89);
+    expect(await codesAfter(removed, apiKey)).toEqual(expired);
+    await rememberedFor(91);
+    expect(await codesAfter(removed, apiKey)).toEqual(missing);
+    expect(await countOf('removed_events', merchant)).toBe(0);
+  });
+
+  test('with a position before what was removed is told so, but not with the one behind it', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const positionNow = async () => (await openWatch('gRPC', service, apiKey).next()).position;
+    const before = await positionNow();
+    await store([{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
+    const behind = await positionNow();
+    await removeAll();
+    expect(await codesAfter(before, apiKey, [])).toEqual(overEveryStream('11 cursor_expired'));
+    for (const protocol of protocols) {
+      expect(await openWatch(protocol, service, apiKey, behind).next(), protocol).toMatchObject({
+        position: behind,
+      });
+    }
+  });
+
+  test('after an event that is kept, with removed ones behind it, is told so', async () => {
+    const merchant = await newMerchant();
+    const merchantId = merchant.id;
+    const apiKey = keyOf(merchant);
+    const [first = ''] = await store([{ merchantId }]);
+    // Committed so late that it is older than an event that has its position.
+    await store([{ merchantId, createdAtMs: longAgoMs() }]);
+    const [last = ''] = await store([{ merchantId }]);
+    await removeAll();
+    expect((await doors[0]?.get(first, apiKey))?.code).toBe('ok');
+    expect(await codesAfter(first, apiKey)).toEqual(expired);
+    for (const door of doors) {
+      expect(await door.list({ after: last }, apiKey), door.name).toMatchObject({ code: 'ok', events: [] });
+    }
+  });
+});
+
+describe('events that are removed while they are read', () => {
+  const large = `{"payment_intent":{"metadata":{"text":"${'x'.repeat(16_000)}"}}}`;
+
+  test.each(protocols)('end a stream over %s that had still to send them', async (protocol) => {
+    const merchant = await newMerchant();
+    const event = { merchantId: merchant.id, createdAtMs: longAgoMs(), data: large };
+    const [first = '', ...others] = await store(Array.from({ length: 300 }, () => event));
+    const rows = await service.query<{ id: string }>(
+      'select id from events where merchant_id = $1 order by position',
+      [merchant.id],
+    );
+    expect(rows).toHaveLength(1 + others.length);
+    const watch = openWatch(protocol, service, keyOf(merchant), first);
+    await watch.next();
+    // The client reads no more, so the service has sent only what fits on the way.
+    await removeAll();
+    await store([{ merchantId: merchant.id }]);
+    const positions: string[] = [];
+    const refusal = await (async () => {
+      for (;;) {
+        const message = await watch.next().catch((reason) => ({ reason, position: undefined }));
+        if (message.position === undefined) return refusalOf(message.reason);
+        positions.push(message.position);
+      }
+    })();
+    expect(refusal).toMatchObject({ code: 'cursor_expired', status: 11 });
+    expect(positions.length).toBeLessThan(others.length);
+    expect(new Set(positions).size).toBe(positions.length);
+  });
+
+  test('are not passed over by a list', async () => {
+    const merchant = await newMerchant();
+    const merchantId = merchant.id;
+    const [first = ''] = await store([{ merchantId }]);
+    await store([{ merchantId, createdAtMs: longAgoMs() }]);
+    const { em } = service.database.orm;
+    const reader = createEventReader(em);
+    const method = listEvents(
+      {
+        ...reader,
+        // Between the look at `after` and the events behind it.
+        async page(...range) {
+          await removeAll();
+          return reader.page(...range);
+        },
+      },
+      createEventCursors(em),
+    );
+    const identity = {
+      merchantId,
+      merchantTypeId: merchant.merchantId,
+      keyTypeId: merchant.keys.testnet.keyId,
+      mode: 'testnet' as const,
+      payoutWallets: {},
+    };
+    const values = createContextValues().set(requestContextKey, {
+      ...newRequestContext('internal'),
+      identity,
+    });
+    const { signal } = new AbortController();
+    const call = { values, signal, requestHeader: new Headers(), responseHeader: new Headers() };
+    const list = method.run(create(ListEventsRequestSchema, { after: first }), call);
+    await expect(list).rejects.toMatchObject({ code: 'cursor_expired' });
+  });
+});

@@ -1,0 +1,442 @@
+// Events are made with the change that they report, and read over both doors with the same content.
+
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
+import { httpRequest } from './support/doors.ts';
+import {
+  type EventDoor,
+  insertEvents,
+  type ListQuery,
+  type NewEvent,
+  openEventDoors,
+} from './support/events.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+
+let service: TestService;
+let doors: EventDoor[];
+
+beforeAll(async () => {
+  service = await startService();
+  doors = openEventDoors(service);
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+const newMerchant = () => createTestMerchant(service.database);
+const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
+
+const http = (method: string, path: string, apiKey: string, body?: string) =>
+  httpRequest(
+    service.publicUrl + path,
+    { method, headers: { Authorization: `Bearer ${apiKey}`, 'Content-Type': 'application/json' } },
+    body,
+  );
+
+async function createIntent(apiKey: string): Promise<string> {
+  const body = '{"amount_units":12500000,"metadata":{"order_id":"order-1"}}';
+  return JSON.parse((await http('POST', '/v1/payment_intents', apiKey, body)).body).id;
+}
+
+const cancel = (id: string, apiKey: string) => http('POST', `/v1/payment_intents/${id}/cancel`, apiKey);
+
+/** Stores events and waits until they have their positions. */
+async function store(events: readonly NewEvent[]): Promise<string[]> {
+  const ids = await insertEvents(service.query, events);
+  await allPositioned();
+  return ids;
+}
+
+const allPositioned = () =>
+  vi.waitFor(
+    async () => expect(await service.query('select from events where position is null limit 1')).toEqual([]),
+    { timeout: 10_000 },
+  );
+
+const rowsOf = (intent: string) =>
+  service.query<{ type: string; sequence: number }>(
+    'select type, sequence from events where payment_intent = $1 order by sequence',
+    [parseIdentifier('pi', intent)],
+  );
+
+/** The ids on each page of a list. */
+async function listAll(door: EventDoor, { after, ...query }: ListQuery, apiKey: string) {
+  const pages = [];
+  let from: ListQuery = after === undefined ? {} : { after };
+  for (;;) {
+    const { code, events, nextPageToken } = await door.list({ ...query, ...from }, apiKey);
+    expect(code).toBe('ok');
+    pages.push(events?.map(({ id }) => id));
+    if (nextPageToken === undefined) return pages;
+    from = { page_token: nextPageToken };
+  }
+}
+
+describe('a change', () => {
+  test('a cancellation makes one event, however often it is repeated', async () => {
+    const apiKey = keyOf(service.merchant);
+    const intent = await createIntent(apiKey);
+    const answers = await Promise.all(Array.from({ length: 6 }, () => cancel(intent, apiKey)));
+    answers.push(await cancel(intent, apiKey));
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    await allPositioned();
+    expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.canceled', sequence: 1 }]);
+
+    const [door] = doors as [EventDoor];
+    const { events, text } = await door.list({ payment_intent: intent }, apiKey);
+    const { client_secret, ...paymentIntent } = JSON.parse(answers[0]?.body ?? '');
+    expect(events).toEqual([
+      {
+        id: expect.stringMatching(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+        type: 'payment_intent.canceled',
+        created_at: paymentIntent.canceled_at,
+        mode: 'testnet',
+        sequence: 1,
+        data: { payment_intent: paymentIntent },
+      },
+    ]);
+    expect(paymentIntent.status).toBe('canceled');
+    expect(client_secret).toMatch(/_secret_/);
+    expect(text).not.toContain('secret');
+  });
+
+  test('an expiry makes one event, with several processes at work', async () => {
+    const apiKey = service.merchant.keys.mainnet.apiKey;
+    const intent = await createIntent(apiKey);
+    await service.query(
+      `update payment_intents set created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour'
+        where id = $1`,
+      [parseIdentifier('pi', intent)],
+    );
+    const unreadable: unknown[] = [];
+    const expire = () => createExpiry(service.database.orm.em, (id) => unreadable.push(id))();
+    await Promise.all([expire(), expire(), expire()]);
+    const [door] = doors as [EventDoor];
+    const list = async () => (await door.list({ payment_intent: intent }, apiKey)).events ?? [];
+    await expect.poll(list, { timeout: 10_000 }).toHaveLength(1);
+    await expire();
+    expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.expired', sequence: 1 }]);
+    const present = JSON.parse((await http('GET', `/v1/payment_intents/${intent}`, apiKey)).body);
+    const { client_secret, ...paymentIntent } = present;
+    expect(client_secret).toMatch(/_secret_/);
+    expect(await list()).toMatchObject([
+      { mode: 'mainnet', created_at: paymentIntent.expired_at, data: { payment_intent: paymentIntent } },
+    ]);
+    expect(unreadable).toEqual([]);
+  });
+
+  test('the next event of an intent has the next sequence', async () => {
+    const apiKey = keyOf(service.merchant);
+    const intent = await createIntent(apiKey);
+    const paymentIntent = parseIdentifier('pi', intent) as string;
+    const merchantId = service.merchant.id;
+    await insertEvents(service.query, [{ merchantId, paymentIntent, type: 'payment_intent.partially_paid' }]);
+    await service.query(
+      'update payment_intents set event_count = 1, amount_received_units = 5 where id = $1',
+      [paymentIntent],
+    );
+    expect((await cancel(intent, apiKey)).status).toBe(200);
+    await allPositioned();
+    for (const door of doors) {
+      expect((await door.list({ payment_intent: intent }, apiKey)).events, door.name).toMatchObject([
+        { sequence: 1, type: 'payment_intent.partially_paid' },
+        { sequence: 2, data: { payment_intent: { amount_received_units: 5, labels: ['underpaid'] } } },
+      ]);
+    }
+  });
+
+  test('an event without a sequence has none in its JSON', async () => {
+    const merchant = await newMerchant();
+    const [id = ''] = await store([{ merchantId: merchant.id, sequence: 0 }]);
+    for (const door of doors) {
+      const { event } = await door.get(id, keyOf(merchant));
+      expect(event, door.name).toMatchObject({ id });
+      expect(event, door.name).not.toHaveProperty('sequence');
+    }
+  });
+});
+
+describe('the content', () => {
+  test('is the same over every door, and on the public one the stored text, byte for byte', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const canceled = await createIntent(apiKey);
+    await cancel(canceled, apiKey);
+    const [made] = await service.query<{ data: string }>(
+      'select data from events where payment_intent = $1',
+      [parseIdentifier('pi', canceled)],
+    );
+    const id = formatIdentifier('pi', newUuid());
+    const known = `"id":"${id}","amount_units":12500000`;
+    const texts = [
+      { text: made?.data ?? '', parsed: JSON.parse(made?.data ?? '') },
+      // As another version might write it: other names, other order, other escapes, other spaces.
+      {
+        text: ` {"refund":{"id":1},\n "payment_intent" : { "mood":"sunny", ${known}, "metadata":{"\\u00e9":"é\\/"} } } `,
+        parsed: { payment_intent: { id, amount_units: 12500000, metadata: { é: 'é/' } } },
+      },
+    ];
+    const ids = await store(texts.map(({ text }) => ({ merchantId: merchant.id, data: text })));
+    for (const [i, { text, parsed }] of texts.entries()) {
+      const [publicDoor, ...internal] = doors as [EventDoor, EventDoor, EventDoor];
+      const query = { after: ids[i - 1] ?? '', page_size: 1 };
+      const one = await publicDoor.get(ids[i] ?? '', apiKey);
+      expect(one.text).toContain(`"data":${text}}`);
+      if (i > 0) expect((await publicDoor.list(query, apiKey)).text).toContain(`"data":${text}}`);
+      for (const door of internal) {
+        const { event } = await door.get(ids[i] ?? '', apiKey);
+        expect(event, door.name).toMatchObject({ ...one.event, data: parsed });
+        expect(JSON.stringify(event), door.name).not.toMatch(/sunny|refund/);
+        if (i > 0) expect((await door.list(query, apiKey)).events, door.name).toEqual([event]);
+      }
+    }
+    // A message has every field of its kind; the JSON of one that this version made has them all too.
+    const events = await Promise.all(doors.map((door) => door.get(ids[0] ?? '', apiKey)));
+    for (const { event } of events) expect(event).toEqual(events[0]?.event);
+  });
+});
+
+describe('filters', () => {
+  test('select by type, by intent and by what came after', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const [a, b] = [newUuid(), newUuid()];
+    const [canceled, paid] = ['payment_intent.canceled', 'payment_intent.partially_paid'];
+    const merchantId = merchant.id;
+    const one = await store([{ merchantId, paymentIntent: a, sequence: 1, type: paid }]);
+    const two = await store([{ merchantId, paymentIntent: b, sequence: 1, type: canceled }]);
+    const three = await store([{ merchantId, paymentIntent: a, sequence: 2, type: paid }]);
+    const four = await store([{ merchantId, paymentIntent: a, sequence: 3, type: canceled }]);
+    const [e1, e2, e3, e4] = [...one, ...two, ...three, ...four] as [string, string, string, string];
+    const ofA = { payment_intent: formatIdentifier('pi', a) };
+    const table: [ListQuery, string[]][] = [
+      [{}, [e1, e2, e3, e4]],
+      [{ type: paid }, [e1, e3]],
+      [{ type: canceled }, [e2, e4]],
+      [{ type: 'payment_intent.reorged' }, []],
+      [ofA, [e1, e3, e4]],
+      [{ payment_intent: formatIdentifier('pi', newUuid()) }, []],
+      [{ ...ofA, type: canceled }, [e4]],
+      [{ after: e1 }, [e2, e3, e4]],
+      [{ after: e4 }, []],
+      [{ after: e2, type: canceled }, [e4]],
+      // The event behind which it begins need not match itself.
+      [{ ...ofA, after: e2 }, [e3, e4]],
+      [{ ...ofA, after: e1, type: paid }, [e3]],
+    ];
+    for (const door of doors) {
+      for (const [query, expected] of table) {
+        const about = `${door.name} ${JSON.stringify(query)}`;
+        expect(await listAll(door, query, apiKey), about).toEqual([expected]);
+        const pages = await listAll(door, { ...query, page_size: 1 }, apiKey);
+        expect(pages.flat(), `${about} one by one`).toEqual(expected);
+        expect(pages.length, about).toBe(Math.max(1, expected.length));
+      }
+    }
+  });
+});
+
+describe('faults of a list', () => {
+  let merchant: TestMerchant;
+  let eventId: string;
+  let token: string;
+
+  beforeAll(async () => {
+    merchant = await newMerchant();
+    const ids = await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
+    eventId = ids[0] ?? '';
+    token = (await doors[0]?.list({ page_size: 1 }, keyOf(merchant)))?.nextPageToken ?? '';
+    expect(token).not.toBe('');
+  });
+
+  const refused = (fields: string[]) => ({
+    code: 'invalid_body',
+    details: fields.map((field) => ({ field, message: expect.stringMatching(/\w/) })),
+  });
+
+  test.each([
+    ['foo=1', ['foo']],
+    ['types=payment_intent.canceled', ['types']],
+    ['type=', ['type']],
+    ['type', ['type']],
+    ['page_size=', ['page_size']],
+    ['type=payment_intent.canceled&type=payment_intent.canceled', ['type']],
+    ['page_size=1&page_size=1', ['page_size']],
+    ['page_size=0', ['page_size']],
+    ['page_size=101', ['page_size']],
+    ['page_size=-1', ['page_size']],
+    ['page_size=x', ['page_size']],
+    ['page_size=1.5', ['page_size']],
+    ['page_size=01', ['page_size']],
+    ['page_size=99999999999', ['page_size']],
+    ['page_size=%31%FF', ['page_size']],
+    ['after=evt_nonsense', ['after']],
+    ['after=pi_01m7yzn0mtexwagr0spq4wg7vz', ['after']],
+    ['payment_intent=evt_01m7yzn0mtexwagr0spq4wg7vz', ['payment_intent']],
+    ['type=payment_intent.cancelled', ['type']],
+    ['foo=1&page_size=0&type=nothing&after=x', ['foo', 'page_size', 'type', 'after']],
+  ])('?%s', async (query, fields) => {
+    const { status, body } = await http('GET', `/v1/events?${query}`, keyOf(merchant));
+    expect(status).toBe(400);
+    expect(JSON.parse(body).error).toMatchObject(refused(fields));
+  });
+
+  test('a type that is nearly one has a hint', async () => {
+    const { body } = await http('GET', '/v1/events?type=payment_intent.cancelled', keyOf(merchant));
+    expect(JSON.parse(body).error.details[0].message).toContain('did you mean payment_intent.canceled?');
+  });
+
+  const table: [string, () => ListQuery, string[]][] = [
+    ['page_size 101', () => ({ page_size: 101 }), ['page_size']],
+    ['page_size -1', () => ({ page_size: -1 }), ['page_size']],
+    ['an unknown type', () => ({ type: 'nothing' }), ['type']],
+    ['a malformed intent', () => ({ payment_intent: 'pi_x' }), ['payment_intent']],
+    ['a malformed after', () => ({ after: `${eventId}0` }), ['after']],
+    ['after with page_token', () => ({ after: eventId, page_token: token }), ['after']],
+    ['a page_token of nobody', () => ({ page_token: 'nonsense' }), ['page_token']],
+    ['a page_token cut short', () => ({ page_token: token.slice(0, -2) }), ['page_token']],
+    ['a page_token of another form', () => ({ page_token: `${token}=` }), ['page_token']],
+    [
+      'a page_token of another type',
+      () => ({ page_token: token, type: 'payment_intent.canceled' }),
+      ['page_token'],
+    ],
+    [
+      'a page_token of another intent',
+      () => ({ page_token: token, payment_intent: formatIdentifier('pi', newUuid()) }),
+      ['page_token'],
+    ],
+    ['several', () => ({ page_size: 101, type: 'x', after: 'y' }), ['page_size', 'type', 'after']],
+  ];
+  test.each(table)('%s, over every door', async (_, query, fields) => {
+    for (const door of doors) {
+      const answer = await door.list(query(), keyOf(merchant));
+      expect(answer, door.name).toMatchObject(refused(fields));
+      expect(answer.status, door.name).toBe(door.name === 'public' ? 400 : 3);
+    }
+  });
+
+  test('a page_token of another merchant or mode', async () => {
+    const stranger = await newMerchant();
+    for (const door of doors) {
+      for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
+        expect(await door.list({ page_token: token }, apiKey), door.name).toMatchObject(
+          refused(['page_token']),
+        );
+      }
+    }
+  });
+
+  test('a page_size may go with a page_token, and change', async () => {
+    for (const door of doors) {
+      expect((await door.list({ page_token: token, page_size: 100 }, keyOf(merchant))).events).toHaveLength(
+        1,
+      );
+    }
+  });
+
+  test('a single event takes no query', async () => {
+    const { status, body } = await http('GET', `/v1/events/${eventId}?expand=data`, keyOf(merchant));
+    expect([status, JSON.parse(body).error]).toMatchObject([400, refused(['expand'])]);
+  });
+});
+
+describe('pages', () => {
+  test('hold every event once and in order, while others are added', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    await store(Array.from({ length: 23 }, () => ({ merchantId: merchant.id })));
+    for (const door of doors) {
+      const seen: unknown[] = [];
+      const sizes: number[] = [];
+      for (let page_token = ''; ; ) {
+        const page = await door.list(page_token ? { page_size: 7, page_token } : { page_size: 7 }, apiKey);
+        seen.push(...(page.events ?? []).map(({ id }) => id));
+        sizes.push(page.events?.length ?? 0);
+        if (sizes.length === 2) await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
+        if (page.nextPageToken === undefined) break;
+        page_token = page.nextPageToken;
+      }
+      const rows = await service.query<{ id: string }>(
+        'select id from events where merchant_id = $1 order by position',
+        [merchant.id],
+      );
+      expect(seen, door.name).toEqual(rows.map(({ id }) => formatIdentifier('evt', id)));
+      expect(sizes.slice(0, -1), door.name).toEqual(sizes.slice(0, -1).map(() => 7));
+    }
+    // The default.
+    expect((await doors[0]?.list({}, apiKey))?.events).toHaveLength(20);
+  });
+
+  test('go on behind more than 10,000 events of other types', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    const merchantId = merchant.id;
+    const startMs = Date.now();
+    const rare = new Set([0, 10_400, 10_499]);
+    const ids = await store(
+      Array.from({ length: 10_500 }, (_, i) => ({
+        merchantId,
+        // Their order, as they get their positions at once.
+        createdAtMs: startMs + i,
+        type: rare.has(i) ? 'payment_intent.reorged' : 'payment_intent.canceled',
+      })),
+    );
+    const type = 'payment_intent.reorged';
+    const expected = [...rare].map((i) => ids[i]);
+    for (const door of doors) {
+      const pages = await listAll(door, { type, page_size: 5 }, apiKey);
+      expect(pages, door.name).toEqual([expected.slice(0, 1), expected.slice(1)]);
+      const after = await listAll(door, { type, after: ids[0] ?? '' }, apiKey);
+      expect(after, door.name).toEqual([[], expected.slice(1)]);
+    }
+  });
+});
+
+describe('events of others', () => {
+  test('do not exist: the answers are those for an unknown id', async () => {
+    const merchant = await newMerchant();
+    const stranger = await newMerchant();
+    const [mine = ''] = await store([{ merchantId: merchant.id }]);
+    const unknown = formatIdentifier('evt', newUuid());
+    const without = ({ requestId, ...answer }: object & { requestId?: string }) => answer;
+    for (const door of doors) {
+      expect((await door.get(mine, keyOf(merchant))).code, door.name).toBe('ok');
+      for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
+        expect(await door.list({}, apiKey), door.name).toMatchObject({ code: 'ok', events: [] });
+        const got = await door.get(mine, apiKey);
+        expect(got, door.name).toMatchObject({
+          code: 'resource_missing',
+          status: door.name === 'public' ? 404 : 5,
+        });
+        expect(without(got), door.name).toEqual(without(await door.get(unknown, apiKey)));
+        expect(without(got), door.name).toEqual(without(await door.get('nonsense', apiKey)));
+        const after = await door.list({ after: mine }, apiKey);
+        expect(after.code, door.name).toBe('resource_missing');
+        expect(without(after), door.name).toEqual(without(await door.list({ after: unknown }, apiKey)));
+      }
+    }
+  });
+
+  test('an event is not there before it has its position', async () => {
+    const merchant = await newMerchant();
+    const apiKey = keyOf(merchant);
+    // The lock of the transaction that gives positions.
+    await service.query('select pg_advisory_lock(4611733002118207)');
+    try {
+      const [id = ''] = await insertEvents(service.query, [{ merchantId: merchant.id }]);
+      for (const door of doors) {
+        expect((await door.get(id, apiKey)).code, door.name).toBe('resource_missing');
+        expect((await door.list({ after: id }, apiKey)).code, door.name).toBe('resource_missing');
+        expect(await door.list({}, apiKey), door.name).toMatchObject({ events: [] });
+      }
+    } finally {
+      await service.query('select pg_advisory_unlock(4611733002118207)');
+    }
+    await allPositioned();
+    expect((await doors[0]?.list({}, apiKey))?.events).toHaveLength(1);
+  });
+});
