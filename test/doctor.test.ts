@@ -13,6 +13,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
 import { migrate } from '../src/database/orm.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { grantServiceRights } from './support/service-rights.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
@@ -50,7 +51,10 @@ describe('an external database', () => {
       create role writer login;
       create role standby login;
       grant select on all tables in schema public to "Read-er", writer, standby;
-      grant insert on payment_intents to writer, standby;
+      ${grantServiceRights('"Read-er"')}
+      ${grantServiceRights('writer')}
+      ${grantServiceRights('standby')}
+      revoke insert on payment_intents from "Read-er";
       alter role standby set default_transaction_read_only = on;
       revoke temporary on database postgres from public;
       grant temporary on database postgres to "Read-er"`);

@@ -5,6 +5,7 @@ import { createOrm, migrate } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { grantServiceRights } from './support/service-rights.ts';
 
 let postgres: OwnPostgres;
 
@@ -14,7 +15,8 @@ beforeAll(async () => {
   await postgres.query(`
     create role reader login; create role writer login; create role standby login;
     grant select on all tables in schema public to reader, writer, standby;
-    grant insert on payment_intents to writer, standby;
+    ${grantServiceRights('writer')}
+    ${grantServiceRights('standby')}
     alter role standby set default_transaction_read_only = on`);
 });
 
