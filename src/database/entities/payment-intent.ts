@@ -55,7 +55,7 @@ export const PaymentIntentEntity = defineEntity({
     /** SHA-256 of the normalised request; set if the idempotency key is. */
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
     /** Sum of the payments that count. */
-    amountReceivedUnits: p.bigint().default(0),
+    amountReceivedUnits: p.bigint().defaultRaw('0'),
     paymentsCount: p.integer().default(0),
     /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
     eventCount: p.integer().default(0),
