@@ -396,6 +396,7 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/payments/v1/json_pb.js',
     'contract/gen/payments/v1/payment_intent_pb.js',
     'contract/gen/payments/v1/payment_intent_service_pb.js',
+    'contract/gen/payments/v1/payment_pb.js',
     'contract/nearest-name.js',
   ]);
 });

@@ -12,6 +12,9 @@ import {
   ServerReflection,
   ServerReflectionRequestSchema,
 } from '../src/contract/gen/grpc/reflection/v1/reflection_pb.ts';
+import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { maxHealthWatches } from '../src/doors/internal/health.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { httpRequest } from './support/doors.ts';
@@ -243,7 +246,9 @@ describe('server reflection, with no local files', () => {
       'grpc.health.v1.Health/Watch',
       'grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
       'grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
-      'payments.v1.PaymentIntentService/CreatePaymentIntent',
+      ...[EventService, PaymentIntentService, WebhookEndpointService].flatMap(({ typeName, methods }) =>
+        methods.map(({ name }) => `${typeName}/${name}`).sort(),
+      ),
     ]);
   });
 

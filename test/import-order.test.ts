@@ -12,6 +12,8 @@ const order = [
   'database',
   'merchants',
   'payment-intents',
+  'events',
+  'webhooks',
   'doors',
   'processes',
 ];

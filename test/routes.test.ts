@@ -57,17 +57,48 @@ function serviceWith(
 
 const post = (value: string) => ({ pattern: { case: 'post', value } as const, body: '*' });
 
-test('the contract has the one specified route', () => {
+test('the methods of an intent have the specified routes', () => {
+  const { createPaymentIntent, getPaymentIntent, listPaymentIntents, cancelPaymentIntent } =
+    PaymentIntentService.method;
+  const { id } = getPaymentIntent.input.field;
+  const { id: idToCancel } = cancelPaymentIntent.input.field;
+  const collection = { path: '/v1/payment_intents', segments: ['v1', 'payment_intents'], pathFields: [] };
   expect(httpRoutesOf(PaymentIntentService)).toEqual([
     {
+      ...collection,
       httpMethod: 'POST',
-      path: '/v1/payment_intents',
-      segments: ['v1', 'payment_intents'],
-      pathFields: [],
-      method: PaymentIntentService.method.createPaymentIntent,
+      method: createPaymentIntent,
       hasBody: true,
       queryFields: [],
       successStatus: 201,
+    },
+    {
+      httpMethod: 'GET',
+      path: '/v1/payment_intents/{id}',
+      segments: ['v1', 'payment_intents', id],
+      pathFields: [id],
+      method: getPaymentIntent,
+      hasBody: false,
+      queryFields: [],
+      successStatus: 200,
+    },
+    {
+      ...collection,
+      httpMethod: 'GET',
+      method: listPaymentIntents,
+      hasBody: false,
+      queryFields: listPaymentIntents.input.fields,
+      successStatus: 200,
+    },
+    {
+      httpMethod: 'POST',
+      path: '/v1/payment_intents/{id}/cancel',
+      segments: ['v1', 'payment_intents', idToCancel, 'cancel'],
+      pathFields: [idToCancel],
+      method: cancelPaymentIntent,
+      hasBody: true,
+      queryFields: [],
+      successStatus: 200,
     },
   ]);
 });

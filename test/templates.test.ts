@@ -16,7 +16,16 @@ beforeEach(async () => {
 
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
-const ours = ['json', 'payment_intent', 'payment_intent_service'].map((name) => `payments/v1/${name}.proto`);
+const ours = [
+  'event',
+  'event_service',
+  'json',
+  'payment',
+  'payment_intent',
+  'payment_intent_service',
+  'webhook_endpoint',
+  'webhook_endpoint_service',
+].map((name) => `payments/v1/${name}.proto`);
 
 interface Listing {
   files: string[];
