@@ -57,7 +57,7 @@ export const catalogue = {
     httpStatus: 404,
     grpcCode: 'NotFound',
     retryable: false,
-    message: 'There is nothing with this id, or it is not yours in the mode of this API key.',
+    message: 'There is nothing with this id that is yours in the mode of this API key.',
   },
   invalid_state: {
     httpStatus: 409,
