@@ -20,7 +20,11 @@ describe('the configuration', () => {
       grpcPort: 50051,
       metricsPort: 9464,
       secrets: {},
-      rateLimit: 500,
+      rateLimits: { creates: 500, reads: 500, changes: 500 },
+      roles: new Set(['api', 'deliveries', 'expiry']),
+      eventRetentionDays: 30,
+      // Without a DATABASE_URL, a developer's own machine.
+      webhookAllow: { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] },
       drainTimeoutMs: 10_000,
       databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
       queue: { maxWaiting: 4_096, maxWaitMs: 3_000 },
