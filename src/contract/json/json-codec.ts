@@ -78,7 +78,7 @@ interface ValueCodec {
   encode(value: unknown): string;
 }
 
-/** True if the field is required in a request. */
+/** True if the field is required in a request, or always in an answer. */
 export function isRequiredField(field: DescField): boolean {
   return getOption(field, json_field).required;
 }

@@ -461,7 +461,7 @@ function refTo(
     const schema: JsonSchema = {};
     schemas.set(desc.name, { desc, direction, schema });
     const isRequired = (field: DescField) =>
-      direction === 'response' ? !mayBeAbsent(field) : isRequiredField(field);
+      isRequiredField(field) || (direction === 'response' && !mayBeAbsent(field));
     const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {
       type: 'object',

@@ -21,7 +21,7 @@ export const file_payments_v1_json: GenFile = /*@__PURE__*/
  */
 export type JsonField = Message<"payments.v1.JsonField"> & {
   /**
-   * A request without this field is refused.
+   * A request without this field is refused. An answer always has it, although it is a message.
    *
    * @generated from field: bool required = 1;
    */
