@@ -62,10 +62,16 @@ export interface TestService {
 
 const isOfRequest = (line: Record<string, unknown>) => line.request_id !== undefined;
 
-/** `embedded`: whether the service treats its database as the embedded one or as an external one. */
+interface TestServiceOptions {
+  /** Whether the service treats its database as the embedded one or as an external one. */
+  embedded?: boolean;
+  /** Key rings in the form of their variables. Without them they are random. */
+  secrets?: Partial<Record<SecretName, string>>;
+}
+
 export async function startService(
   env: Record<string, string> = {},
-  { embedded = true }: { embedded?: boolean } = {},
+  { embedded = true, secrets: given = {} }: TestServiceOptions = {},
 ): Promise<TestService> {
   const location = await createTestDatabase();
   const config = loadConfig({
@@ -78,9 +84,9 @@ export async function startService(
   });
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
-    CLIENT_SECRET_KEYS: testKeyRing(),
-    API_KEY_PEPPERS: testKeyRing(),
-    WEBHOOK_SECRET_KEYS: testKeyRing(),
+    CLIENT_SECRET_KEYS: parseKeyRing(given.CLIENT_SECRET_KEYS ?? randomKeyRing()),
+    API_KEY_PEPPERS: parseKeyRing(given.API_KEY_PEPPERS ?? randomKeyRing()),
+    WEBHOOK_SECRET_KEYS: parseKeyRing(given.WEBHOOK_SECRET_KEYS ?? randomKeyRing()),
   };
   const database: Database = {
     orm,
@@ -161,6 +167,7 @@ export async function createTestMerchant(database: Database): Promise<TestMercha
   };
 }
 
-function testKeyRing() {
-  return parseKeyRing(`1:${randomBytes(32).toString('base64')}`);
+/** A key ring of one random key, in the form of its variable. */
+function randomKeyRing(): string {
+  return `1:${randomBytes(32).toString('base64')}`;
 }
