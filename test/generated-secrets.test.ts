@@ -4,6 +4,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { secretNames } from '../src/config/config.ts';
 import { loadOrGenerateSecrets, loadSecrets } from '../src/config/generated-secrets.ts';
 
 let folder: string;
@@ -14,7 +15,7 @@ beforeEach(async () => {
 
 afterEach(() => rm(folder, { recursive: true }));
 
-const names = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'LATER_KEYS'] as const;
+const names = [...secretNames, 'LATER_KEYS'] as const;
 
 /** What tells one key from another. */
 const print = (

@@ -2,10 +2,11 @@
 
 import type pg from 'pg';
 
-/** Matches the format of an API key or a client secret. */
-const secret = /sk_(?:testnet|mainnet)_[0-9A-Za-z]{40,}|pi_[0-9a-hjkmnp-tv-z]{26}_secret_[\w-]{10,}/;
+/** Matches the format of an API key, a client secret or a webhook secret. */
+const secret =
+  /sk_(?:testnet|mainnet)_[0-9A-Za-z]{40,}|pi_[0-9a-hjkmnp-tv-z]{26}_secret_[\w-]{10,}|whsec_[\w+/-]{10,}/;
 
-/** Returns lines and rows that contain an API key, a client secret or any of the given secrets. */
+/** Returns lines and rows that contain an API key, a client secret, a webhook secret or any of the given secrets. */
 export async function findLeaks(
   log: readonly object[],
   query: (sql: string) => Promise<pg.QueryResultRow[]>,

@@ -50,6 +50,8 @@ export interface TestService {
   requestLines(): Record<string, unknown>[];
   /** Resolves with the next line of a request. */
   nextLogLine(): Promise<Record<string, unknown>>;
+  /** Resolves with the first line that matches, of those so far or to come. */
+  loggedLine(matches: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>>;
   /** Resolves when the service has processed every change of a key or wallet made so far. */
   keyChangesHeard(): Promise<void>;
   publicUrl: string;
@@ -127,6 +129,7 @@ export async function startService(
     log,
     requestLines: () => log.filter(isOfRequest),
     nextLogLine: () => nextLine(isOfRequest),
+    loggedLine: async (matches) => log.find(matches) ?? nextLine(matches),
     async keyChangesHeard() {
       // Notifications arrive in order: after this one, all earlier ones have been processed.
       const payload = randomUUID();

@@ -1,0 +1,41 @@
+// Rows of events written by SQL, as the transaction of a change writes them: without a position.
+
+import type { ModeName } from '../../src/contract/chains.ts';
+import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
+
+export interface EventRowSettings {
+  /** UUID. */
+  merchantId: string;
+  mode?: ModeName;
+  type?: string;
+  /** UUID. */
+  paymentIntent?: string;
+  sequence?: number;
+}
+
+type Query = (sql: string, values: unknown[]) => Promise<unknown>;
+
+/** Writes events in one statement. Returns their ids, as the API has them. */
+export async function insertEventRows(query: Query, events: readonly EventRowSettings[]): Promise<string[]> {
+  const rows = events.map(({ paymentIntent = newUuid(), ...event }) => ({
+    ...event,
+    id: newUuid(),
+    paymentIntent,
+  }));
+  await query(
+    `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
+     select id, merchant_id, mode, type, now(), payment_intent, sequence, data
+       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::text[], $5::uuid[], $6::int[], $7::text[])
+         as e (id, merchant_id, mode, type, payment_intent, sequence, data)`,
+    [
+      rows.map(({ id }) => id),
+      rows.map(({ merchantId }) => merchantId),
+      rows.map(({ mode = 'testnet' }) => mode),
+      rows.map(({ type = 'payment_intent.canceled' }) => type),
+      rows.map(({ paymentIntent }) => paymentIntent),
+      rows.map(({ sequence = 1 }) => sequence),
+      rows.map(({ paymentIntent }) => `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`),
+    ],
+  );
+  return rows.map(({ id }) => formatIdentifier('evt', id));
+}

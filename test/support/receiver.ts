@@ -1,0 +1,64 @@
+// What webhooks are sent to: a server on a port of its own that keeps what it got.
+
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+export interface Received {
+  path: string;
+  headers: Record<string, string>;
+  /** As it came. */
+  body: string;
+}
+
+export interface Receiver {
+  url: string;
+  port: number;
+  /** In the order of their arrival. */
+  requests: Received[];
+  /** Resolves when that many requests have arrived in all. */
+  arrived(count: number): Promise<Received[]>;
+  close(): Promise<void>;
+}
+
+export type Answer = (request: Received, response: http.ServerResponse) => void;
+
+/** Answers 204 unless told otherwise. */
+export async function startReceiver(
+  answer: Answer = (_, response) => response.writeHead(204).end(),
+  server: http.Server = http.createServer(),
+  host = '127.0.0.1',
+): Promise<Receiver> {
+  const requests: Received[] = [];
+  server.on('request', async (request: http.IncomingMessage, response: http.ServerResponse) => {
+    const chunks: Buffer[] = [];
+    // A sender that gives up is no fault of the receiver.
+    request.on('error', () => {});
+    for await (const chunk of request) chunks.push(chunk);
+    const received = {
+      path: request.url ?? '',
+      headers: request.headers as Record<string, string>,
+      body: Buffer.concat(chunks).toString(),
+    };
+    requests.push(received);
+    server.emit('received');
+    answer(received, response);
+  });
+  server.listen(0, host);
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const scheme = 'setSecureContext' in server ? 'https' : 'http';
+  return {
+    url: `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    port,
+    requests,
+    async arrived(count) {
+      while (requests.length < count) await once(server, 'received');
+      return requests;
+    },
+    async close() {
+      server.closeAllConnections();
+      await once(server.close(), 'close');
+    },
+  };
+}

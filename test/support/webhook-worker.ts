@@ -1,0 +1,89 @@
+// What delivers webhooks, driven by the test: nothing happens until it is asked to, and every step can be awaited.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { loopbackTargets } from '../../src/config/allowed-targets.ts';
+import type { KeyRing } from '../../src/config/key-ring.ts';
+import { createPositioner } from '../../src/events/position-events.ts';
+import { createLogger } from '../../src/telemetry/logging.ts';
+import { type AddressPolicy, createAddressPolicy } from '../../src/webhooks/address-policy.ts';
+import { createDeliverer, type Deliverer, type DeliveryObserver } from '../../src/webhooks/deliver.ts';
+import {
+  createDeliveries,
+  createDeliveryQueue,
+  type DeliveryQueue,
+} from '../../src/webhooks/delivery-queue.ts';
+import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/endpoint-health.ts';
+import { createSender, type Sender } from '../../src/webhooks/sender.ts';
+
+/** Loopback is permitted, as in the embedded mode: answers are not kept. */
+export const loopbackPermitted = createAddressPolicy(loopbackTargets);
+
+/**
+ * The rules for the internet, with a part of it on this machine: those addresses count as public ones, and http is as
+ * good as https.
+ */
+export function policyWithPublic(...addresses: string[]): AddressPolicy {
+  const policy = createAddressPolicy({ hosts: [], networks: [] });
+  return {
+    ...policy,
+    reachOf: (address) => (addresses.includes(address) ? 'public' : policy.reachOf(address)),
+    urlProblem: () => undefined,
+  };
+}
+
+export interface WebhookWorker {
+  queue: DeliveryQueue;
+  health: EndpointHealth;
+  sender: Sender;
+  deliverer: Deliverer;
+  /** Parsed lines of the log so far. */
+  log: Record<string, unknown>[];
+  /** Makes the deliveries of every event that is committed. */
+  makeDeliveries(): Promise<void>;
+  /** Makes the deliveries and attempts all that are due, until none is. */
+  deliverAll(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface WebhookWorkerOptions {
+  policy?: AddressPolicy;
+  dnsServers?: readonly string[];
+  onRoom?: () => void;
+  observer?: DeliveryObserver;
+}
+
+export function createWebhookWorker(
+  em: EntityManager,
+  keys: KeyRing,
+  { policy = loopbackPermitted, dnsServers, onRoom = () => {}, observer }: WebhookWorkerOptions = {},
+): WebhookWorker {
+  const log: Record<string, unknown>[] = [];
+  const logger = createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) });
+  const queue = createDeliveryQueue(em);
+  const health = createEndpointHealth(em);
+  const sender = createSender(policy, dnsServers);
+  const deliverer = createDeliverer(queue, health, sender, keys, logger, onRoom, observer);
+  const { positionAll } = createPositioner(em, createDeliveries);
+  const makeDeliveries = async () => {
+    await positionAll();
+  };
+  return {
+    queue,
+    health,
+    sender,
+    deliverer,
+    log,
+    makeDeliveries,
+    async deliverAll() {
+      await makeDeliveries();
+      for (let more = true; more; ) {
+        more = await deliverer.deliverSome();
+        await deliverer.idle();
+      }
+    },
+    async close() {
+      await sender.close();
+      await deliverer.idle();
+    },
+  };
+}

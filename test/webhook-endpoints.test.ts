@@ -1,0 +1,538 @@
+// Creating, reading, changing and deleting webhook endpoints, through both doors.
+
+import type { JsonObject } from '@bufbuild/protobuf';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { eventTypes } from '../src/contract/event-types.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { maxEndpoints } from '../src/webhooks/endpoints.ts';
+import { httpRequest } from './support/doors.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { openWebhookDoors, type WebhookDoor, type WebhookMethod } from './support/webhook-methods.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
+
+let service: TestService;
+let doors: [WebhookDoor, WebhookDoor];
+let apiKey: string;
+
+beforeAll(async () => {
+  // Without the role that delivers: nothing is sent anywhere.
+  service = await startService({ ROLES: 'api' });
+  doors = openWebhookDoors(service);
+  apiKey = service.merchant.keys.testnet.apiKey;
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await service.close();
+});
+
+const url = 'https://shop.example/webhooks';
+const bothDoors = [['public'], ['internal']] as const;
+const doorNamed = (name: string) => doors.find((door) => door.name === name) as WebhookDoor;
+const uuidOf = (id: string) => parseIdentifier('we', id) as string;
+
+/** Calls a method that has to succeed. */
+async function ok(
+  door: WebhookDoor,
+  method: WebhookMethod,
+  request: JsonObject,
+  options: { apiKey?: string; idempotencyKey?: string } = {},
+) {
+  const answer = await door.call(method, request, { apiKey, ...options });
+  expect([answer.code, answer.message]).toEqual(['ok', '']);
+  return answer.json;
+}
+
+const created = async (request: JsonObject = {}, key = apiKey) =>
+  ok(doors[0], 'createWebhookEndpoint', { url, ...request }, { apiKey: key });
+
+const newKey = async () => (await createTestMerchant(service.database)).keys.testnet.apiKey;
+
+describe.each(bothDoors)('through the %s door', (name) => {
+  test('an endpoint is created with its defaults, read and listed without its secret', async () => {
+    const door = doorNamed(name);
+    const { secret, ...endpoint } = await ok(door, 'createWebhookEndpoint', { url });
+    expect(endpoint).toEqual({
+      id: expect.stringMatching(/^we_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+      url,
+      event_types: ['*'],
+      enabled: true,
+      mode: 'testnet',
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+    });
+    expect(secret).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
+    expect(Math.abs(Date.now() - Date.parse(endpoint.created_at))).toBeLessThan(60_000);
+    expect(await ok(door, 'getWebhookEndpoint', { id: endpoint.id })).toEqual(endpoint);
+    const { webhook_endpoints } = await ok(door, 'listWebhookEndpoints', {});
+    expect(webhook_endpoints[0]).toEqual(endpoint);
+  });
+
+  test('every field is kept', async () => {
+    const door = doorNamed(name);
+    const fields = {
+      url: 'https://shop.example:8443/webhooks?shop=7',
+      event_types: [...eventTypes],
+      enabled: false,
+      // 200 characters, of which a few need two UTF-16 units each.
+      description: `${'é'.repeat(190)}${'\u{1F600}'.repeat(10)}`,
+    };
+    const { secret, ...endpoint } = await ok(door, 'createWebhookEndpoint', fields);
+    expect(endpoint).toMatchObject(fields);
+    expect(await ok(door, 'getWebhookEndpoint', { id: endpoint.id })).toEqual(endpoint);
+  });
+
+  test('a change leaves the other fields as they are', async () => {
+    const door = doorNamed(name);
+    const { secret, ...before } = await ok(door, 'createWebhookEndpoint', { url, description: 'orders' });
+    const { id } = before;
+    let expected = before;
+    for (const change of [
+      { url: 'https://other.example/' },
+      { event_types: ['payment_intent.succeeded', 'payment_intent.expired'] },
+      { description: 'more orders' },
+      { enabled: false },
+      { enabled: true },
+      { url, event_types: ['*'] },
+      {},
+    ]) {
+      expected = { ...expected, ...change };
+      expect(await ok(door, 'updateWebhookEndpoint', { id, ...change })).toEqual(expected);
+      expect(await ok(door, 'getWebhookEndpoint', { id })).toEqual(expected);
+    }
+    const { description, ...cleared } = expected;
+    expect(await ok(door, 'updateWebhookEndpoint', { id, description: '' })).toEqual(cleared);
+    expect(await ok(door, 'getWebhookEndpoint', { id })).toEqual(cleared);
+  });
+
+  test('enabling forgets why it was disabled, and its failures', async () => {
+    const door = doorNamed(name);
+    const { id } = await created();
+    await service.query(
+      `update webhook_endpoints set enabled = false, disabled_reason = 'it answered 410 Gone', failures = 12,
+              failing_since = now() - interval '6 days' where id = $1`,
+      [uuidOf(id)],
+    );
+    expect(await ok(door, 'getWebhookEndpoint', { id })).toMatchObject({
+      enabled: false,
+      disabled_reason: 'it answered 410 Gone',
+    });
+    // Any other change leaves them.
+    expect(await ok(door, 'updateWebhookEndpoint', { id, description: 'x' })).toHaveProperty(
+      'disabled_reason',
+    );
+    const enabled = await ok(door, 'updateWebhookEndpoint', { id, enabled: true });
+    expect(enabled).toMatchObject({ enabled: true });
+    expect(enabled).not.toHaveProperty('disabled_reason');
+    expect(
+      await service.query('select failures, failing_since from webhook_endpoints where id = $1', [
+        uuidOf(id),
+      ]),
+    ).toEqual([{ failures: 0, failing_since: null }]);
+  });
+
+  test('a rotation returns a new secret, and nothing else ever returns one', async () => {
+    const door = doorNamed(name);
+    const { id, secret } = await created();
+    const rotated = await ok(door, 'rotateWebhookSecret', { id });
+    expect(rotated.secret).toMatch(/^whsec_/);
+    expect(rotated.secret).not.toBe(secret);
+    const [row] = await service.query<{ hours: number }>(
+      `select extract(epoch from expires_at - now())::float / 3600 as hours from webhook_secrets
+        where endpoint_id = $1 and generation = 1`,
+      [uuidOf(id)],
+    );
+    // The default overlap.
+    expect(row?.hours).toBeGreaterThan(23.9);
+    expect(row?.hours).toBeLessThanOrEqual(24);
+    const answers = [
+      await ok(door, 'getWebhookEndpoint', { id }),
+      await ok(door, 'updateWebhookEndpoint', { id, description: 'x' }),
+      await ok(door, 'listWebhookEndpoints', {}),
+      await ok(door, 'pingWebhookEndpoint', { id }),
+      await ok(door, 'listWebhookDeliveries', { id }),
+    ];
+    expect(JSON.stringify(answers)).toContain(id);
+    expect(JSON.stringify(answers)).not.toMatch(/secret|whsec_/);
+  });
+
+  test('a deleted endpoint is gone; deleting it again is answered alike; its pending deliveries have failed', async () => {
+    const door = doorNamed(name);
+    const { id } = await created();
+    await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
+    const worker = createWebhookWorker(
+      service.database.orm.em,
+      service.database.keyRing('WEBHOOK_SECRET_KEYS'),
+    );
+    await worker.makeDeliveries();
+    await worker.close();
+    const deliveries = () =>
+      service.query(
+        'select status, next_attempt_at is null as ended from webhook_deliveries where endpoint_id = $1',
+        [uuidOf(id)],
+      );
+    expect(await deliveries()).toEqual([{ status: 'pending', ended: false }]);
+    expect(await ok(door, 'deleteWebhookEndpoint', { id })).toEqual({});
+    expect(await deliveries()).toEqual([{ status: 'failed', ended: true }]);
+    const [before] = await service.query('select * from webhook_endpoints where id = $1', [uuidOf(id)]);
+    expect(await ok(door, 'deleteWebhookEndpoint', { id })).toEqual({});
+    expect(await service.query('select * from webhook_endpoints where id = $1', [uuidOf(id)])).toEqual([
+      before,
+    ]);
+    for (const method of [
+      ...([
+        'getWebhookEndpoint',
+        'updateWebhookEndpoint',
+        'rotateWebhookSecret',
+        'pingWebhookEndpoint',
+      ] as const),
+      'listWebhookDeliveries' as const,
+    ]) {
+      expect([method, (await door.call(method, { id }, { apiKey })).code]).toEqual([
+        method,
+        'resource_missing',
+      ]);
+    }
+    const { webhook_endpoints } = await ok(door, 'listWebhookEndpoints', { page_size: 100 });
+    expect(webhook_endpoints.map((endpoint: { id: string }) => endpoint.id)).not.toContain(id);
+  });
+
+  test('an idempotency key returns what its first call made', async () => {
+    const door = doorNamed(name);
+    const other = doors[door === doors[0] ? 1 : 0];
+    const options = { apiKey, idempotencyKey: `create ${name}`.replace(' ', '-') };
+    const request = { url, description: 'orders' };
+    const first = await door.call('createWebhookEndpoint', request, options);
+    expect(first).toMatchObject({ code: 'ok', replayed: false, json: { secret: expect.any(String) } });
+    // Through the other door too, and with the defaults written out.
+    for (const again of [door, other]) {
+      expect(await again.call('createWebhookEndpoint', request, options)).toEqual({
+        ...first,
+        replayed: true,
+      });
+      expect(
+        await again.call('createWebhookEndpoint', { ...request, event_types: ['*'], enabled: true }, options),
+      ).toEqual({ ...first, replayed: true });
+      for (const changed of [{ url: `${url}/2` }, { description: '' }, { enabled: false }]) {
+        expect(await again.call('createWebhookEndpoint', { ...request, ...changed }, options)).toMatchObject({
+          code: 'idempotency_key_reused',
+          replayed: false,
+        });
+      }
+    }
+    const { id } = first.json;
+
+    const rotation = { apiKey, idempotencyKey: 'rotation-1' };
+    const rotated = await door.call('rotateWebhookSecret', { id, overlap_hours: 24 }, rotation);
+    expect(rotated).toMatchObject({ code: 'ok', replayed: false });
+    expect(await door.call('rotateWebhookSecret', { id }, rotation)).toEqual({ ...rotated, replayed: true });
+    expect(await door.call('rotateWebhookSecret', { id, overlap_hours: 1 }, rotation)).toMatchObject({
+      code: 'idempotency_key_reused',
+    });
+    const next = await door.call('rotateWebhookSecret', { id }, { apiKey, idempotencyKey: 'rotation-2' });
+    expect(next.json.secret).not.toBe(rotated.json.secret);
+    // Each key keeps its own secret, also after later rotations.
+    expect(await door.call('rotateWebhookSecret', { id }, rotation)).toEqual({ ...rotated, replayed: true });
+    expect((await door.call('createWebhookEndpoint', request, options)).json.secret).toBe(first.json.secret);
+    expect(
+      await service.query('select count(*)::int as n from webhook_secrets where endpoint_id = $1', [
+        uuidOf(id),
+      ]),
+    ).toEqual([{ n: 3 }]);
+    // Without a key each call is a rotation.
+    expect((await ok(door, 'rotateWebhookSecret', { id })).secret).not.toBe(next.json.secret);
+  });
+
+  test('an idempotency key that is none is refused', async () => {
+    for (const method of ['createWebhookEndpoint', 'rotateWebhookSecret'] as const) {
+      const request = method === 'createWebhookEndpoint' ? { url } : { id: (await created()).id };
+      const { code } = await doorNamed(name).call(method, request, { apiKey, idempotencyKey: 'a b' });
+      expect(code).toBe('idempotency_key_invalid');
+    }
+  });
+
+  test('what belongs to another merchant or mode is missing, like what never was', async () => {
+    const door = doorNamed(name);
+    const { id } = await created({ description: 'mine' });
+    const [event = ''] = await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
+    const stranger: TestMerchant = await createTestMerchant(service.database);
+    const unknown = formatIdentifier('we', newUuid());
+    const before = await ok(door, 'getWebhookEndpoint', { id });
+    const methods = [
+      'getWebhookEndpoint',
+      'updateWebhookEndpoint',
+      'deleteWebhookEndpoint',
+      'rotateWebhookSecret',
+      'pingWebhookEndpoint',
+      'listWebhookDeliveries',
+    ] as const;
+    for (const method of methods) {
+      const request = (one: string) =>
+        method === 'updateWebhookEndpoint' ? { id: one, description: 'not mine' } : { id: one };
+      const missing = await door.call(method, request(unknown), { apiKey });
+      expect([method, missing.code]).toEqual([method, 'resource_missing']);
+      for (const key of [stranger.keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey]) {
+        expect(await door.call(method, request(id), { apiKey: key })).toEqual(missing);
+      }
+      for (const malformed of ['we_x', id.toUpperCase(), id.replace('we_', 'evt_'), `${id}0`]) {
+        expect(await door.call(method, request(malformed), { apiKey })).toEqual(missing);
+      }
+    }
+    expect(await ok(door, 'getWebhookEndpoint', { id })).toEqual(before);
+    for (const key of [stranger.keys.testnet.apiKey, stranger.keys.mainnet.apiKey]) {
+      expect(await ok(door, 'listWebhookEndpoints', {}, { apiKey: key })).toEqual({ webhook_endpoints: [] });
+    }
+    // Neither a stranger's event to one's own endpoint, nor one's own event to a stranger's endpoint.
+    const own = await created({}, stranger.keys.testnet.apiKey);
+    for (const request of [{ id: event }, { id: event, webhook_endpoint: own.id }]) {
+      expect(
+        await door.call('redeliverEvent', request, { apiKey: stranger.keys.testnet.apiKey }),
+      ).toMatchObject({ code: 'resource_missing' });
+    }
+    expect(
+      await door.call('redeliverEvent', { id: event, webhook_endpoint: own.id }, { apiKey }),
+    ).toMatchObject({ code: 'resource_missing' });
+    // The same idempotency key is another one elsewhere.
+    const shared = { idempotencyKey: `shared-${name}` };
+    const mine = await ok(door, 'createWebhookEndpoint', { url }, shared);
+    for (const key of [stranger.keys.testnet.apiKey, stranger.keys.mainnet.apiKey]) {
+      const theirs = await ok(door, 'createWebhookEndpoint', { url }, { ...shared, apiKey: key });
+      expect(theirs.id).not.toBe(mine.id);
+      expect(theirs.secret).not.toBe(mine.secret);
+    }
+  });
+
+  test('lists by pages, newest first, each endpoint once', async () => {
+    const door = doorNamed(name);
+    const key = await newKey();
+    const ids: string[] = [];
+    for (let i = 0; i < 25; i++) ids.unshift((await created({ description: `${i}` }, key)).id);
+    const pages = async (size: number) => {
+      const found: string[][] = [];
+      let token: string | undefined;
+      do {
+        const { webhook_endpoints, next_page_token } = await ok(
+          door,
+          'listWebhookEndpoints',
+          { ...(size > 0 && { page_size: size }), ...(token && { page_token: token }) },
+          { apiKey: key },
+        );
+        found.push(webhook_endpoints.map(({ id }: { id: string }) => id));
+        token = next_page_token;
+      } while (token !== undefined);
+      return found;
+    };
+    expect(await pages(0)).toEqual([ids.slice(0, 20), ids.slice(20)]);
+    expect(await pages(5)).toEqual([0, 5, 10, 15, 20].map((from) => ids.slice(from, from + 5)));
+    expect(await pages(100)).toEqual([ids]);
+    const { next_page_token } = await ok(door, 'listWebhookEndpoints', { page_size: 5 }, { apiKey: key });
+    for (const [request, field] of [
+      [{ page_size: 101 }, 'page_size'],
+      [{ page_token: 'nonsense' }, 'page_token'],
+    ] as const) {
+      const { code, details } = await door.call('listWebhookEndpoints', request, { apiKey: key });
+      expect([code, details[0]?.field]).toEqual(['invalid_body', field]);
+    }
+    // Another merchant's token.
+    const { code, details } = await door.call(
+      'listWebhookEndpoints',
+      { page_token: next_page_token },
+      { apiKey },
+    );
+    expect([code, details[0]?.field]).toEqual(['invalid_body', 'page_token']);
+  });
+});
+
+describe('refuses by name', () => {
+  const long = 'x'.repeat(2_048);
+  const notAType = /^must be "\*" or a type of event/;
+  const cases: [string, JsonObject, string | RegExp, RegExp][] = [
+    ['an unknown field', { urls: url }, /^(?:urls|field 127)$/, /is not a field/],
+    ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
+    ['an empty URL', { url: '' }, 'url', /./],
+    [
+      'a URL over 2,048 characters',
+      { url: `https://shop.example/${long}` },
+      'url',
+      /^must have at most 2048 char/,
+    ],
+    ['a type that is none', { event_types: ['nonsense.at.all'] }, 'event_types[0]', notAType],
+    ['the second type', { event_types: ['*', 'created'] }, 'event_types[1]', notAType],
+    [
+      'a misspelt type, with a hint',
+      { event_types: ['payment_intent.suceeded'] },
+      'event_types[0]',
+      /\(did you mean payment_intent\.succeeded\?\)$/,
+    ],
+    ['an empty type', { event_types: [''] }, 'event_types[0]', notAType],
+    [
+      'more types than there are',
+      { event_types: Array.from({ length: 12 }, () => '*') },
+      'event_types',
+      /^must have at most 11 types$/,
+    ],
+    [
+      'a description over 200 characters',
+      { description: 'é'.repeat(201) },
+      'description',
+      /^must have at most 200 char/,
+    ],
+    ['a description with NUL', { description: 'a\0b' }, 'description', /NUL/],
+  ];
+
+  test.each(cases)('%s', async (_, fields, field, says) => {
+    const { id } = await created();
+    const fails = async (door: WebhookDoor, method: WebhookMethod, request: JsonObject) => {
+      const answer = await door.call(method, request, { apiKey });
+      expect([door.name, method, answer.code, answer.details.length]).toEqual([
+        ...[door.name, method],
+        'invalid_body',
+        1,
+      ]);
+      const [detail] = answer.details;
+      expect(detail?.field).toEqual(typeof field === 'string' ? field : expect.stringMatching(field));
+      expect(detail?.message).toMatch(says);
+    };
+    for (const door of doors) {
+      await fails(door, 'createWebhookEndpoint', { url, ...fields });
+      await fails(door, 'updateWebhookEndpoint', { id, ...fields });
+    }
+    const { secret, ...unchanged } = await created();
+    expect(await ok(doors[0], 'getWebhookEndpoint', { id })).toEqual({
+      ...unchanged,
+      id,
+      created_at: expect.any(String),
+    });
+  });
+
+  test('every fault at once', async () => {
+    for (const door of doors) {
+      const { code, details } = await door.call(
+        'createWebhookEndpoint',
+        { url: 'ftp://shop.example', event_types: ['a', '*', 'b'], description: 'x'.repeat(201) },
+        { apiKey },
+      );
+      expect([code, details.map(({ field }) => field)]).toEqual([
+        'invalid_body',
+        ['url', 'event_types[0]', 'event_types[2]', 'description'],
+      ]);
+    }
+  });
+
+  test('an overlap that is none', async () => {
+    const { id } = await created();
+    for (const door of doors) {
+      for (const overlap_hours of [-1, 169]) {
+        const { code, details } = await door.call('rotateWebhookSecret', { id, overlap_hours }, { apiKey });
+        expect([code, details]).toEqual([
+          'invalid_body',
+          [{ field: 'overlap_hours', message: 'must be an integer from 0 to 168' }],
+        ]);
+      }
+    }
+    // None of them was a rotation.
+    expect(
+      await service.query('select count(*)::int as n from webhook_secrets where endpoint_id = $1', [
+        uuidOf(id),
+      ]),
+    ).toEqual([{ n: 1 }]);
+  });
+
+  // What only JSON can say.
+  test.each<[string, WebhookMethod, string, string]>([
+    ['no URL', 'createWebhookEndpoint', '{}', 'url'],
+    ['an empty list of types', 'createWebhookEndpoint', `{"url":"${url}","event_types":[]}`, 'event_types'],
+    ['an empty list of types in a change', 'updateWebhookEndpoint', '{"event_types":[]}', 'event_types'],
+    [
+      'a type that is a number',
+      'createWebhookEndpoint',
+      `{"url":"${url}","event_types":[1]}`,
+      'event_types[0]',
+    ],
+    ['text in place of true', 'updateWebhookEndpoint', '{"enabled":"true"}', 'enabled'],
+    ['a field that the service sets', 'updateWebhookEndpoint', '{"disabled_reason":"x"}', 'disabled_reason'],
+    ['a secret of one’s own', 'createWebhookEndpoint', `{"url":"${url}","secret":"whsec_x"}`, 'secret'],
+    ['the id in the body', 'updateWebhookEndpoint', '{"id":"we_x"}', 'id'],
+  ])('%s', async (_, method, body, field) => {
+    const { id } = await created();
+    const answer = await httpRequest(
+      `${service.publicUrl}/v1/webhook_endpoints${method === 'updateWebhookEndpoint' ? `/${id}` : ''}`,
+      {
+        method: method === 'updateWebhookEndpoint' ? 'PATCH' : 'POST',
+        headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+      },
+      body,
+    );
+    const { code, details } = JSON.parse(answer.body).error;
+    expect([answer.status, code, details?.[0]?.field]).toEqual([400, 'invalid_body', field]);
+  });
+});
+
+describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
+  test('also when they are created at once, through both doors', async () => {
+    const { keys } = await createTestMerchant(service.database);
+    const { apiKey: key } = keys.testnet;
+    const create = (i: number) =>
+      (doors[i % 2] as WebhookDoor).call('createWebhookEndpoint', { url }, { apiKey: key });
+    for (let from = 0; from < 90; from += 10) {
+      const codes = await Promise.all(Array.from({ length: 10 }, (_, i) => create(from + i)));
+      expect(new Set(codes.map(({ code }) => code))).toEqual(new Set(['ok']));
+    }
+    const answers = await Promise.all(Array.from({ length: 24 }, (_, i) => create(i)));
+    expect(answers.filter(({ code }) => code === 'ok')).toHaveLength(10);
+    const refused = answers.filter(({ code }) => code === 'invalid_state');
+    expect(refused).toHaveLength(14);
+    expect(refused[0]?.message).toMatch(/100 webhook endpoints already/);
+    const list = () => ok(doors[0], 'listWebhookEndpoints', { page_size: 100 }, { apiKey: key });
+    const { webhook_endpoints, next_page_token } = await list();
+    expect([webhook_endpoints.length, next_page_token]).toEqual([100, undefined]);
+    // The other mode has its own, and a deleted one makes room.
+    await created({}, keys.mainnet.apiKey);
+    await ok(doors[1], 'deleteWebhookEndpoint', { id: webhook_endpoints[0].id }, { apiKey: key });
+    await created({}, key);
+    expect((await create(0)).code).toBe('invalid_state');
+  });
+
+  test('an idempotency key still returns what it made when there are that many', async () => {
+    const key = await newKey();
+    const options = { apiKey: key, idempotencyKey: 'first' };
+    const first = await doors[0].call('createWebhookEndpoint', { url }, options);
+    await service.query(
+      `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
+       select gen_random_uuid(), merchant_id, mode, url, event_types, false, now()
+         from webhook_endpoints, generate_series(1, ${maxEndpoints - 1}) where id = $1`,
+      [uuidOf(first.json.id)],
+    );
+    expect(await doors[0].call('createWebhookEndpoint', { url }, options)).toEqual({
+      ...first,
+      replayed: true,
+    });
+    expect((await doors[0].call('createWebhookEndpoint', { url }, { apiKey: key })).code).toBe(
+      'invalid_state',
+    );
+  });
+});
+
+test('two creates with one idempotency key at the same time make one endpoint', async () => {
+  const options = { apiKey, idempotencyKey: 'at-once' };
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, (_, i) =>
+      (doors[i % 2] as WebhookDoor).call('createWebhookEndpoint', { url }, options),
+    ),
+  );
+  expect(new Set(answers.map(({ code }) => code))).toEqual(new Set(['ok']));
+  expect(new Set(answers.map(({ json }) => `${json.id} ${json.secret}`)).size).toBe(1);
+  expect(answers.filter(({ replayed }) => !replayed)).toHaveLength(1);
+  const { id } = answers[0]?.json ?? {};
+  const rotations = await Promise.all(
+    Array.from({ length: 8 }, (_, i) =>
+      (doors[i % 2] as WebhookDoor).call(
+        'rotateWebhookSecret',
+        { id },
+        { apiKey, idempotencyKey: 'at-once' },
+      ),
+    ),
+  );
+  expect(new Set(rotations.map(({ code, json }) => `${code} ${json.secret}`)).size).toBe(1);
+  expect(rotations.filter(({ replayed }) => !replayed)).toHaveLength(1);
+});
