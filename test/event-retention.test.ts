@@ -4,6 +4,7 @@ import { create } from '@bufbuild/protobuf';
 import { createContextValues } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
 import { listEvents } from '../src/events/list-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
@@ -205,12 +206,12 @@ describe('events that are removed while they are read', () => {
   test.each(protocols)('end a stream over %s that had still to send them', async (protocol) => {
     const merchant = await newMerchant();
     const event = { merchantId: merchant.id, createdAtMs: longAgoMs(), data: large };
-    const [first = '', ...others] = await store(Array.from({ length: 300 }, () => event));
+    await store(Array.from({ length: 300 }, () => event));
     const rows = await service.query<{ id: string }>(
       'select id from events where merchant_id = $1 order by position',
       [merchant.id],
     );
-    expect(rows).toHaveLength(1 + others.length);
+    const [first = '', ...others] = rows.map(({ id }) => formatIdentifier('evt', id));
     const watch = openWatch(protocol, service, keyOf(merchant), first);
     await watch.next();
     // The client reads no more, so the service has sent only what fits on the way.

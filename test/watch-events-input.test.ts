@@ -1,6 +1,7 @@
 // What WatchEvents refuses, in the catalogue's words over each protocol.
 
 import http2 from 'node:http2';
+import { gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
 import type { ConnectError } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
@@ -188,7 +189,8 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
   const table: [string, () => [Uint8Array, http2.OutgoingHttpHeaders?], object][] = [
     ['an unknown field', () => [encodeEnvelope(0, Uint8Array.of(0x10, 1))], invalid('field 2')],
     ['a malformed message', () => [encodeEnvelope(0, Uint8Array.of(0x0a, 0xff))], invalid()],
-    ['a field of another type', () => [encodeEnvelope(0, Uint8Array.of(0x08, 1))], invalid()],
+    // The number 0, which protobuf-es would read as an empty text.
+    ['a field of another type', () => [encodeEnvelope(0, Uint8Array.of(0x08, 0))], invalid()],
     ['text that is not UTF-8', () => [encodeEnvelope(0, Uint8Array.of(0x0a, 1, 0xff))], invalid()],
     ['no message', () => [new Uint8Array()], invalid()],
     ['half an envelope', () => [encodeEnvelope(0, request('nonsense')).subarray(0, 7)], invalid()],
@@ -206,6 +208,11 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
       'an unknown compression',
       () => [encodeEnvelope(1, request()), { [encodingHeader]: 'snappy' }],
       refused('unsupported_media_type', 12),
+    ],
+    [
+      'a compressed field of another type',
+      () => [encodeEnvelope(1, gzipSync(Uint8Array.of(0x08, 0))), { [encodingHeader]: 'gzip' }],
+      invalid(),
     ],
     [
       'a message that is not compressed as it says',

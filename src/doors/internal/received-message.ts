@@ -13,7 +13,7 @@ import type { WireTypeCheck } from './wire-types.ts';
 
 interface Received {
   chunks: Uint8Array[];
-  /** gRPC and gRPC-Web put a flag and the length before the message; Connect sends the message alone. */
+  /** All put a flag and the length before the message, but for Connect in a call without streams. */
   isEnveloped: boolean;
   /** The encoding of the message, or undefined. */
   encoding: string | undefined;
@@ -23,7 +23,7 @@ const receivedKey = createContextKey<Received | undefined>(undefined, { descript
 
 /** A flag and the length. */
 const envelopeBytes = 5;
-const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
+const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|connect\+proto|proto)(?:;|$)/;
 
 /** The same request. If it carries binary protobuf, its bytes are kept in the context values as they are read. */
 export function keepReceivedMessage(
@@ -33,8 +33,15 @@ export function keepReceivedMessage(
   const contentType = request.header.get('content-type') ?? '';
   const { body } = request;
   if (!binaryContentType.test(contentType) || !isBytes(body)) return request;
-  const isEnveloped = contentType.startsWith('application/grpc');
-  const encoding = request.header.get(isEnveloped ? 'grpc-encoding' : 'content-encoding') ?? undefined;
+  const isGrpc = contentType.startsWith('application/grpc');
+  const isConnectStream = contentType.startsWith('application/connect+');
+  const isEnveloped = isGrpc || isConnectStream;
+  const encodingHeader = isGrpc
+    ? 'grpc-encoding'
+    : isConnectStream
+      ? 'connect-content-encoding'
+      : 'content-encoding';
+  const encoding = request.header.get(encodingHeader) ?? undefined;
   const received: Received = { chunks: [], isEnveloped, encoding };
   values.set(receivedKey, received);
   return { ...request, body: kept(body, received.chunks) };
