@@ -36,6 +36,7 @@ beforeAll(async () => {
     ...process.env,
     DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
     API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+    WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
   };
 });
 

@@ -72,7 +72,8 @@ describe("the page's samples", () => {
 
   beforeAll(async () => {
     service = await startService();
-    samples = await samplesOnPage(await (await fetch(`${service.publicUrl}/docs`)).text());
+    const page = await (await fetch(`${service.publicUrl}/docs`)).text();
+    samples = await samplesOnPage(page, 'createPaymentIntent');
   });
 
   afterAll(() => service.close());
@@ -140,9 +141,12 @@ const document: OpenApiDocument = {
     '/v1/intents': {
       get: operation('listIntents', {
         parameters: [
-          { name: 'limit', in: 'query', schema: { type: 'integer', minimum: 1, maximum: 100 }, example: 10 },
-          { name: 'name', in: 'query', schema: { type: 'string' }, example: 'a&b=c d' },
-          { name: 'after', in: 'query', schema: { type: 'string' } },
+          {
+            ...{ name: 'limit', in: 'query', required: true, example: 10 },
+            ...{ schema: { type: 'integer', minimum: 1, maximum: 100 } },
+          },
+          { name: 'name', in: 'query', required: true, schema: { type: 'string' }, example: 'a&b=c d' },
+          { name: 'after', in: 'query', schema: { type: 'string' }, example: 'not in the samples' },
         ],
         responses: {
           200: {

@@ -8,9 +8,12 @@ export interface PageSample {
   code: string;
 }
 
-/** Returns the samples of a reference page in order; by default those of the generated page. */
-export async function samplesOnPage(page?: string): Promise<PageSample[]> {
-  const html = page ?? (await readFile('src/contract/gen/reference/page.html', 'utf8'));
+/** Returns the samples of a reference page in order, or of one operation; by default those of the generated page. */
+export async function samplesOnPage(page?: string, operationId?: string): Promise<PageSample[]> {
+  const whole = page ?? (await readFile('src/contract/gen/reference/page.html', 'utf8'));
+  const begin =
+    operationId === undefined ? 0 : whole.indexOf(`<section class="row operation" id="${operationId}"`);
+  const html = operationId === undefined ? whole : whole.slice(begin, whole.indexOf('</section>', begin));
   const panels = html.matchAll(/data-language="(\w+)"><pre[^>]*><code>(.*?)<\/code><\/pre>/gs);
   return [...panels].map(([, language = '', code = '']) => ({ language, code: textOf(code) }));
 }

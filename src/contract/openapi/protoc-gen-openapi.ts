@@ -20,12 +20,17 @@ const description = readFileSync(new URL('./introduction.md', import.meta.url), 
   .trim()
   .replace('<!-- table of event types -->', eventTable);
 
+/** What a reader comes for. The others follow in the order of their files. */
+const firstService = 'PaymentIntentService';
+
 runNodeJs(
   createEcmaScriptPlugin({
     name: 'protoc-gen-openapi',
     version: manifest.version,
     generateTs(schema) {
-      const services = schema.files.flatMap((file): DescService[] => file.services);
+      const services = schema.files
+        .flatMap((file): DescService[] => file.services)
+        .sort((a, b) => Number(b.name === firstService) - Number(a.name === firstService));
       const event = schema.files
         .flatMap((file) => file.messages)
         .find(({ typeName }) => typeName === 'payments.v1.Event');

@@ -47,6 +47,8 @@ function requestOf(document: OpenApiDocument, { method, path, operation }: Route
   const given = (place: Parameter['in']) =>
     parameters
       .filter((parameter) => parameter.in === place)
+      // A filter should not be copied without thought.
+      .filter(({ required }) => place !== 'query' || required === true)
       .flatMap((parameter): [string, string][] => {
         const value = exampleOfParameter(parameter);
         return value === undefined ? [] : [[parameter.name, value]];
