@@ -140,7 +140,7 @@ function startDeliveries(
   const upkeep = startRepeater({
     name: 'upkeep of webhooks',
     work: async () => {
-      metrics.oldestWebhook(await queue.oldestMs());
+      metrics.webhookBacklog(await queue.backlog());
       await health.giveUpDeliveries();
       return false;
     },

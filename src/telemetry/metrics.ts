@@ -37,8 +37,8 @@ export interface Metrics {
   expiry(expired: number, lagMs: number): void;
   /** Counts an attempt to deliver a webhook. */
   webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
-  /** Records how old the oldest webhook is that is still to be delivered. */
-  oldestWebhook(ageMs: number): void;
+  /** Records how old the oldest webhook is that is still to be delivered, and how late its attempts are. */
+  webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -164,7 +164,7 @@ function createExpiryMetrics(registry: Registry): Metrics['expiry'] {
   };
 }
 
-function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt' | 'oldestWebhook'> {
+function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt' | 'webhookBacklog'> {
   const attempts = new Counter({
     name: 'payment_intents_webhook_attempts_total',
     help: 'Attempts to deliver a webhook by outcome.',
@@ -181,7 +181,12 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
   });
   const oldest = new Gauge({
     name: 'payment_intents_webhook_oldest_pending_seconds',
-    help: 'Age of the oldest webhook that is still to be delivered; 0 if there is none.',
+    help: 'Age of the oldest webhook that is still to be delivered, perhaps by a later retry; 0 if there is none.',
+    registers: [registry],
+  });
+  const lag = new Gauge({
+    name: 'payment_intents_webhook_lag_seconds',
+    help: 'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
     registers: [registry],
   });
   return {
@@ -189,7 +194,10 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
       attempts.inc({ outcome });
       durations.observe({ outcome }, durationMs / 1000);
     },
-    oldestWebhook: (ageMs) => oldest.set(ageMs / 1000),
+    webhookBacklog({ oldestMs, lagMs }) {
+      oldest.set(oldestMs / 1000);
+      lag.set(lagMs / 1000);
+    },
   };
 }
 

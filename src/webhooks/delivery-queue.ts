@@ -75,8 +75,11 @@ export interface DeliveryQueue {
   claim(inHand: InHand): Promise<ClaimedDelivery[]>;
   /** Records an attempt. Does nothing if the lease has ended, or the endpoint was disabled meanwhile. */
   record(delivery: ClaimedDelivery, result: AttemptResult): Promise<void>;
-  /** Returns how old the oldest pending delivery is, in milliseconds; 0 if there is none. */
-  oldestMs(): Promise<number>;
+  /**
+   * Returns, in milliseconds, how old the oldest pending delivery is, which may wait for a retry, and how late the latest
+   * attempt is; 0 if there is none.
+   */
+  backlog(): Promise<{ oldestMs: number; lagMs: number }>;
 }
 
 interface Record {
@@ -135,10 +138,9 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
       return claimed;
     },
     record: (delivery, result) => recorder.add({ delivery, result }),
-    async oldestMs() {
-      const { rows } = await run(findOldest, []);
-      const oldest = rows[0]?.oldest;
-      return oldest == null ? 0 : Math.max(0, Date.now() - new Date(oldest).getTime());
+    async backlog() {
+      const { rows } = await run(measureBacklog, []);
+      return { oldestMs: Number(rows[0]?.oldest_ms ?? 0), lagMs: Number(rows[0]?.lag_ms ?? 0) };
     },
   };
 }
@@ -249,7 +251,9 @@ const recordAttempts = preparedStatement(
      from recorded join results r using (event_id, endpoint_id)`,
 );
 
-const findOldest = preparedStatement(
-  'find_oldest_webhook_delivery',
-  "select min(created_at) as oldest from webhook_deliveries where status = 'pending'",
+const measureBacklog = preparedStatement(
+  'measure_webhook_backlog',
+  `select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint as oldest_ms,
+          greatest(0, extract(epoch from now() - min(next_attempt_at)) * 1000)::bigint as lag_ms
+     from webhook_deliveries where status = 'pending'`,
 );
