@@ -14,6 +14,7 @@ export const loopbackTargets: AllowedTargets = {
   networks: ['127.0.0.0/8', '::1/128'],
 };
 
+/** In a URL, a name whose last label is a number is an address: `127.1` is `127.0.0.1`, and could never match. */
 const hostName = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$/;
 
 /**
@@ -24,12 +25,13 @@ export function parseAllowedTargets(text: string): AllowedTargets {
   const hosts: string[] = [];
   const networks: string[] = [];
   for (const entry of text.split(',').map((part) => part.trim().toLowerCase())) {
-    const [address = '', bits] = entry.split('/', 2);
+    const [address = '', ...suffix] = entry.split('/');
+    const bits = suffix.length === 0 ? undefined : suffix.join('/');
     const version = isIP(address);
     const maxBits = version === 4 ? 32 : 128;
     if (version !== 0 && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= maxBits))) {
       networks.push(`${address}/${bits ?? maxBits}`);
-    } else if (version === 0 && hostName.test(entry)) {
+    } else if (version === 0 && hostName.test(entry) && URL.parse(`http://${entry}`)?.hostname === entry) {
       hosts.push(entry);
     } else {
       throw new Error(`"${entry}" is no host name, address or network`);

@@ -26,6 +26,11 @@ const nat64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
 /** What is assigned to the public, of all IPv6 (RFC 4291 and IANA's registry). */
 const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3');
 
+/** Two labels or more, of at most 63 characters each. A dot may follow, which only says that the name is complete. */
+const nameOfInternet = /^(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)+[a-z0-9_-]{1,63}\.?$/;
+/** Names that mean something only on this machine or in its network. */
+const nameOfNetwork = /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/;
+
 export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
   const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
   const hosts = new Set(allowed.hosts);
@@ -42,6 +47,8 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
     },
     permitsHost: (hostname) => hosts.has(hostname),
     urlProblem(text) {
+      // A URL is parsed without some of them, so that what is shown would not be what is used.
+      if (/[\s\p{Cc}]/u.test(text)) return 'must not hold spaces or control characters';
       const url = URL.parse(text);
       if (url === null) return 'must be a URL, such as https://shop.example/webhooks';
       const { protocol, username, password, hash } = url;
@@ -55,7 +62,7 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
       if (policy.permitsHost(host) || literal === 'permitted') return undefined;
       if (protocol !== 'https:') return 'must begin with https://';
       if (isIP(host) !== 0) return 'must have a name as its host, not an IP address';
-      if (!host.includes('.') || /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/.test(host)) {
+      if (!nameOfInternet.test(host) || nameOfNetwork.test(host)) {
         return 'must have a host that is reachable from the internet';
       }
       return undefined;

@@ -15,11 +15,19 @@ export interface EventRowSettings {
 
 type Query = (sql: string, values: unknown[]) => Promise<unknown>;
 
+let lastMs = 0;
+
+/** Each later than the one before, so that their ids have an order. */
+function nextMs(): number {
+  lastMs = Math.max(Date.now(), lastMs + 1);
+  return lastMs;
+}
+
 /** Writes events in one statement. Returns their ids, as the API has them. */
 export async function insertEventRows(query: Query, events: readonly EventRowSettings[]): Promise<string[]> {
   const rows = events.map(({ paymentIntent = newUuid(), ...event }) => ({
     ...event,
-    id: newUuid(),
+    id: newUuid(nextMs()),
     paymentIntent,
   }));
   await query(

@@ -16,6 +16,8 @@ export interface Receiver {
   port: number;
   /** In the order of their arrival. */
   requests: Received[];
+  /** The connections so far, also those without a request. */
+  connections(): number;
   /** Resolves when that many requests have arrived in all. */
   arrived(count: number): Promise<Received[]>;
   close(): Promise<void>;
@@ -30,6 +32,8 @@ export async function startReceiver(
   host = '127.0.0.1',
 ): Promise<Receiver> {
   const requests: Received[] = [];
+  let connections = 0;
+  server.on('connection', () => connections++);
   server.on('request', async (request: http.IncomingMessage, response: http.ServerResponse) => {
     const chunks: Buffer[] = [];
     // A sender that gives up is no fault of the receiver.
@@ -52,6 +56,7 @@ export async function startReceiver(
     url: `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     port,
     requests,
+    connections: () => connections,
     async arrived(count) {
       while (requests.length < count) await once(server, 'received');
       return requests;

@@ -40,7 +40,9 @@ export interface WebhookWorker {
   log: Record<string, unknown>[];
   /** Makes the deliveries of every event that is committed. */
   makeDeliveries(): Promise<void>;
-  /** Makes the deliveries and attempts all that are due, until none is. */
+  /** Attempts what is due, as soon as there is room, until nothing is and nothing is in flight. */
+  attemptAll(): Promise<void>;
+  /** The same after making the deliveries. */
   deliverAll(): Promise<void>;
   close(): Promise<void>;
 }
@@ -48,24 +50,35 @@ export interface WebhookWorker {
 export interface WebhookWorkerOptions {
   policy?: AddressPolicy;
   dnsServers?: readonly string[];
-  onRoom?: () => void;
   observer?: DeliveryObserver;
 }
 
 export function createWebhookWorker(
   em: EntityManager,
   keys: KeyRing,
-  { policy = loopbackPermitted, dnsServers, onRoom = () => {}, observer }: WebhookWorkerOptions = {},
+  { policy = loopbackPermitted, dnsServers, observer }: WebhookWorkerOptions = {},
 ): WebhookWorker {
   const log: Record<string, unknown>[] = [];
   const logger = createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) });
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
   const sender = createSender(policy, dnsServers);
-  const deliverer = createDeliverer(queue, health, sender, keys, logger, onRoom, observer);
+  let onRoom = () => {};
+  const deliverer = createDeliverer(queue, health, sender, keys, logger, () => onRoom(), observer);
   const { positionAll } = createPositioner(em, createDeliveries);
   const makeDeliveries = async () => {
     await positionAll();
+  };
+  const attemptAll = async () => {
+    for (;;) {
+      const room = new Promise<'room'>((resolve) => {
+        onRoom = () => resolve('room');
+      });
+      if (await deliverer.deliverSome()) continue;
+      const idle = deliverer.idle().then(() => 'idle' as const);
+      if ((await Promise.race([room, idle])) === 'room') continue;
+      if (!(await deliverer.deliverSome())) return;
+    }
   };
   return {
     queue,
@@ -74,12 +87,10 @@ export function createWebhookWorker(
     deliverer,
     log,
     makeDeliveries,
+    attemptAll,
     async deliverAll() {
       await makeDeliveries();
-      for (let more = true; more; ) {
-        more = await deliverer.deliverSome();
-        await deliverer.idle();
-      }
+      await attemptAll();
     },
     async close() {
       await sender.close();

@@ -1,0 +1,394 @@
+// Several processes deliver at once: each delivery is attempted by one of them at a time, none is lost, and no endpoint
+// holds up another.
+
+import type { MikroORM } from '@mikro-orm/postgresql';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { createOrm } from '../src/database/orm.ts';
+import type { InHand } from '../src/webhooks/delivery-queue.ts';
+import type { AttemptResult } from '../src/webhooks/sender.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
+import { startService, type TestService } from './support/service.ts';
+import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
+import {
+  createWebhookWorker,
+  type WebhookWorker,
+  type WebhookWorkerOptions,
+} from './support/webhook-worker.ts';
+
+let service: TestService;
+let door: WebhookDoor;
+let internal: WebhookDoor;
+let receiver: Receiver;
+/** How the receiver answers a path. The others are answered 204. */
+const answers = new Map<string, Answer>();
+let opened: { orm: MikroORM; worker: WebhookWorker }[] = [];
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+  [door, internal] = openWebhookDoors(service);
+  receiver = await startReceiver((request, response) => {
+    const answer = answers.get(request.path);
+    if (answer === undefined) response.writeHead(204).end();
+    else answer(request, response);
+  });
+});
+
+afterEach(async () => {
+  for (const { orm, worker } of opened) {
+    await worker.close();
+    await orm.close();
+  }
+  opened = [];
+  // The next test begins with an empty queue.
+  await service.query('update webhook_endpoints set enabled = false, deleted_at = now()');
+  await service.query(
+    `update webhook_deliveries set status = 'failed', next_attempt_at = null where status = 'pending'`,
+  );
+  answers.clear();
+});
+
+afterAll(async () => {
+  door.close();
+  internal.close();
+  await receiver.close();
+  await service.close();
+});
+
+/** Opens a worker with connections of its own, as another process has. */
+function openWorker(options: WebhookWorkerOptions = {}): WebhookWorker {
+  const orm = createOrm(service.location, 4);
+  const worker = createWebhookWorker(orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), options);
+  opened.push({ orm, worker });
+  return worker;
+}
+
+interface TestEndpoint {
+  uuid: string;
+  path: string;
+}
+
+/** Creates an endpoint with a path of its own. Later ones have higher ids. */
+async function newEndpoint(answer?: Answer): Promise<TestEndpoint> {
+  const path = `/${newUuid()}`;
+  if (answer !== undefined) answers.set(path, answer);
+  const { code, json } = await door.call(
+    'createWebhookEndpoint',
+    { url: receiver.url + path },
+    { apiKey: service.merchant.keys.testnet.apiKey },
+  );
+  expect(code).toBe('ok');
+  return { uuid: parseIdentifier('we', json.id) as string, path };
+}
+
+async function newEndpoints(count: number, answer?: Answer): Promise<TestEndpoint[]> {
+  const endpoints: TestEndpoint[] = [];
+  for (let i = 0; i < count; i++) endpoints.push(await newEndpoint(answer));
+  return endpoints;
+}
+
+/** Makes deliveries of that many new events to these endpoints alone. */
+async function newDeliveries(endpoints: readonly TestEndpoint[], count: number): Promise<string[]> {
+  const before = await service.query('select id from webhook_endpoints where enabled');
+  const ids = endpoints.map(({ uuid }) => uuid);
+  await service.query('update webhook_endpoints set enabled = false where not id = any ($1)', [ids]);
+  const events = await insertEventRows(
+    service.query,
+    Array.from({ length: count }, () => ({ merchantId: service.merchant.id })),
+  );
+  await openWorker().makeDeliveries();
+  await service.query('update webhook_endpoints set enabled = true where id = any ($1)', [
+    before.map(({ id }) => id),
+  ]);
+  return events;
+}
+
+const arrivedAt = ({ path }: TestEndpoint) => receiver.requests.filter((request) => request.path === path);
+
+const rowsOf = ({ uuid }: TestEndpoint) =>
+  service.query<{ status: string; attempts: number; status_code: number | null }>(
+    `select d.status, d.attempts, a.status_code from webhook_deliveries d
+       left join webhook_attempts a using (event_id, endpoint_id)
+      where endpoint_id = $1 order by event_id, a.number`,
+    [uuid],
+  );
+
+test('two workers deliver everything, and never attempt one delivery at the same time', async () => {
+  const inFlight = new Set<string>();
+  const attempted: string[] = [];
+  const twice: string[] = [];
+  const countedBy = (counts: string[]) => ({
+    async trace(
+      { event, endpointId }: { event: { id: string }; endpointId: string },
+      run: () => Promise<AttemptResult>,
+    ) {
+      const delivery = `${event.id} ${endpointId}`;
+      if (inFlight.has(delivery)) twice.push(delivery);
+      inFlight.add(delivery);
+      counts.push(delivery);
+      attempted.push(delivery);
+      return run().finally(() => inFlight.delete(delivery));
+    },
+  });
+  // Long enough for the other worker to look in the meantime.
+  const endpoints = await newEndpoints(6, (_, response) => {
+    setTimeout(() => response.writeHead(204).end(), 20);
+  });
+  const events = await newDeliveries(endpoints, 40);
+  const counts: [string[], string[]] = [[], []];
+  const workers = counts.map((own) => openWorker({ observer: countedBy(own) }));
+  await Promise.all(workers.map((worker) => worker.attemptAll()));
+  expect(twice).toEqual([]);
+  const expected = events.flatMap((event) =>
+    endpoints.map(({ uuid }) => `${parseIdentifier('evt', event)} ${uuid}`),
+  );
+  expect(attempted.toSorted()).toEqual(expected.sort());
+  // Both did some.
+  for (const own of counts) expect(own.length).toBeGreaterThan(20);
+  for (const endpoint of endpoints) {
+    expect(await rowsOf(endpoint)).toEqual(
+      Array(40).fill({ status: 'delivered', attempts: 1, status_code: 204 }),
+    );
+  }
+});
+
+test('a delivery belongs to the worker that claimed it until its lease ends, and then to another', async () => {
+  const first = Promise.withResolvers<() => void>();
+  let requests = 0;
+  const endpoint = await newEndpoint((_, response) => {
+    if (requests++ === 0) first.resolve(() => response.writeHead(500).end());
+    else response.writeHead(204).end();
+  });
+  await newDeliveries([endpoint], 1);
+  const [a, b] = [openWorker(), openWorker()];
+  await a.deliverer.deliverSome();
+  const letGo = await first.promise;
+  const [lease] = await service.query<{ seconds: number }>(
+    `select extract(epoch from next_attempt_at - now())::float as seconds from webhook_deliveries where endpoint_id = $1`,
+    [endpoint.uuid],
+  );
+  // Longer than an attempt can take.
+  expect(lease?.seconds).toBeGreaterThan(20);
+  expect(lease?.seconds).toBeLessThanOrEqual(30);
+  await b.attemptAll();
+  expect(arrivedAt(endpoint)).toHaveLength(1);
+
+  await service.query('update webhook_deliveries set next_attempt_at = now() where endpoint_id = $1', [
+    endpoint.uuid,
+  ]);
+  await b.attemptAll();
+  expect(arrivedAt(endpoint)).toHaveLength(2);
+  expect(await rowsOf(endpoint)).toEqual([{ status: 'delivered', attempts: 1, status_code: 204 }]);
+  // What the first one comes to later changes nothing.
+  letGo();
+  await a.deliverer.idle();
+  expect(await rowsOf(endpoint)).toEqual([{ status: 'delivered', attempts: 1, status_code: 204 }]);
+});
+
+test('an attempt whose lease another worker holds is not recorded', async () => {
+  const held: (() => void)[] = [];
+  const endpoint = await newEndpoint((_, response) => {
+    held.push(() => response.writeHead(held.length === 2 ? 500 : 204).end());
+  });
+  await newDeliveries([endpoint], 1);
+  const [a, b] = [openWorker(), openWorker()];
+  const before = receiver.requests.length;
+  await a.deliverer.deliverSome();
+  await receiver.arrived(before + 1);
+  await service.query('update webhook_deliveries set next_attempt_at = now() where endpoint_id = $1', [
+    endpoint.uuid,
+  ]);
+  await b.deliverer.deliverSome();
+  await receiver.arrived(before + 2);
+  held[0]?.();
+  await a.deliverer.idle();
+  expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 0, status_code: null }]);
+  held[1]?.();
+  await b.deliverer.idle();
+  expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
+});
+
+const inHand = (settings: Partial<InHand>): InHand => ({
+  byEndpoint: new Map(),
+  maxHealthy: 8,
+  maxFailing: 1,
+  room: 128,
+  roomForFailing: 256,
+  ...settings,
+});
+
+test('endpoints take turns, also over many claims', async () => {
+  const endpoints = await newEndpoints(5);
+  await newDeliveries(endpoints, 6);
+  const { queue } = openWorker();
+  const claimed: string[] = [];
+  for (let i = 0; i < 12; i++) {
+    const some = await queue.claim(inHand({ room: 3, maxHealthy: 1 }));
+    expect(some.length).toBeLessThanOrEqual(3);
+    claimed.push(...some.map(({ endpointId }) => endpointId));
+  }
+  const inTurn = endpoints.map(({ uuid }) => uuid).sort();
+  expect(claimed).toHaveLength(30);
+  expect(claimed).toEqual(Array(6).fill(inTurn).flat());
+});
+
+test('a claim has the oldest due deliveries of each endpoint, within the limits', async () => {
+  const [busy, failing, idle] = (await newEndpoints(3)) as [TestEndpoint, TestEndpoint, TestEndpoint];
+  await newDeliveries([busy, failing, idle], 12);
+  await service.query('update webhook_endpoints set failures = 1, failing_since = now() where id = $1', [
+    failing.uuid,
+  ]);
+  const { queue } = openWorker();
+  const countOf = (claimed: { endpointId: string }[], { uuid }: TestEndpoint) =>
+    claimed.filter(({ endpointId }) => endpointId === uuid).length;
+  const first = await queue.claim(inHand({ byEndpoint: new Map([[busy.uuid, 6]]) }));
+  expect([busy, failing, idle].map((endpoint) => countOf(first, endpoint))).toEqual([2, 1, 8]);
+  const byEndpoint = new Map([busy, failing, idle].map(({ uuid }, i) => [uuid, [8, 1, 8][i] ?? 0]));
+  expect(await queue.claim(inHand({ byEndpoint }))).toEqual([]);
+  // Without room for those that fail, the others go on.
+  const third = await queue.claim(inHand({ roomForFailing: 0 }));
+  expect([busy, failing, idle].map((endpoint) => countOf(third, endpoint))).toEqual([8, 0, 4]);
+  // Nothing is due twice, and nothing before its time.
+  const fourth = await queue.claim(inHand({}));
+  expect([busy, failing, idle].map((endpoint) => countOf(fourth, endpoint))).toEqual([2, 1, 0]);
+  const all = [...first, ...third, ...fourth].map(({ event, endpointId }) => `${event.id} ${endpointId}`);
+  expect(new Set(all).size).toBe(all.length);
+  await service.query(
+    `update webhook_deliveries set next_attempt_at = now() + interval '1 minute' where status = 'pending'`,
+  );
+  expect(await queue.claim(inHand({}))).toEqual([]);
+});
+
+test.each(['first', 'last'])(
+  'an endpoint with 5,000 waiting that comes %s does not keep others waiting',
+  async (place) => {
+    let endpoints = await newEndpoints(21);
+    if (place === 'last') endpoints = endpoints.reverse();
+    const [large, ...others] = endpoints as [TestEndpoint, ...TestEndpoint[]];
+    await newDeliveries([large], 5_000);
+    await newDeliveries(others, 1);
+    const worker = openWorker();
+    const begin = receiver.requests.length;
+    const isServed = () => others.every((endpoint) => arrivedAt(endpoint).length === 1);
+    for (let claims = 0; !isServed(); claims++) {
+      expect(claims).toBeLessThan(10);
+      await worker.deliverer.deliverSome();
+      await worker.deliverer.idle();
+    }
+    const paths = receiver.requests.slice(begin).map(({ path }) => path);
+    // One turn of the large one, or two.
+    expect(paths.filter((path) => path === large.path).length).toBeLessThanOrEqual(16);
+  },
+);
+
+test('at most 8 are in flight to an endpoint, and 1 to an endpoint whose last attempt failed', async () => {
+  const held: (() => void)[] = [];
+  const endpoint = await newEndpoint((_, response) => held.push(() => response.writeHead(204).end()));
+  await newDeliveries([endpoint], 30);
+  const worker = openWorker();
+  const before = receiver.requests.length;
+  await worker.deliverer.deliverSome();
+  await receiver.arrived(before + 8);
+  expect(await worker.deliverer.deliverSome()).toBe(false);
+  expect(held).toHaveLength(8);
+  // One ends, one begins.
+  held.shift()?.();
+  while (!(await worker.deliverer.deliverSome()));
+  await receiver.arrived(before + 9);
+  expect(held).toHaveLength(8);
+  expect(await worker.deliverer.deliverSome()).toBe(false);
+  for (const answer of held.splice(0)) answer();
+  await worker.deliverer.idle();
+
+  await service.query('update webhook_endpoints set failures = 1, failing_since = now() where id = $1', [
+    endpoint.uuid,
+  ]);
+  expect(await worker.deliverer.deliverSome()).toBe(true);
+  await receiver.arrived(before + 10);
+  expect(await worker.deliverer.deliverSome()).toBe(false);
+  expect(held).toHaveLength(1);
+  // A success: eight again.
+  held.shift()?.();
+  await worker.deliverer.idle();
+  await worker.deliverer.deliverSome();
+  await receiver.arrived(before + 18);
+  expect(held).toHaveLength(8);
+  for (const answer of held.splice(0)) answer();
+  await worker.deliverer.idle();
+});
+
+test('50 endpoints that hang do not hold up a healthy one', async () => {
+  let hanging = 0;
+  let mostHanging = 0;
+  let given = 0;
+  const ended: string[] = [];
+  const worker = openWorker({
+    observer: {
+      async trace({ url }, run) {
+        const result = await run();
+        ended.push(url);
+        if (result.error !== undefined) given++;
+        return result;
+      },
+    },
+  });
+  const hang: Answer = (_, response) => {
+    mostHanging = Math.max(mostHanging, ++hanging);
+    response.on('close', () => hanging--);
+  };
+  const hung = await newEndpoints(50, hang);
+  const healthy = await newEndpoint();
+  await newDeliveries(hung, 10);
+  await newDeliveries([healthy], 50);
+  const healthyDone = () => arrivedAt(healthy).length;
+  // Everything is claimed that may be; what hangs stays in flight.
+  for (let idle = 0; healthyDone() < 50; ) {
+    if (await worker.deliverer.deliverSome()) idle = 0;
+    else await new Promise((resolve) => setImmediate(resolve));
+    expect(idle++).toBeLessThan(100_000);
+  }
+  expect(given).toBe(0);
+  expect(mostHanging).toBeLessThanOrEqual(400);
+  expect(mostHanging).toBeGreaterThan(50);
+
+  // Once they have failed, each has one attempt at a time.
+  await worker.sender.close();
+  await worker.deliverer.idle();
+  expect(given).toBeGreaterThan(50);
+  await service.query(`update webhook_deliveries set next_attempt_at = now() where status = 'pending'`);
+  mostHanging = 0;
+  await newDeliveries([healthy], 20);
+  const next = openWorker();
+  for (let idle = 0; healthyDone() < 70; ) {
+    if (await next.deliverer.deliverSome()) idle = 0;
+    else await new Promise((resolve) => setImmediate(resolve));
+    expect(idle++).toBeLessThan(100_000);
+  }
+  expect(mostHanging).toBeGreaterThan(0);
+  expect(mostHanging).toBeLessThanOrEqual(50);
+});
+
+test('events of an intent can be sorted by their sequence, whatever the order of their arrival', async () => {
+  const endpoint = await newEndpoint();
+  const paymentIntent = newUuid();
+  const sequences = [3, 1, 8, 2, 5, 7, 4, 6, 10, 9];
+  const types = ['partially_paid', 'processing', 'reorged', 'processing', 'succeeded'];
+  await insertEventRows(
+    service.query,
+    sequences.map((sequence) => ({
+      merchantId: service.merchant.id,
+      paymentIntent,
+      sequence,
+      type: `payment_intent.${types[sequence % types.length]}`,
+    })),
+  );
+  await openWorker().deliverAll();
+  const bodies = arrivedAt(endpoint).map(({ body }) => JSON.parse(body));
+  expect(bodies).toHaveLength(10);
+  const sorted = bodies.toSorted((a, b) => a.sequence - b.sequence);
+  expect(sorted.map(({ sequence, type }) => [sequence, type])).toEqual(
+    Array.from({ length: 10 }, (_, i) => [i + 1, `payment_intent.${types[(i + 1) % types.length]}`]),
+  );
+  expect(new Set(bodies.map(({ data }) => data.payment_intent.id)).size).toBe(1);
+});

@@ -1,0 +1,346 @@
+// Whatever a receiver does costs at most about ten seconds, one connection and 64 KiB, and holds nobody else up.
+
+import { once } from 'node:events';
+import http from 'node:http';
+import https from 'node:https';
+import net from 'node:net';
+import { Worker } from 'node:worker_threads';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import type { AttemptResult } from '../src/webhooks/sender.ts';
+import { makeCertificate } from './support/certificates.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { type Receiver, startReceiver } from './support/receiver.ts';
+import { startService, type TestService } from './support/service.ts';
+import { openWebhookDoors } from './support/webhook-methods.ts';
+import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './support/webhook-worker.ts';
+
+let service: TestService;
+let healthy: Receiver;
+let worker: WebhookWorker;
+/** In the order in which the attempts ended. */
+const ended: { url: string; result: AttemptResult }[] = [];
+const closing: (() => unknown)[] = [];
+/** Most bytes that any connection has taken from the receivers that send without end. */
+let mostTaken = 0;
+
+/** The open connections of each port. */
+const connections = new Map<number, Set<net.Socket>>();
+
+/** Opens a server that treats each connection like this. Returns its port. */
+async function listen(onConnection: (socket: net.Socket) => void): Promise<number> {
+  const sockets = new Set<net.Socket>();
+  const server = net.createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    onConnection(socket);
+    // Read, so that its end is seen.
+    socket.resume();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closing.push(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as net.AddressInfo;
+  connections.set(port, sockets);
+  return port;
+}
+
+/** Answers every request with these bytes, and does what follows. */
+const answering = (head: string, then: (socket: net.Socket) => void = () => {}) =>
+  listen((socket) => {
+    socket.once('data', () => {
+      socket.write(head);
+      then(socket);
+    });
+  });
+
+/** Writes something every so often, as long as the connection stands. */
+const trickle = (socket: net.Socket, text: string, everyMs: number) => {
+  const timer = setInterval(() => socket.write(text), everyMs);
+  socket.on('close', () => clearInterval(timer));
+};
+
+/** Sends as fast as the other side takes it, up to a limit. */
+const pour = (socket: net.Socket, limitBytes = Number.POSITIVE_INFINITY) => {
+  const block = Buffer.alloc(256 * 1024, 'x');
+  const push = () => {
+    while (!socket.destroyed && socket.bytesWritten < limitBytes && socket.write(block));
+  };
+  socket.on('drain', push).on('close', () => {
+    mostTaken = Math.max(mostTaken, socket.bytesWritten - socket.writableLength);
+  });
+  push();
+};
+
+/** A port whose queue of connections is full: the kernel accepts no further one. */
+async function portThatAcceptsNothing(): Promise<number> {
+  const worker = new Worker(
+    `const { parentPort } = require('node:worker_threads');
+     const server = require('node:net').createServer();
+     server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+       parentPort.postMessage(server.address().port);
+       // The thread stops here, so that nothing is taken from the queue.
+       setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0));
+     });`,
+    { eval: true },
+  );
+  const [port] = await once(worker, 'message');
+  const fillers = Array.from({ length: 8 }, () => net.connect(port, '127.0.0.1').on('error', () => {}));
+  closing.push(async () => {
+    for (const filler of fillers) filler.destroy();
+    await worker.terminate();
+  });
+  await once(fillers[0] as net.Socket, 'connect');
+  return port;
+}
+
+/** A port that nobody listens on. */
+async function closedPort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  await once(server.close(), 'close');
+  return port;
+}
+
+interface Case {
+  /** Undefined if there was no answer. */
+  statusCode: number | undefined;
+  error: string | RegExp | undefined;
+  /** How the kept part of the answer begins. */
+  response?: string;
+  /** At least and at most, of the attempt. */
+  ms: [number, number];
+}
+
+const soon: [number, number] = [0, 8_000];
+const afterTen: [number, number] = [9_900, 12_500];
+const noAnswer = 'no answer within 10 s';
+const notHttp = 'the answer was not HTTP, or the connection broke';
+
+/** What each receiver comes to, by its name. */
+const cases: Record<string, Case> = {
+  'never answers': { statusCode: undefined, error: noAnswer, ms: afterTen },
+  'sends its headers byte by byte': { statusCode: undefined, error: noAnswer, ms: afterTen },
+  'sends interim answers without end': { statusCode: undefined, error: noAnswer, ms: afterTen },
+  'never finishes the TLS handshake': {
+    statusCode: undefined,
+    error: /^no (?:connection|answer) within 10 s$/,
+    ms: afterTen,
+  },
+  'accepts no connection': {
+    statusCode: undefined,
+    error: /^no (?:connection|answer) within 10 s$/,
+    ms: afterTen,
+  },
+  // The status decides; the rest of the answer is not waited for.
+  'sends its body byte by byte': { statusCode: 200, error: undefined, response: 'ooo', ms: [1_900, 8_000] },
+  'stops within its body': { statusCode: 200, error: undefined, response: 'part', ms: [1_900, 8_000] },
+  'never ends its body': { statusCode: 200, error: undefined, response: 'x'.repeat(1_024), ms: soon },
+  'never ends the body of a failure': {
+    statusCode: 500,
+    error: 'answered 500',
+    response: 'x'.repeat(1_024),
+    ms: soon,
+  },
+  'sends 10 MB': { statusCode: 200, error: undefined, response: 'x'.repeat(1_024), ms: soon },
+  'sends chunks without end': { statusCode: 200, error: undefined, response: 'ab', ms: soon },
+  'breaks off within its body': { statusCode: 200, error: undefined, response: 'part', ms: soon },
+  'sends large headers': {
+    statusCode: undefined,
+    error: 'the headers of the answer are larger than 16 KiB',
+    ms: soon,
+  },
+  'sends headers without end': {
+    statusCode: undefined,
+    error: 'the headers of the answer are larger than 16 KiB',
+    ms: soon,
+  },
+  'closes at once': {
+    statusCode: undefined,
+    error: /^(?:the answer was not HTTP|the connection was reset)/,
+    ms: soon,
+  },
+  'resets the connection': { statusCode: undefined, error: 'the connection was reset', ms: soon },
+  'closes within its headers': { statusCode: undefined, error: notHttp, ms: soon },
+  'speaks another protocol': { statusCode: undefined, error: notHttp, ms: soon },
+  'answers with random bytes': { statusCode: undefined, error: notHttp, ms: soon },
+  'changes the protocol': { statusCode: undefined, error: notHttp, ms: soon },
+  'listens to nothing': { statusCode: undefined, error: 'the connection was refused', ms: soon },
+  'has a certificate of its own making': {
+    statusCode: undefined,
+    error: 'the TLS certificate or handshake is not acceptable (DEPTH_ZERO_SELF_SIGNED_CERT)',
+    ms: soon,
+  },
+  'speaks no TLS': {
+    statusCode: undefined,
+    error: /^the TLS certificate or handshake is not acceptable \(ERR_SSL_\w+\)$/,
+    ms: soon,
+  },
+};
+
+async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
+  const ok = 'HTTP/1.1 200 OK\r\n';
+  const plain = (port: number) => `http://127.0.0.1:${port}/`;
+  const secure = (port: number) => `https://127.0.0.1:${port}/`;
+  const selfSigned = await startReceiver(
+    undefined,
+    https.createServer(await makeCertificate('shop.example')),
+  );
+  closing.push(selfSigned.close);
+  return {
+    'never answers': plain(await listen(() => {})),
+    'sends its headers byte by byte': plain(
+      await answering(`${ok}x-slow: `, (socket) => trickle(socket, 'x', 200)),
+    ),
+    'sends interim answers without end': plain(
+      await answering('', (socket) => trickle(socket, 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', 100)),
+    ),
+    'never finishes the TLS handshake': secure(await listen(() => {})),
+    'accepts no connection': plain(await portThatAcceptsNothing()),
+    'sends its body byte by byte': plain(
+      await answering(`${ok}content-length: 100000\r\n\r\n`, (socket) => trickle(socket, 'o', 100)),
+    ),
+    'stops within its body': plain(await answering(`${ok}content-length: 100\r\n\r\npart`)),
+    'never ends its body': plain(await answering(`${ok}connection: close\r\n\r\n`, (socket) => pour(socket))),
+    'never ends the body of a failure': plain(
+      await answering('HTTP/1.1 500 No\r\nconnection: close\r\n\r\n', (socket) => pour(socket)),
+    ),
+    'sends 10 MB': plain(
+      await answering(`${ok}content-length: 10000000\r\n\r\n`, (socket) => pour(socket, 10_000_000)),
+    ),
+    'sends chunks without end': plain(
+      await answering(`${ok}transfer-encoding: chunked\r\n\r\n`, (socket) =>
+        trickle(socket, '2\r\nab\r\n', 20),
+      ),
+    ),
+    'breaks off within its body': plain(
+      await answering(`${ok}content-length: 100\r\n\r\npart`, (socket) => socket.end()),
+    ),
+    'sends large headers': plain(await answering(`${ok}x-large: ${'x'.repeat(17 * 1024)}\r\n\r\n`)),
+    'sends headers without end': plain(await answering(`${ok}x-large: `, (socket) => pour(socket))),
+    'closes at once': plain(await listen((socket) => void socket.end())),
+    'resets the connection': plain(
+      await listen((socket) => socket.once('data', () => void socket.resetAndDestroy())),
+    ),
+    'closes within its headers': plain(await answering(`${ok}content-le`, (socket) => socket.end())),
+    'speaks another protocol': plain(await answering('SSH-2.0-OpenSSH_10.0\r\n')),
+    'answers with random bytes': plain(await answering('\u0016\u0003\u0001\u0000\ufffd\ufffd{}')),
+    'changes the protocol': plain(
+      await answering(
+        'HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n',
+      ),
+    ),
+    'listens to nothing': plain(await closedPort()),
+    'has a certificate of its own making': secure(selfSigned.port),
+    'speaks no TLS': secure(await answering('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')),
+  };
+}
+
+let urls: Record<string, string>;
+/** Ids of the endpoints by the name of their receiver. */
+const endpoints = new Map<string, string>();
+const healthyEvents = 40;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api', WEBHOOK_ALLOW: '127.0.0.0/8' });
+  healthy = await startReceiver(undefined, http.createServer());
+  urls = { ...(await openReceivers()), healthy: `${healthy.url}/` };
+  const [door, internal] = openWebhookDoors(service);
+  const { merchant } = service;
+  for (const [name, url] of Object.entries(urls)) {
+    const { json } = await door.call(
+      'createWebhookEndpoint',
+      { url },
+      { apiKey: merchant.keys.testnet.apiKey },
+    );
+    endpoints.set(name, json.id);
+  }
+  door.close();
+  internal.close();
+  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
+    policy: policyWithPublic('127.0.0.1'),
+    observer: {
+      async trace({ url }, run) {
+        const result = await run();
+        ended.push({ url, result });
+        return result;
+      },
+    },
+  });
+  // One event for each of them, and more for the healthy one than may be in flight at once.
+  const event = { merchantId: merchant.id };
+  await insertEventRows(service.query, [event]);
+  await worker.makeDeliveries();
+  await insertEventRows(
+    service.query,
+    Array.from({ length: healthyEvents - 1 }, () => event),
+  );
+  await service.query('update webhook_endpoints set enabled = id = $1', [
+    parseIdentifier('we', endpoints.get('healthy') as string),
+  ]);
+  await worker.makeDeliveries();
+  await service.query('update webhook_endpoints set enabled = true');
+  // As if all but the last attempt had been made: nothing is attempted a second time here.
+  await service.query('update webhook_deliveries set scheduled = 8');
+  await worker.attemptAll();
+}, 60_000);
+
+afterAll(async () => {
+  await worker.close();
+  await healthy.close();
+  await Promise.all(closing.map((close) => close()));
+  await service.close();
+});
+
+test.each(Object.keys(cases))('a receiver that %s', async (name) => {
+  const attempts = ended.filter(({ url }) => url === urls[name]);
+  expect(attempts).toHaveLength(1);
+  const [{ result }] = attempts as [(typeof ended)[number]];
+  const { statusCode, error, response, ms } = cases[name] as Case;
+  expect(result.statusCode).toBe(statusCode);
+  if (error instanceof RegExp) expect(result.error).toMatch(error);
+  else expect(result.error).toBe(error);
+  if (response === undefined) expect(result.response).toBeUndefined();
+  else expect(result.response?.toString().startsWith(response)).toBe(true);
+  expect(result.response?.length ?? 0).toBeLessThanOrEqual(1_024);
+  expect(result.durationMs).toBeGreaterThanOrEqual(ms[0]);
+  expect(result.durationMs).toBeLessThanOrEqual(ms[1]);
+  // It is recorded as it ended.
+  const [row] = await service.query(
+    `select d.status, a.status_code, a.error from webhook_deliveries d
+       join webhook_attempts a using (event_id, endpoint_id) where endpoint_id = $1`,
+    [parseIdentifier('we', endpoints.get(name) as string)],
+  );
+  expect(row).toEqual({
+    status: error === undefined ? 'delivered' : 'pending',
+    status_code: statusCode ?? null,
+    error: result.error ?? null,
+  });
+});
+
+test('the healthy one got everything before any of those that hang was given up', () => {
+  expect(healthy.requests).toHaveLength(healthyEvents);
+  const lastHealthy = ended.findLastIndex(({ url }) => url === urls.healthy);
+  const firstGivenUp = ended.findIndex(({ result }) => result.error === noAnswer);
+  expect(firstGivenUp).toBeGreaterThan(-1);
+  expect(lastHealthy).toBeLessThan(firstGivenUp);
+});
+
+test('of an answer without end little more is taken than what is read', () => {
+  // 64 KiB, and what the kernel holds for both sides.
+  expect(mostTaken).toBeGreaterThan(64 * 1024);
+  expect(mostTaken).toBeLessThan(9_000_000);
+});
+
+test('no connection is left to a receiver that was given up', async () => {
+  for (const name of ['never answers', 'sends its body byte by byte', 'never ends its body'] as const) {
+    const open = connections.get(Number(new URL(urls[name] as string).port)) as Set<net.Socket>;
+    // The worker's end is closed; the other may still have to hear of it.
+    await Promise.all([...open].map((socket) => once(socket, 'close')));
+    expect([name, open.size]).toEqual([name, 0]);
+  }
+});
