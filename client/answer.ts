@@ -1,4 +1,4 @@
-// Errors for HTTP answers without an intent, over either protocol.
+// Errors for HTTP answers that are not what was asked for, over either protocol.
 
 import { codeOf, PaymentIntentsError } from './error.ts';
 
@@ -9,11 +9,16 @@ export interface HttpAnswer {
   text: string;
 }
 
-/** Far more than any answer of the service. */
-const maxBytes = 2 ** 20;
+/** Far more than any refusal of the service. */
+const maxRefusalBytes = 2 ** 20;
+/** Far more than any answer of the service: a page holds 100 intents, each with metadata and 100 payments. */
+export const maxAnswerBytes = 2 ** 26;
 
 /** Returns a body as text, or its beginning: a server that is not the service may send without end. */
-export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+export async function readText(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number = maxRefusalBytes,
+): Promise<string> {
   const decoder = new TextDecoder();
   let text = '';
   let bytes = 0;

@@ -1,8 +1,10 @@
 // The values of the contract's enums: JSON sends their names, gRPC their numbers.
 
+import type { EventType as KnownEventType } from '../src/contract/event-types.ts';
+
 /**
  * A value that is newer than this version of the client: `unknown:` and what the server sent, which is a name over JSON
- * (`unknown:refunded`) and a number over gRPC (`unknown:5`). Give a `switch` a `default`, and store the value as it is.
+ * (`unknown:refunded`) and a number over gRPC (`unknown:9`). Give a `switch` a `default`, and store the value as it is.
  */
 export type Unknown = `unknown:${string}`;
 
@@ -10,11 +12,37 @@ export type Chain = 'base' | 'polygon';
 export type Lane = 'sdk' | 'manual';
 export type Mode = 'testnet' | 'mainnet';
 export type PaymentIntentStatus = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
+export type PaymentStatus = 'pending' | 'confirmed' | 'reorged';
 export type Token = 'USDC';
+export type WebhookDeliveryStatus = 'pending' | 'delivered' | 'failed';
+
+/** The type of an event, as the service sent it. It may be newer than this client: give a `switch` a `default`. */
+export type EventType = KnownEventType | (string & {});
+
+/** A fact about an intent or a payment, as the service sent it. It may be newer than this client. */
+export type Label =
+  | 'underpaid'
+  | 'overpaid'
+  | 'late'
+  | 'after_cancel'
+  | 'found_late'
+  | 'wrong_token'
+  | 'reorged'
+  | (string & {});
 
 export const chains = { base: 1, polygon: 2 } as const satisfies Record<Chain, number>;
+export const deliveryStatuses = {
+  pending: 1,
+  delivered: 2,
+  failed: 3,
+} as const satisfies Record<WebhookDeliveryStatus, number>;
 export const lanes = { sdk: 1, manual: 2 } as const satisfies Record<Lane, number>;
 export const modes = { testnet: 1, mainnet: 2 } as const satisfies Record<Mode, number>;
+export const paymentStatuses = {
+  pending: 1,
+  confirmed: 2,
+  reorged: 3,
+} as const satisfies Record<PaymentStatus, number>;
 export const statuses = {
   requires_payment: 1,
   processing: 2,

@@ -5,7 +5,7 @@ import type { Unknown } from './enums.ts';
  * Why a call failed:
  *
  * - a code of the service's catalogue, such as `invalid_body` or `rate_limited`;
- * - `network`: no answer came, so the intent may or may not have been created;
+ * - `network`: no answer came, so the service may or may not have done what was asked;
  * - `unexpected_answer`: something other than the service answered, such as a proxy, or a server at a wrong `baseUrl`.
  *   If it answered 429 the code is `rate_limited`, and from 500 on `unavailable`;
  * - `unknown:` and a code of a service newer than this client.
@@ -27,13 +27,13 @@ export interface PaymentIntentsErrorOptions {
 /** A process that both imports and requires the package has two copies of it. `instanceof` works across both. */
 const brand = Symbol.for('payment-intents-client.PaymentIntentsError');
 
-/** Why an intent was not created. Log all of it: it holds no secret. */
+/** Why a call failed. Log all of it: it holds no secret. */
 export class PaymentIntentsError extends Error {
   /** Why the call failed. */
   readonly code: PaymentIntentsErrorCode;
   /** True if the same call, with the same idempotency key, may succeed later. The client has tried that already. */
   readonly isRetryable: boolean;
-  /** Repeat the call with it later to get the same intent. */
+  /** Repeat the call with it later to get the same intent. Empty for a call that needs none to be repeated. */
   readonly idempotencyKey: string;
   /** HTTP status of the answer; undefined if no answer came, and for the service's own refusals over gRPC. */
   readonly httpStatus: number | undefined;
@@ -61,7 +61,7 @@ export class PaymentIntentsError extends Error {
   }
 
   /** Returns the error for anything thrown by one try, with the idempotency key of its call. */
-  static from(reason: unknown, idempotencyKey: string): PaymentIntentsError {
+  static from(reason: unknown, idempotencyKey: string | undefined): PaymentIntentsError {
     if (reason instanceof PaymentIntentsError) {
       return new PaymentIntentsError(reason.code, reason.message, {
         ...reason,

@@ -1,5 +1,4 @@
-import { create } from '@bufbuild/protobuf';
-import { timestampDate } from '@bufbuild/protobuf/wkt';
+import type { DescMethodUnary } from '@bufbuild/protobuf';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import type { UniversalClientFn } from '@connectrpc/connect/protocol';
 import { createTransport } from '@connectrpc/connect/protocol-grpc';
@@ -15,42 +14,100 @@ import {
   RequestInfoSchema,
   RetryInfoSchema,
 } from '../src/contract/gen/google/rpc/error_details_pb.ts';
-import type { PaymentIntent as IntentMessage } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import {
-  type CreatePaymentIntentRequest,
-  CreatePaymentIntentRequestSchema,
-  PaymentIntentService,
-} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
-import type { CreateRequest } from './create-request.ts';
-import { chains, enumValueOf, lanes, modes, statuses, tokens } from './enums.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
+import type { MethodName } from './methods.ts';
 import type { Target } from './options.ts';
-import type { PaymentIntent } from './payment-intent.ts';
-import type { Send } from './retrying-client.ts';
+import type { OpenStream, Send } from './protocol.ts';
+import { type AnyFields, FieldFault, readMessage } from './resource-fields.ts';
+import { watched } from './resources.ts';
 import { userAgent } from './version.ts';
 
+const descriptors: Readonly<Record<MethodName, DescMethodUnary>> = {
+  ...PaymentIntentService.method,
+  ...EventService.method,
+  ...WebhookEndpointService.method,
+};
+
 /** The internal port: gRPC over HTTP/2. */
-export function grpc({ baseUrl, apiKey }: Target): Send {
-  const sessions = new Http2SessionManager(baseUrl);
-  const httpClient = createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
-  return async (request, idempotencyKey, signal) => {
-    const received: Received = {};
-    const client = createClient(PaymentIntentService, transportOf(baseUrl, recording(httpClient, received)));
-    try {
-      const intent = await client.createPaymentIntent(messageOf(request), {
-        headers: {
-          Authorization: `Bearer ${apiKey}`,
-          'Idempotency-Key': idempotencyKey,
-          'User-Agent': userAgent(),
-        },
-        signal,
-      });
-      return intentOf(intent, received);
-    } catch (reason) {
-      throw received.unexpected ?? refusalIn(ConnectError.from(reason), received);
-    }
+export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: OpenStream } {
+  const headersOf = (idempotencyKey?: string) => ({
+    Authorization: `Bearer ${apiKey}`,
+    ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
+    'User-Agent': userAgent(),
+  });
+  const httpClient = httpClientOf(new Http2SessionManager(baseUrl));
+
+  return {
+    async send({ name, method, id, request, idempotencyKey, signal }) {
+      const received: Received = {};
+      const transport = transportOf(baseUrl, recording(httpClient, received));
+      const input = { ...request.message, ...(id !== undefined && { id }) };
+      try {
+        const { message, header } = await transport.unary(
+          descriptors[name],
+          signal,
+          undefined,
+          headersOf(idempotencyKey),
+          input,
+        );
+        return {
+          resource: resourceIn(method.answer, message),
+          replayed: header.get('Idempotent-Replayed') === 'true',
+        };
+      } catch (reason) {
+        throw failureOf(reason, received);
+      }
+    },
+    async *openStream(after, signal) {
+      const received: Received = {};
+      // A connection of its own: a dead one must not be used again, and ending it must not end other calls.
+      const sessions = new Http2SessionManager(baseUrl);
+      const end = () => sessions.abort();
+      const transport = transportOf(baseUrl, recording(httpClientOf(sessions), received));
+      signal.addEventListener('abort', end, { once: true });
+      try {
+        const stream = createClient(EventService, transport).watchEvents(
+          after === undefined ? {} : { after },
+          {
+            headers: headersOf(),
+            signal,
+          },
+        );
+        for await (const message of stream) yield resourceIn(watched, message);
+      } catch (reason) {
+        throw failureOf(reason, received);
+      } finally {
+        signal.removeEventListener('abort', end);
+        end();
+      }
+    },
   };
+}
+
+function httpClientOf(sessions: Http2SessionManager): UniversalClientFn {
+  return createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
+}
+
+/** Reads a message. Throws `unexpected_answer` for one without what it never lacks. */
+function resourceIn<Resource extends object>(fields: AnyFields, message: object): Resource {
+  try {
+    return readMessage(fields, message);
+  } catch (fault) {
+    if (!(fault instanceof FieldFault)) throw fault;
+    throw new PaymentIntentsError(
+      'unexpected_answer',
+      `The message is not the payment service's answer; ${fault.message}`,
+    );
+  }
+}
+
+function failureOf(reason: unknown, received: Received): PaymentIntentsError {
+  if (reason instanceof PaymentIntentsError) return reason;
+  return received.unexpected ?? refusalIn(ConnectError.from(reason), received);
 }
 
 /** What one call has received besides the message. */
@@ -87,49 +144,6 @@ function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
     readMaxBytes: 0xffffffff,
     writeMaxBytes: 0xffffffff,
   });
-}
-
-const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
-
-function messageOf(request: CreateRequest): CreatePaymentIntentRequest {
-  const { walletAddress, expiresInMinutes: minutes, metadata } = request;
-  return create(CreatePaymentIntentRequestSchema, {
-    amountUnits: request.amountUnits,
-    ...(request.chain && { chain: chains[request.chain] }),
-    ...(walletAddress !== undefined && { walletAddress }),
-    // The nearest value that the field can hold. The server clamps it further.
-    ...(minutes !== undefined && {
-      expiresInMinutes: Math.min(Math.max(minutes, minInt32), maxInt32),
-    }),
-    ...(request.lane && { lane: lanes[request.lane] }),
-    ...(metadata && { metadata }),
-    ...(request.token && { token: tokens[request.token] }),
-  });
-}
-
-function intentOf(intent: IntentMessage, { headers }: Received): PaymentIntent {
-  if (intent.id === '' || intent.clientSecret === '' || intent.expiresAt === undefined) {
-    throw new PaymentIntentsError('unexpected_answer', 'The answer has no id, client secret or expiry');
-  }
-  return {
-    id: intent.id,
-    status: enumValueOf(statuses, intent.status),
-    clientSecret: intent.clientSecret,
-    mode: enumValueOf(modes, intent.mode),
-    chain: enumValueOf(chains, intent.chain),
-    chainId: Number(intent.chainId),
-    confirmationsRequired: intent.confirmationsRequired,
-    amountUnits: intent.amountUnits,
-    decimals: intent.decimals,
-    tokenSymbol: intent.tokenSymbol,
-    tokenAddress: intent.tokenAddress,
-    expectedWallet: intent.expectedWallet,
-    expiresAt: timestampDate(intent.expiresAt),
-    expiresInMinutes: intent.expiresInMinutes,
-    lane: enumValueOf(lanes, intent.lane),
-    metadata: intent.metadata ?? {},
-    replayed: headers?.get('Idempotent-Replayed') === 'true',
-  };
 }
 
 /** gRPC codes of failures that may pass. */

@@ -1,24 +1,55 @@
 // The client over JSON alone. It needs only `fetch`, so that it runs on edge runtimes too.
 
+import type { PaymentIntentsClient } from './client.ts';
 import { json } from './json-protocol.ts';
+import { createClient, refuseBrowsers } from './make-client.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
-import { type PaymentIntentsClient, refuseBrowsers, retryingClient } from './retrying-client.ts';
 
-export type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
+export type { PaymentIntentsClient } from './client.ts';
+export type {
+  Chain,
+  EventType,
+  Label,
+  Lane,
+  Mode,
+  PaymentIntentStatus,
+  PaymentStatus,
+  Token,
+  Unknown,
+  WebhookDeliveryStatus,
+} from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
   type PaymentIntentsErrorOptions,
 } from './error.ts';
-export type { CreateOptions, JsonClientOptions, Timeouts } from './options.ts';
+export type { Event, EventData, ListEvents } from './event.ts';
+export type { List, Page } from './list.ts';
+export type { CallOptions, CreateOptions, JsonClientOptions, Timeouts } from './options.ts';
 export type {
+  AnyPaymentIntent,
   CreatePaymentIntent,
   JsonCompatible,
   JsonObject,
   JsonValue,
+  ListPaymentIntents,
+  Payment,
   PaymentIntent,
+  PaymentIntentState,
+  RetrievedPaymentIntent,
 } from './payment-intent.ts';
-export type { PaymentIntentsClient } from './retrying-client.ts';
+export type {
+  CreateWebhookEndpoint,
+  ListWebhookDeliveries,
+  ListWebhookEndpoints,
+  RedeliverEvent,
+  RotateWebhookSecret,
+  UpdateWebhookEndpoint,
+  WebhookAttempt,
+  WebhookDelivery,
+  WebhookEndpoint,
+  WebhookEndpointWithSecret,
+} from './webhook-endpoint.ts';
 
 /**
  * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
@@ -27,5 +58,5 @@ export type { PaymentIntentsClient } from './retrying-client.ts';
 export function createPaymentIntentsClient(options: JsonClientOptions): PaymentIntentsClient {
   refuseBrowsers();
   const checked = readOptions(options, ['json']);
-  return retryingClient(checked, json(checked));
+  return createClient(checked, json(checked));
 }

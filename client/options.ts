@@ -32,18 +32,22 @@ export interface PaymentIntentsClientOptions extends Omit<JsonClientOptions, 'pr
   protocol?: 'json' | 'grpc' | undefined;
 }
 
-export interface CreateOptions extends Timeouts {
+/** Options of one call; for a list, of each page. */
+export interface CallOptions extends Timeouts {
+  /** Aborts the call, which throws the signal's reason. The service may have done it by then. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface CreateOptions extends CallOptions {
   /**
-   * Calls with the same key create one intent. Give the order's id: a process that takes over after a crash then finds
-   * the intent that the first one made. The key lives as long as its intent. After an intent has expired unpaid, use
-   * `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
+   * Calls with the same key create one intent, one webhook endpoint, or one secret. Give the order's id: a process that
+   * takes over after a crash then finds the intent that the first one made. The key lives as long as its intent. After
+   * an intent has expired unpaid, use `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
    *
    * Leave it out to get a new UUID, kept across the retries of this call. `undefined` is refused: a missing order id
    * would otherwise create a second intent silently.
    */
   idempotencyKey?: string;
-  /** Aborts the call, which throws the signal's reason. The intent may exist by then. */
-  signal?: AbortSignal | undefined;
 }
 
 /** The address of requests, and their API key. */
@@ -90,38 +94,57 @@ export function readOptions<Protocol extends string>(
   };
 }
 
-export interface CheckedCreateOptions {
-  idempotencyKey: string;
+export interface CheckedCallOptions {
+  /** Undefined for a call that is safe to repeat without one. */
+  idempotencyKey: string | undefined;
   signal: AbortSignal | undefined;
   timeoutMs: number;
   callTimeoutMs: number | undefined;
 }
 
+interface CallDefaults {
+  timeoutMs: number;
+  callTimeoutMs: number | undefined;
+}
+
+/** Reads the options of one call. Throws a TypeError that names the one at fault. */
+export function readCallOptions(options: unknown, defaults: CallDefaults): CheckedCallOptions {
+  return { ...readLimits(namedOptions(options, callOptions), defaults), idempotencyKey: undefined };
+}
+
 /**
- * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a
- * key that cannot be sent in a header.
+ * Reads the options of a call with an idempotency key. Throws also `idempotency_key_invalid` for a key that cannot be
+ * sent in a header.
  */
-export function readCreateOptions(
-  options: unknown,
-  defaults: { timeoutMs: number; callTimeoutMs: number | undefined },
-): CheckedCreateOptions {
+export function readCreateOptions(options: unknown, defaults: CallDefaults): CheckedCallOptions {
   const given = namedOptions(options, createOptions);
-  const { signal } = given;
-  if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw new TypeError(`signal must be an AbortSignal, not ${describe(signal)}`);
-  }
+  const limits = readLimits(given, defaults);
+  const key = 'idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID();
+  return { ...limits, idempotencyKey: key };
+}
+
+function readLimits(
+  given: Partial<Record<(typeof callOptions)[number], unknown>>,
+  defaults: CallDefaults,
+): Omit<CheckedCallOptions, 'idempotencyKey'> {
   return {
-    idempotencyKey: 'idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID(),
-    signal,
+    signal: readSignal(given.signal),
     timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaults.timeoutMs,
     callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs) ?? defaults.callTimeoutMs,
   };
 }
 
-const clientOptions = ['baseUrl', 'apiKey', 'protocol', 'timeoutMs', 'callTimeoutMs', 'maxTries'] as const;
-const createOptions = ['idempotencyKey', 'signal', 'timeoutMs', 'callTimeoutMs'] as const;
+export function readSignal(signal: unknown): AbortSignal | undefined {
+  if (signal === undefined || signal instanceof AbortSignal) return signal;
+  throw new TypeError(`signal must be an AbortSignal, not ${describe(signal)}`);
+}
 
-function namedOptions<Name extends string>(
+const clientOptions = ['baseUrl', 'apiKey', 'protocol', 'timeoutMs', 'callTimeoutMs', 'maxTries'] as const;
+const callOptions = ['signal', 'timeoutMs', 'callTimeoutMs'] as const;
+const createOptions = ['idempotencyKey', ...callOptions] as const;
+
+/** Returns the options. Throws a TypeError for one that does not exist. */
+export function namedOptions<Name extends string>(
   options: unknown,
   names: readonly Name[],
 ): Partial<Record<Name, unknown>> {

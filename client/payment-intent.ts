@@ -1,4 +1,13 @@
-import type { Chain, Lane, Mode, PaymentIntentStatus, Token, Unknown } from './enums.ts';
+import type {
+  Chain,
+  Label,
+  Lane,
+  Mode,
+  PaymentIntentStatus,
+  PaymentStatus,
+  Token,
+  Unknown,
+} from './enums.ts';
 
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 
@@ -38,14 +47,12 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
   token?: Token | undefined;
 }
 
-/** A payment intent, as the service returned it. */
-export interface PaymentIntent {
+/** What is known of an intent from its creation on. */
+export interface AnyPaymentIntent {
   /** Identifier of the intent, such as `pi_01m7yzn0mtexwagr0spq4wg7vz`. Store it with your order. */
   id: string;
   /** Where the payment stands: `requires_payment` for a new intent. Statuses will be added: see {@link Unknown}. */
   status: PaymentIntentStatus | Unknown;
-  /** Opens the hosted checkout for this one intent. The only value that a frontend may see; keep it out of logs. */
-  clientSecret: string;
   /** Test money or real money, as the API key decides. A value newer than this client is an {@link Unknown}. */
   mode: Mode | Unknown;
   /** The chain that the payment is made on. Chains will be added: see {@link Unknown}. */
@@ -72,6 +79,84 @@ export interface PaymentIntent {
   lane: Lane | Unknown;
   /** Your own identifiers, as they were sent. */
   metadata: JsonObject;
+}
+
+/** A payment intent, as its creation returned it. A later call with the same key returns the same again. */
+export interface PaymentIntent extends AnyPaymentIntent {
+  /** Opens the hosted checkout for this one intent. The only value that a frontend may see; keep it out of logs. */
+  clientSecret: string;
   /** True if an earlier call with the same idempotency key created this intent, and this call only found it. */
   replayed: boolean;
+}
+
+/** A payment intent in its present state; in an event, as it was right after the change. */
+export interface PaymentIntentState extends AnyPaymentIntent {
+  /** The moment the intent was created. */
+  createdAt: Date;
+  /** Sum of the payments that count, in the token's smallest unit: USDC, on the chain now, in time. */
+  amountReceivedUnits: bigint;
+  /** The newest 100 transfers attributed to the intent, oldest first, including those that do not count. */
+  payments: Payment[];
+  /** How many transfers are attributed to the intent. */
+  paymentsCount: number;
+  /** Facts that you have to know, such as `underpaid` and `overpaid`. Labels will be added. */
+  labels: Label[];
+  /** The moment the intent succeeded. */
+  succeededAt: Date | undefined;
+  /** The moment the intent was canceled. */
+  canceledAt: Date | undefined;
+  /** The moment the intent expired: when this was decided, not `expiresAt`. */
+  expiredAt: Date | undefined;
+}
+
+/** A payment intent in its present state, with its client secret: lists and events do not have that. */
+export interface RetrievedPaymentIntent extends PaymentIntentState {
+  /** Opens the hosted checkout for this one intent. The only value that a frontend may see; keep it out of logs. */
+  clientSecret: string;
+}
+
+/** A transfer on the chain that belongs to an intent. */
+export interface Payment {
+  /** The transaction that holds the transfer. */
+  transactionHash: string;
+  /** Place of the transfer among the logs of its block. */
+  logIndex: number;
+  /** The block that holds the transaction. */
+  blockNumber: number;
+  /** Hash of that block. */
+  blockHash: string;
+  /** Time of that block. */
+  blockTime: Date;
+  /** The wallet that the money came from, as an EIP-55 checksummed address. */
+  fromAddress: string;
+  /** The wallet that the money went to. */
+  toAddress: string;
+  /** Contract of the token that was transferred. */
+  tokenAddress: string;
+  /** Amount of the transfer, in the token's smallest unit. */
+  amountUnits: bigint;
+  /** Blocks since the transfer, its own being the first. Counting stops at the intent's `confirmationsRequired`. */
+  confirmations: number;
+  /** Where the transfer stands. A value newer than this client is an {@link Unknown}. */
+  status: PaymentStatus | Unknown;
+  /** Facts about the transfer, such as `late`: the words of the intent's labels. */
+  labels: Label[];
+}
+
+/** Which intents to list. Without a filter: all of them. */
+export interface ListPaymentIntents {
+  /** Only intents with this status. */
+  status?: PaymentIntentStatus | undefined;
+  /** Only intents on this chain. */
+  chain?: Chain | undefined;
+  /** Only intents of this lane. */
+  lane?: Lane | undefined;
+  /** Only the intent that was created with this idempotency key. */
+  idempotencyKey?: string | undefined;
+  /** Only intents created at this moment or later. */
+  createdFrom?: Date | undefined;
+  /** Only intents created before this moment. */
+  createdBefore?: Date | undefined;
+  /** Intents in one answer, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
 }

@@ -10,7 +10,15 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { chains, lanes, modes, statuses, tokens } from '../client/enums.ts';
+import {
+  chains,
+  deliveryStatuses,
+  lanes,
+  modes,
+  paymentStatuses,
+  statuses,
+  tokens,
+} from '../client/enums.ts';
 import {
   createPaymentIntentsClient,
   type PaymentIntentsClientOptions,
@@ -27,6 +35,8 @@ import {
   TokenSchema,
 } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { PaymentStatusSchema } from '../src/contract/gen/payments/v1/payment_pb.ts';
+import { WebhookDeliveryStatusSchema } from '../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { enumWords } from '../src/contract/json/json-codec.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -166,8 +176,10 @@ describe('a service newer than the client', () => {
 
   test.each([
     ['chain', chains, ChainSchema],
+    ['delivery status', deliveryStatuses, WebhookDeliveryStatusSchema],
     ['lane', lanes, LaneSchema],
     ['mode', modes, ModeSchema],
+    ['payment status', paymentStatuses, PaymentStatusSchema],
     ['status', statuses, PaymentIntentStatusSchema],
     ['token', tokens, TokenSchema],
   ])('the client knows every word of the contract: %s', (_, words, schema) => {

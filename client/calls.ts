@@ -1,0 +1,97 @@
+// Calls with their tries, and the pauses between them.
+
+import { PaymentIntentsError } from './error.ts';
+import { type MethodName, methods } from './methods.ts';
+import type { CheckedCallOptions, CheckedOptions } from './options.ts';
+import type { Answer, Send } from './protocol.ts';
+import type { CheckedRequest } from './request-fields.ts';
+
+/** What a call asks for. */
+export interface Asked {
+  id?: string | undefined;
+  request?: CheckedRequest;
+}
+
+/** Makes a call: tries until one is answered, or fails for good. */
+export type Call = (name: MethodName, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
+
+const firstPauseMs = 100;
+export const maxPauseMs = 5_000;
+/** If the server asks for more, the call fails instead. */
+const maxRetryAfterMs = 60_000;
+const nothing: CheckedRequest = { json: {}, message: {} };
+
+/** Returns a function that sends each call by `send`, and again after a failure that may pass. */
+export function createCall({ maxTries }: Pick<CheckedOptions<string>, 'maxTries'>, send: Send): Call {
+  return async (name, { id, request = nothing }, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
+    const startedAtMs = performance.now();
+    const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
+    for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
+      signal?.throwIfAborted();
+      const tryTimeout = AbortSignal.timeout(timeoutMs);
+      try {
+        return await send({
+          name,
+          method: methods[name],
+          id,
+          request,
+          idempotencyKey,
+          signal: anyOf(tryTimeout, callTimeout, signal),
+        });
+      } catch (reason) {
+        signal?.throwIfAborted();
+        const failure = PaymentIntentsError.from(reason, idempotencyKey);
+        if (failure.code !== 'network') last = failure;
+        else if (callTimeout?.aborted)
+          last = timeoutError(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
+        else if (tryTimeout.aborted) last = timeoutError(`${timeoutMs} ms (timeoutMs)`, failure);
+        else last = failure;
+      }
+      const isFinal = !last.isRetryable || tried >= maxTries || callTimeout?.aborted;
+      if (isFinal || last.retryAfterMs > maxRetryAfterMs) throw last;
+      const pauseMs = pauseMsAfter(tried, last);
+      const leftMs = callTimeoutMs === undefined ? Infinity : startedAtMs + callTimeoutMs - performance.now();
+      if (pauseMs >= leftMs) throw last;
+      await pause(pauseMs, signal);
+    }
+  };
+}
+
+/** How long to wait after that many tries, and at least as long as the server asks. */
+export function pauseMsAfter(tried: number, { retryAfterMs }: PaymentIntentsError): number {
+  // Half of it is random, so that clients that failed together do not retry together.
+  const backOffMs = Math.min(firstPauseMs * 2 ** tried, maxPauseMs) * (0.5 + Math.random() / 2);
+  return Math.max(backOffMs, retryAfterMs);
+}
+
+export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
+  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+}
+
+function timeoutError(
+  time: string,
+  { idempotencyKey, cause }: PaymentIntentsError,
+  previous?: PaymentIntentsError,
+): PaymentIntentsError {
+  const earlier = previous === undefined ? '' : `; the previous try: ${previous.message}`;
+  return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, {
+    idempotencyKey,
+    cause,
+  });
+}
+
+/** Resolves after that time. Throws the signal's reason if it is aborted before. */
+export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', abort, { once: true });
+  });
+}

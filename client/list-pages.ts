@@ -1,0 +1,36 @@
+import type { Asked, Call } from './calls.ts';
+import type { List, Page } from './list.ts';
+import type { MethodName } from './methods.ts';
+import type { CheckedCallOptions } from './options.ts';
+import type { CheckedRequest } from './request-fields.ts';
+
+/** Returns the list that a method answers; `items` is the name of its field. */
+export function createList<Item>(
+  call: Call,
+  [name, items]: readonly [method: MethodName, items: string],
+  { id, request = { json: {}, message: {} } }: Asked,
+  options: CheckedCallOptions,
+): List<Item> {
+  return {
+    async page(pageToken) {
+      const { resource } = await call(name, { id, request: withToken(request, pageToken) }, options);
+      const found = resource as Record<string, Item[]> & Pick<Page<Item>, 'nextPageToken'>;
+      return { items: found[items] ?? [], nextPageToken: found.nextPageToken };
+    },
+    async *[Symbol.asyncIterator]() {
+      for (let token: string | undefined; ; ) {
+        const { items, nextPageToken } = await this.page(token);
+        yield* items;
+        if (nextPageToken === undefined) return;
+        token = nextPageToken;
+      }
+    },
+  };
+}
+
+/** A page token takes the place of `after`, which says where the first page begins. */
+function withToken(request: CheckedRequest, pageToken: string | undefined): CheckedRequest {
+  if (pageToken === undefined) return request;
+  const [{ after: _, ...json }, { after: __, ...message }] = [request.json, request.message];
+  return { json: { ...json, page_token: pageToken }, message: { ...message, pageToken } };
+}

@@ -1,0 +1,213 @@
+// How the fields of a request are read from the caller's object, and sent over either protocol.
+
+import { notAName } from '../src/contract/nearest-name.ts';
+import { PaymentIntentsError } from './error.ts';
+import { copyMetadata, describe, type Violate } from './metadata.ts';
+import type { JsonObject } from './payment-intent.ts';
+import { type FieldOf, snakeCase } from './resource-fields.ts';
+
+/** How a field of one type is read and sent. */
+export interface Input<Checked, Sent> {
+  /** Returns the value, or reports why neither protocol could send it. */
+  read(value: unknown, field: string, violate: Violate): Checked | undefined;
+  toJson(value: Checked): unknown;
+  toMessage(value: Checked): Sent;
+  isRequired?: boolean;
+}
+
+/**
+ * One row for each field that the caller gives. It does not compile if the contract's message has a field that the
+ * request lacks, `Left` excepted, or the other way round.
+ */
+export type RequestFields<Request, Message, Left extends FieldOf<Message> = never> = {
+  readonly [Name in keyof Request | Exclude<FieldOf<Message>, Left>]: Name extends keyof Request &
+    keyof Message
+    ? // biome-ignore lint/suspicious/noExplicitAny: what a row reads is passed to that row alone.
+      Input<any, SentAs<NonNullable<Message[Name]>>>
+    : Name extends keyof Request
+      ? 'the message has no such field'
+      : 'the request lacks this field';
+};
+
+/** An enum is sent as a number, and a message as an object with its fields. */
+type SentAs<Field> = Field extends number ? number : Field extends object ? object : Field;
+
+// biome-ignore lint/suspicious/noExplicitAny: what a row reads is passed to that row alone.
+export type AnyRequestFields = Readonly<Record<string, Input<any, unknown>>>;
+
+/** A request that was read once, so that every try sends the same. The server checks the values. */
+export interface CheckedRequest {
+  json: Readonly<Record<string, unknown>>;
+  message: Readonly<Record<string, unknown>>;
+}
+
+const maxFaults = 20;
+
+/**
+ * Reads the caller's object. Throws `invalid_body` with every fault: unknown fields, and values that one of the
+ * protocols would drop, change or fail to send.
+ */
+export function readRequest(fields: AnyRequestFields, request: unknown): CheckedRequest {
+  const details: { field: string; message: string }[] = [];
+  const violate: Violate = (field, message) => void details.push({ field, message });
+  if (typeof request !== 'object' || request === null) {
+    throw invalidBody([{ field: 'body', message: `must be an object, not ${describe(request)}` }]);
+  }
+  const names = Object.keys(fields);
+  for (const name of Object.keys(request)) {
+    if (!names.includes(name)) violate(name, notAName('a field', name, names));
+  }
+  const given = request as Readonly<Record<string, unknown>>;
+  const json: Record<string, unknown> = {};
+  const message: Record<string, unknown> = {};
+  for (const [name, input] of Object.entries(fields)) {
+    if (given[name] == null && input.isRequired !== true) continue;
+    const value = input.read(given[name], snakeCase(name), violate);
+    if (value === undefined) continue;
+    json[snakeCase(name)] = input.toJson(value);
+    message[name] = input.toMessage(value);
+  }
+  if (details.length > 0) throw invalidBody(details);
+  return { json, message };
+}
+
+/** Returns the id. Throws `invalid_body` for anything that would change the path of the request. */
+export function readId(id: unknown): string {
+  if (typeof id === 'string' && /^[a-z]+_[0-9a-z]+$/.test(id)) return id;
+  // The client secret begins with the intent's id, and must not be shown.
+  const given = typeof id === 'string' && id.includes('_secret_') ? 'a client secret' : describe(id);
+  throw invalidBody([{ field: 'id', message: `must be an id that the service returned, not ${given}` }]);
+}
+
+const same = <Value>(value: Value) => value;
+const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
+
+/** An exact amount. It is never rounded. */
+export const amount: Input<bigint, bigint> = {
+  isRequired: true,
+  read(given, field, violate) {
+    if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
+    if (typeof given === 'number' && Number.isSafeInteger(given)) return BigInt(given);
+    violate(
+      field,
+      `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}`,
+    );
+    return undefined;
+  },
+  toJson: Number,
+  toMessage: same,
+};
+
+/** An integer that the server clamps. gRPC sends the nearest that the field can hold. */
+export const clampedInteger: Input<number, number> = {
+  read(given, field, violate) {
+    if (typeof given === 'number' && Number.isSafeInteger(given)) return given;
+    violate(field, `must be an integer, as a number, not ${describe(given)}`);
+    return undefined;
+  },
+  toJson: same,
+  toMessage: (value) => Math.min(Math.max(value, minInt32), maxInt32),
+};
+
+/** An integer within the limits that the field has over both protocols. */
+export function integerFrom(min: number): Input<number, number> {
+  return {
+    read(given, field, violate) {
+      if (Number.isInteger(given) && (given as number) >= min && (given as number) <= maxInt32) {
+        return given as number;
+      }
+      violate(field, `must be an integer from ${min} on, as a number, not ${describe(given)}`);
+      return undefined;
+    },
+    toJson: same,
+    toMessage: same,
+  };
+}
+
+export const text: Input<string, string> = {
+  read(given, field, violate) {
+    if (typeof given === 'string' && given.isWellFormed()) return given;
+    violate(field, `must be text, not ${describe(given)}`);
+    return undefined;
+  },
+  toJson: same,
+  toMessage: same,
+};
+
+/** Text that selects something. Empty, it would select everything over gRPC. */
+export const filledText: Input<string, string> = {
+  ...text,
+  read(given, field, violate) {
+    if (given !== '') return text.read(given, field, violate);
+    violate(field, 'must not be empty; leave it out instead');
+    return undefined;
+  },
+};
+
+export const requiredText: Input<string, string> = { ...text, isRequired: true };
+
+/** Texts. No texts at all would mean the default over gRPC. */
+export const filledTexts: Input<string[], string[]> = {
+  read(given, field, violate) {
+    if (Array.isArray(given) && given.length > 0) {
+      return given.map((item, i) => text.read(item, `${field}[${i}]`, violate) ?? '');
+    }
+    const message = Array.isArray(given) ? 'must not be empty; leave it out instead' : 'must be an array';
+    violate(field, Array.isArray(given) ? message : `${message}, not ${describe(given)}`);
+    return undefined;
+  },
+  toJson: same,
+  toMessage: same,
+};
+
+export const flag: Input<boolean, boolean> = {
+  read(given, field, violate) {
+    if (typeof given === 'boolean') return given;
+    violate(field, `must be true or false, not ${describe(given)}`);
+    return undefined;
+  },
+  toJson: same,
+  toMessage: same,
+};
+
+export const moment: Input<Date, object> = {
+  read(given, field, violate) {
+    if (given instanceof Date && !Number.isNaN(given.getTime())) return new Date(given);
+    const what = given instanceof Date ? 'an invalid Date' : describe(given);
+    violate(field, `must be a Date, not ${what}`);
+    return undefined;
+  },
+  toJson: (value) => value.toISOString(),
+  toMessage(value) {
+    const seconds = Math.floor(value.getTime() / 1_000);
+    return { seconds: BigInt(seconds), nanos: (value.getTime() - seconds * 1_000) * 1_000_000 };
+  },
+};
+
+export const metadata: Input<JsonObject, JsonObject> = {
+  read: (given, _, violate) => copyMetadata(given, violate),
+  toJson: same,
+  toMessage: same,
+};
+
+/** A value of an enum: its word over JSON, its number over gRPC. */
+export function word<Word extends string>(words: Readonly<Record<Word, number>>): Input<Word, number> {
+  return {
+    read(given, field, violate) {
+      if (typeof given === 'string' && Object.hasOwn(words, given)) return given as Word;
+      const known = Object.keys(words).map((name) => `"${name}"`);
+      violate(field, `must be ${known.join(' or ')}, not ${describe(given)}`);
+      return undefined;
+    },
+    toJson: same,
+    toMessage: (value) => words[value],
+  };
+}
+
+function invalidBody(details: readonly { field: string; message: string }[]): PaymentIntentsError {
+  const [first, ...others] = details;
+  const more = others.length > 0 ? `; and ${others.length} more` : '';
+  return new PaymentIntentsError('invalid_body', `${first?.field} ${first?.message}${more}`, {
+    details: details.slice(0, maxFaults),
+  });
+}

@@ -1,0 +1,195 @@
+// How the fields of a resource are read, from JSON and from a protobuf message. One table for both protocols.
+
+import { enumValueOf, type Unknown } from './enums.ts';
+import type { JsonObject } from './payment-intent.ts';
+
+/** How a field of one type is read. Both functions throw a {@link FieldFault} for a value of another type. */
+export interface Kind<Value, Sent> {
+  fromJson(json: unknown, path: string): Value;
+  fromMessage(sent: Sent, path: string): Value;
+}
+
+/** Names a field of an answer that is missing or of another type. */
+export class FieldFault extends Error {
+  constructor(path: string) {
+    // The value itself is not shown: it could be a client secret.
+    super(path === '' ? 'it is not an object' : `its ${path} is missing or of another type`);
+    this.name = 'FieldFault';
+  }
+}
+
+/** The names of a message's fields. */
+export type FieldOf<Message> = Exclude<keyof Message, '$typeName' | '$unknown'>;
+
+/**
+ * One row for each field of a resource. It does not compile if the contract's message has a field that the resource
+ * lacks, `Left` excepted, or the other way round.
+ */
+export type ResourceFields<Resource, Message, Left extends FieldOf<Message> = never> = {
+  readonly [Name in keyof Resource | Exclude<FieldOf<Message>, Left>]: Name extends keyof Resource &
+    keyof Message
+    ? Kind<Resource[Name], Message[Name]>
+    : Name extends keyof Resource
+      ? 'the message has no such field'
+      : 'the resource lacks this field';
+};
+
+/** The kinds of a resource, when what they read is no longer of interest. */
+export type AnyFields = Readonly<Record<string, Kind<unknown, never>>>;
+
+/** Reads a resource from parsed JSON. Throws a {@link FieldFault}. */
+export function readJson<Resource>(fields: AnyFields, json: unknown, path = ''): Resource {
+  if (!isObject(json)) throw new FieldFault(path);
+  return mapFields(fields, path, (kind, name, at) => kind.fromJson(json[snakeCase(name)], at));
+}
+
+/** Reads a resource from a message. Throws a {@link FieldFault} for a field that is never empty, and is. */
+export function readMessage<Resource>(fields: AnyFields, message: object, path = ''): Resource {
+  const sent = message as Readonly<Record<string, unknown>>;
+  return mapFields(fields, path, (kind, name, at) => kind.fromMessage(sent[name] as never, at));
+}
+
+function mapFields<Resource>(
+  fields: AnyFields,
+  path: string,
+  read: (kind: Kind<unknown, never>, name: string, path: string) => unknown,
+): Resource {
+  const prefix = path === '' ? '' : `${path}.`;
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, kind]) => [name, read(kind, name, prefix + snakeCase(name))]),
+  ) as Resource;
+}
+
+/** Returns a field's name in the JSON: `amountUnits` is `amount_units`. */
+export function snakeCase(name: string): string {
+  return name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const isText = (value: unknown): value is string => typeof value === 'string';
+const isInteger = (value: unknown): value is number => Number.isSafeInteger(value);
+const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean';
+
+function checked<Value>(isValid: (value: unknown) => value is Value, value: unknown, path: string): Value {
+  if (!isValid(value)) throw new FieldFault(path);
+  return value;
+}
+
+export const text: Kind<string, string> = {
+  fromJson: (json, path) => checked(isText, json, path),
+  fromMessage: (sent) => sent,
+};
+
+/** Text that is never empty, such as an identifier or a secret. */
+export const filledText: Kind<string, string> = {
+  fromJson: (json, path) => filled(checked(isText, json, path), path),
+  fromMessage: filled,
+};
+
+function filled(value: string, path: string): string {
+  if (value === '') throw new FieldFault(path);
+  return value;
+}
+
+/** Text that JSON leaves out if it is empty. */
+export const textOrNone: Kind<string | undefined, string> = {
+  fromJson: (json, path) => (json == null ? undefined : checked(isText, json, path)),
+  fromMessage: (sent) => (sent === '' ? undefined : sent),
+};
+
+export const flag: Kind<boolean, boolean> = {
+  fromJson: (json, path) => checked(isBoolean, json, path),
+  fromMessage: (sent) => sent,
+};
+
+export const integer: Kind<number, number> = {
+  fromJson: (json, path) => checked(isInteger, json, path),
+  fromMessage: (sent) => sent,
+};
+
+/** An int64 that is small, such as the number of a block. */
+export const smallInteger: Kind<number, bigint> = {
+  fromJson: (json, path) => checked(isInteger, json, path),
+  fromMessage: (sent) => Number(sent),
+};
+
+/** An amount of money. */
+export const units: Kind<bigint, bigint> = {
+  fromJson: (json, path) => BigInt(checked(isInteger, json, path)),
+  fromMessage: (sent) => sent,
+};
+
+/** The part of a `google.protobuf.Timestamp` that is read; protobuf's own functions are not for the edge. */
+interface Timestamp {
+  seconds: bigint;
+  nanos: number;
+}
+
+export const moment: Kind<Date, Timestamp | undefined> = {
+  fromJson(json, path) {
+    const date = new Date(checked(isText, json, path));
+    if (Number.isNaN(date.getTime())) throw new FieldFault(path);
+    return date;
+  },
+  fromMessage(sent, path) {
+    if (sent === undefined) throw new FieldFault(path);
+    return new Date(Number(sent.seconds) * 1_000 + Math.floor(sent.nanos / 1_000_000));
+  },
+};
+
+export const metadata: Kind<JsonObject, JsonObject | undefined> = {
+  fromJson: (json, path) => checked(isObject, json, path) as JsonObject,
+  fromMessage: (sent) => sent ?? {},
+};
+
+/** A value of an enum: a word over JSON, a number over gRPC. */
+export function word<Word extends string>(
+  words: Readonly<Record<Word, number>>,
+): Kind<Word | Unknown, number> {
+  return {
+    fromJson: (json, path) => enumValueOf(words, checked(isText, json, path)),
+    fromMessage: (sent) => enumValueOf(words, sent),
+  };
+}
+
+/** A field that may be absent. */
+export function optional<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value | undefined, Sent | undefined> {
+  return {
+    fromJson: (json, path) => (json == null ? undefined : kind.fromJson(json, path)),
+    fromMessage: (sent, path) => (sent === undefined ? undefined : kind.fromMessage(sent, path)),
+  };
+}
+
+/** A field that could be absent from the message and never is. */
+export function present<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value, Sent | undefined> {
+  return {
+    fromJson: kind.fromJson,
+    fromMessage(sent, path) {
+      if (sent === undefined) throw new FieldFault(path);
+      return kind.fromMessage(sent, path);
+    },
+  };
+}
+
+/** A list, which JSON may leave out if it is empty. */
+export function list<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value[], Sent[]> {
+  return {
+    fromJson(json, path) {
+      if (json == null) return [];
+      if (!Array.isArray(json)) throw new FieldFault(path);
+      return json.map((item, i) => kind.fromJson(item, `${path}[${i}]`));
+    },
+    fromMessage: (sent, path) => sent.map((item, i) => kind.fromMessage(item, `${path}[${i}]`)),
+  };
+}
+
+/** A message within the message. */
+export function resource<Resource, Message extends object>(
+  fields: ResourceFields<Resource, Message, never> | AnyFields,
+): Kind<Resource, Message> {
+  return {
+    fromJson: (json, path) => readJson(fields as AnyFields, json, path),
+    fromMessage: (sent, path) => readMessage(fields as AnyFields, sent, path),
+  };
+}

@@ -1,0 +1,193 @@
+// Verifies webhooks. Needs neither gRPC nor a server framework, and runs on edge runtimes too.
+
+import { Webhook } from 'standardwebhooks';
+import type { Event } from './event.ts';
+import { describe } from './metadata.ts';
+import { FieldFault, readJson } from './resource-fields.ts';
+import { event } from './resources.ts';
+
+export type { EventType, Label, Mode, PaymentIntentStatus, PaymentStatus, Unknown } from './enums.ts';
+export type { Event, EventData } from './event.ts';
+export type {
+  AnyPaymentIntent,
+  JsonObject,
+  JsonValue,
+  Payment,
+  PaymentIntentState,
+} from './payment-intent.ts';
+export type { WebhookEndpoint } from './webhook-endpoint.ts';
+
+/** A request to your webhook endpoint. */
+export interface ReceivedWebhook {
+  /** The raw body, exactly as it was received: a string, a Buffer or other bytes. Never the parsed JSON. */
+  body: string | Uint8Array | ArrayBuffer;
+  /** The headers: of `fetch`, of Node.js, or any object by name, in upper or lower case. */
+  headers: WebhookHeaders;
+  /** The endpoint's secret, `whsec_…`; several while one replaces another. */
+  secret: string | readonly string[];
+}
+
+export type WebhookHeaders =
+  | { get(name: string): string | null }
+  | { readonly [name: string]: string | readonly string[] | undefined };
+
+/**
+ * Why a webhook was refused:
+ *
+ * - `headers_missing`: it has not all of the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`;
+ * - `timestamp_too_old`, `timestamp_too_new`: it was signed more than 5 minutes ago, or that far in the future;
+ * - `signature_wrong`: none of its signatures was made with the secret, for this body;
+ * - `body_unexpected`: it was signed with the secret, and is not an event.
+ */
+export type WebhookVerificationErrorCode =
+  | 'headers_missing'
+  | 'timestamp_too_old'
+  | 'timestamp_too_new'
+  | 'signature_wrong'
+  | 'body_unexpected';
+
+/** A process that both imports and requires the package has two copies of it. `instanceof` works across both. */
+const brand = Symbol.for('payment-intents-client.WebhookVerificationError');
+
+/** Why a webhook was refused. Answer with the status 400, and do not read its body. */
+export class WebhookVerificationError extends Error {
+  /** Why the webhook was refused. */
+  readonly code: WebhookVerificationErrorCode;
+
+  constructor(code: WebhookVerificationErrorCode, message: string) {
+    super(message);
+    this.name = 'WebhookVerificationError';
+    this.code = code;
+    Object.defineProperty(this, brand, { value: true });
+  }
+
+  /** True for an error of the package's other module format too. */
+  static override [Symbol.hasInstance](value: unknown): value is WebhookVerificationError {
+    // biome-ignore lint/complexity/noThisInStatic: a subclass inherits this and means itself.
+    if (this !== WebhookVerificationError) return Function.prototype[Symbol.hasInstance].call(this, value);
+    return typeof value === 'object' && value !== null && brand in value;
+  }
+}
+
+const toleranceSeconds = 5 * 60;
+
+/**
+ * Verifies that a webhook comes from the service, and returns its event. The same event may come more than once:
+ * remember the ids that you have handled.
+ *
+ * Throws WebhookVerificationError for a webhook that is not to be trusted, and a TypeError for a wrong argument.
+ */
+export function verifyWebhook({ body, headers, secret }: ReceivedWebhook): Event {
+  const verifiers = verifiersOf(secret);
+  const text = textOf(body);
+  const signed = signedHeadersOf(headers);
+  assertIsRecent(signed['webhook-timestamp']);
+  if (!verifiers.some((verifier) => isSignedBy(verifier, text, signed))) {
+    throw new WebhookVerificationError(
+      'signature_wrong',
+      'No signature of the webhook matches: the secret belongs to another endpoint or has been replaced, or the body is not the raw body as it was received',
+    );
+  }
+  return eventIn(text);
+}
+
+function verifiersOf(secret: unknown): Webhook[] {
+  const secrets: unknown[] = Array.isArray(secret) ? secret : [secret];
+  if (secrets.length === 0)
+    throw new TypeError('secret must be the secret of the endpoint, not an empty array');
+  return secrets.map((one) => {
+    if (typeof one !== 'string' || one === '') {
+      const given = one === '' ? 'empty' : describe(one);
+      throw new TypeError(
+        `secret must be the secret of the endpoint, a string, but it is ${given}; is the environment variable set?`,
+      );
+    }
+    // Not shown, whatever it is.
+    const malformed =
+      'secret must be the secret of the endpoint as the service returned it: whsec_ and base64';
+    if (!/^whsec_[A-Za-z0-9+/]+=*$/.test(one)) throw new TypeError(malformed);
+    try {
+      return new Webhook(one);
+    } catch {
+      throw new TypeError(malformed);
+    }
+  });
+}
+
+function textOf(body: unknown): string {
+  if (typeof body === 'string') return body;
+  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
+    // A byte order mark would be part of what was signed.
+    return new TextDecoder('utf-8', { ignoreBOM: true }).decode(body as Uint8Array<ArrayBuffer>);
+  }
+  const isParsed = typeof body === 'object' && body !== null;
+  throw new TypeError(
+    isParsed
+      ? `body must be the raw body, as text or bytes, not ${describe(body)}: your server has parsed it already, and JSON written anew does not match the signature. Read the raw body for this route, as express.raw({ type: 'application/json' }) or request.text() do`
+      : `body must be the raw body, as text or bytes, not ${describe(body)}; has something read the request before?`,
+  );
+}
+
+const headerNames = ['webhook-id', 'webhook-timestamp', 'webhook-signature'] as const;
+type SignedHeaders = Record<(typeof headerNames)[number], string>;
+
+function signedHeadersOf(headers: unknown): SignedHeaders {
+  if (typeof headers !== 'object' || headers === null) {
+    throw new TypeError(`headers must be the headers of the request, not ${describe(headers)}`);
+  }
+  const find = finderIn(headers);
+  const found = headerNames.map((name) => [name, find(name)] as const);
+  const missing = found.filter(([, value]) => value === '').map(([name]) => name);
+  if (missing.length > 0) {
+    throw new WebhookVerificationError(
+      'headers_missing',
+      `The request has no ${missing.join(', no ')}: it does not come from the service, or a proxy removed its headers`,
+    );
+  }
+  return Object.fromEntries(found) as SignedHeaders;
+}
+
+function finderIn(headers: object): (name: string) => string {
+  if ('get' in headers && typeof headers.get === 'function') {
+    const { get } = headers;
+    return (name) => String(get.call(headers, name) ?? '');
+  }
+  const byName = new Map(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
+  return (name) => String(byName.get(name) ?? '');
+}
+
+function assertIsRecent(timestamp: string): void {
+  const ageSeconds =
+    Math.floor(Date.now() / 1_000) - Number(/^\d+$/.test(timestamp) ? timestamp : Number.NaN);
+  if (Number.isNaN(ageSeconds)) {
+    throw new WebhookVerificationError('headers_missing', 'The webhook-timestamp is not a number of seconds');
+  }
+  if (Math.abs(ageSeconds) <= toleranceSeconds) return;
+  const [code, when] =
+    ageSeconds > 0 ? (['timestamp_too_old', 'ago'] as const) : (['timestamp_too_new', 'from now'] as const);
+  throw new WebhookVerificationError(
+    code,
+    `The webhook was signed ${Math.abs(ageSeconds)} s ${when}, more than ${toleranceSeconds} s: it is a replay, or this machine's clock is wrong`,
+  );
+}
+
+function isSignedBy(verifier: Webhook, text: string, headers: SignedHeaders): boolean {
+  try {
+    verifier.verify(text, headers, { jsonParse: false });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function eventIn(text: string): Event {
+  try {
+    return readJson(event, JSON.parse(text));
+  } catch (fault) {
+    const why = fault instanceof FieldFault ? fault.message : 'it is not JSON';
+    throw new WebhookVerificationError(
+      'body_unexpected',
+      `The webhook is signed with the secret, and its body is not an event: ${why}`,
+    );
+  }
+}
