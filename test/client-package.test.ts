@@ -4,13 +4,16 @@ import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { createPaymentIntentsClient } from '../client/index.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -91,15 +94,17 @@ test('passes Are The Types Wrong', { timeout: 60_000 }, async () => {
   const { analysis, problems } = JSON.parse(stdout);
   expect(problems ?? {}).toEqual({});
   expect(analysis.problems).toEqual([]);
-  expect(Object.keys(analysis.entrypoints).sort()).toEqual(['.', './json', './package.json']);
+  expect(Object.keys(analysis.entrypoints).sort()).toEqual(['.', './json', './package.json', './webhook']);
   for (const { resolutions } of Object.values<{ resolutions: object }>(analysis.entrypoints)) {
     expect(Object.keys(resolutions).sort()).toEqual(['bundler', 'node10', 'node16-cjs', 'node16-esm']);
   }
 });
 
 const consumer = `
-import { createPaymentIntentsClient, type CreatePaymentIntent, type PaymentIntent, PaymentIntentsError } from 'payment-intents-client';
+import { createPaymentIntentsClient, type AnyPaymentIntent, type CreatePaymentIntent, type Event, type List, type Page, type Payment, type PaymentIntent, PaymentIntentsError, type PaymentIntentState, type WebhookDelivery, type WebhookEndpointWithSecret } from 'payment-intents-client';
 import { createPaymentIntentsClient as overJson } from 'payment-intents-client/json';
+import { verifyWebhook, WebhookVerificationError } from 'payment-intents-client/webhook';
+import type { IncomingMessage } from 'node:http';
 
 interface Order {
   order_id: string;
@@ -150,13 +155,60 @@ export async function use(order: Order, anything: Record<string, unknown>, tree:
     const told: [string, boolean, number | undefined, string | undefined] = [error.code, error.isRetryable, error.httpStatus, error.docUrl];
     return \`\${told} \${first?.field}\`;
   }
+  await follow(intent);
   switch (intent.status) {
     case 'requires_payment':
+    case 'processing':
+    case 'succeeded':
+    case 'expired':
+    case 'canceled':
       return intent.expiresAt.toISOString();
     default: {
       const newer: \`unknown:\${string}\` = intent.status;
       return newer;
     }
+  }
+}
+
+async function follow(created: AnyPaymentIntent): Promise<void> {
+  const options = { baseUrl: 'http://127.0.0.1', apiKey: 'sk' };
+  const payments = createPaymentIntentsClient({ ...options, protocol: 'grpc' });
+  const listed: List<PaymentIntentState> = payments.listPaymentIntents({ status: 'succeeded', createdFrom: new Date() });
+  for await (const intent of listed) {
+    const [payment]: (Payment | undefined)[] = intent.payments;
+    const received: [bigint, Date | undefined, string[]] = [payment?.amountUnits ?? intent.amountReceivedUnits, intent.succeededAt, intent.labels];
+    // @ts-expect-error: a list has no secrets
+    console.log(received, intent.clientSecret);
+  }
+  const page: Page<PaymentIntentState> = await listed.page();
+  await listed.page(page.nextPageToken);
+  const secret: string = (await payments.retrievePaymentIntent(created.id)).clientSecret;
+  for await (const { event, position } of payments.watchEvents({ after: undefined, onInterruption: (error) => console.log(error.code) })) {
+    const watched: [Event | undefined, string] = [event, position];
+    console.log(watched);
+  }
+  // @ts-expect-error: there is no stream over JSON
+  createPaymentIntentsClient(options).watchEvents();
+  // @ts-expect-error: nor is there one over JSON alone
+  overJson(options).watchEvents();
+  // @ts-expect-error: a call that is safe to repeat has no idempotency key
+  await payments.cancelPaymentIntent(created.id, { idempotencyKey: 'order-1' });
+  // @ts-expect-error: there is no such filter
+  payments.listEvents({ intent: created.id });
+  const endpoint: WebhookEndpointWithSecret = await payments.createWebhookEndpoint({ url: 'https://shop.example', eventTypes: ['*', 'payment_intent.succeeded', 'newer'] }, { idempotencyKey: secret });
+  const deliveries: WebhookDelivery[] = await payments.redeliverEvent('evt_1', { webhookEndpoint: endpoint.id });
+  console.log(deliveries[0]?.attempts[0]?.statusCode);
+}
+
+export function receive(request: IncomingMessage, fetched: Request, body: Buffer): string {
+  try {
+    const event: Event = verifyWebhook({ body, headers: request.headers, secret: ['whsec_a', 'whsec_b'] });
+    verifyWebhook({ body: 'text', headers: fetched.headers, secret: 'whsec_a' });
+    // @ts-expect-error: the body is not parsed
+    verifyWebhook({ body: { id: 'evt_1' }, headers: {}, secret: 'whsec_a' });
+    return event.type === 'payment_intent.succeeded' ? event.data.paymentIntent?.id ?? '' : event.type;
+  } catch (error) {
+    return error instanceof WebhookVerificationError ? error.code : '';
   }
 }
 `;
@@ -189,9 +241,30 @@ describe('its types', () => {
 
   test('every returned field has a doc comment', async () => {
     for (const [file, names] of [
-      ['payment-intent.d.ts', ['PaymentIntent', 'CreatePaymentIntent']],
+      [
+        'payment-intent.d.ts',
+        [
+          ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
+          ...['CreatePaymentIntent', 'ListPaymentIntents'],
+        ],
+      ],
+      ['event.d.ts', ['Event', 'EventData', 'ListEvents']],
+      [
+        'webhook-endpoint.d.ts',
+        [
+          ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
+          ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
+          ...['ListWebhookEndpoints', 'ListWebhookDeliveries'],
+        ],
+      ],
+      ['watch-events.d.ts', ['WatchEvents', 'WatchedEvent']],
+      ['list.d.ts', ['Page']],
+      ['webhook.d.ts', ['ReceivedWebhook', 'WebhookVerificationError']],
       ['error.d.ts', ['PaymentIntentsError']],
-      ['options.d.ts', ['JsonClientOptions', 'PaymentIntentsClientOptions', 'CreateOptions', 'Timeouts']],
+      [
+        'options.d.ts',
+        ['JsonClientOptions', 'PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
+      ],
     ] as const) {
       const text = await readFile(installed('dist/esm/client', file), 'utf8');
       for (const name of names) {
@@ -216,10 +289,18 @@ for (const [client, options] of [[main, { baseUrl: process.env.PAYMENTS_URL }], 
   const error = await payments.createPaymentIntent({ amountUnits: 0 }).catch((reason) => reason);
   results.push([intent.id.slice(0, 3), error instanceof client.PaymentIntentsError, error instanceof other.PaymentIntentsError, error instanceof TypeError, error.code]);
 }
+try {
+  webhook.verifyWebhook({ body: '{}', headers: {}, secret: 'whsec_AAAA' });
+} catch (error) {
+  results.push([error instanceof webhook.WebhookVerificationError, error instanceof otherWebhook.WebhookVerificationError, error instanceof TypeError, error.code]);
+}
 console.log(JSON.stringify(results));
 `;
   // An error of one module format is recognised by the other: a process may load both.
-  const expected = Array(3).fill(['pi_', true, true, false, 'invalid_body']);
+  const expected = [
+    ...Array(3).fill(['pi_', true, true, false, 'invalid_body']),
+    [true, true, false, 'headers_missing'],
+  ];
 
   test('imported', async () => {
     const file = join(folder, 'run.mjs');
@@ -227,8 +308,11 @@ console.log(JSON.stringify(results));
       file,
       `import * as main from 'payment-intents-client';
 import * as json from 'payment-intents-client/json';
+import * as webhook from 'payment-intents-client/webhook';
 import { createRequire } from 'node:module';
-const other = createRequire(import.meta.url)('payment-intents-client');
+const require = createRequire(import.meta.url);
+const other = require('payment-intents-client');
+const otherWebhook = require('payment-intents-client/webhook');
 if (other.PaymentIntentsError === main.PaymentIntentsError) throw new Error('one format only');
 ${use}`,
     );
@@ -242,7 +326,11 @@ ${use}`,
       file,
       `const main = require('payment-intents-client');
 const json = require('payment-intents-client/json');
-(async () => { const other = await import('payment-intents-client'); ${use} })();`,
+const webhook = require('payment-intents-client/webhook');
+(async () => {
+const other = await import('payment-intents-client');
+const otherWebhook = await import('payment-intents-client/webhook');
+${use} })();`,
     );
     const { stdout } = await run(process.execPath, [file], { env });
     expect(JSON.parse(stdout)).toEqual(expected);
@@ -262,7 +350,7 @@ describe('its README', () => {
   test('every block compiles', { timeout: 60_000 }, async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
-    expect(blocks.length).toBe(5);
+    expect(blocks.length).toBe(10);
     await mkdir(join(folder, 'readme'), { recursive: true });
     const files = blocks.map((_, i) => `readme/${i}.mts`);
     for (const [i, file] of files.entries()) await writeFile(join(folder, file), blocks[i] as string);
@@ -287,7 +375,7 @@ describe('its README', () => {
 
   test('creates an intent and handles an error', async () => {
     const file = join(folder, 'create.mts');
-    await writeFile(file, await block('process.argv'));
+    await writeFile(file, await block('process.exitCode'));
     const first = await run(process.execPath, [file, 'order-1001'], { env });
     expect(first.stdout).toMatch(
       /^(pi_\w{26}) testnet base requires_payment \d{4}-\d\d-\d\dT[\d:.]+Z\n\1_secret_[\w-]{43}\n$/,
@@ -314,10 +402,195 @@ describe('its README', () => {
 
   test('works over gRPC, and the process ends', async () => {
     const file = join(folder, 'grpc.mts');
-    await writeFile(file, await block("protocol: 'grpc'"));
+    await writeFile(file, await block('createPaymentIntent({ amountUnits: 12_500_000 })'));
     const { stdout } = await run(process.execPath, [file], { env, timeout: 10_000 });
     expect(stdout).toMatch(/^pi_\w{26}\n$/);
   });
+
+  test('retrieves, lists and cancels', async () => {
+    const file = join(folder, 'cancel.mts');
+    await writeFile(file, await block('listPaymentIntents('));
+    const client = clientOfService();
+    const { id } = await client.createPaymentIntent(
+      { amountUnits: 12_500_000, metadata: { order_id: 'order-1001' } },
+      { idempotencyKey: 'order-1001' },
+    );
+    const { stdout } = await run(process.execPath, [file], { env });
+    expect(stdout).toMatch(
+      new RegExp(`^${id} requires_payment 0n \\[\\]\\ncanceled \\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z\\n$`),
+    );
+    expect((await run(process.execPath, [file], { env })).stdout).toBe(`${id} canceled 0n []\n`);
+  });
+
+  test('a job follows events, each once', async () => {
+    const file = join(folder, 'job.mts');
+    await writeFile(file, await block('listEvents('));
+    const job = async () => (await run(process.execPath, [file], { env, cwd: folder })).stdout;
+    // Those of the other tests too.
+    await eventsOf(await cancelNew());
+    expect(await job()).toContain('payment_intent.canceled 1 canceled\n');
+    expect(await job()).toBe('');
+    const [event] = await eventsOf(await cancelNew());
+    expect(await job()).toBe(`${event?.id} payment_intent.canceled 1 canceled\n`);
+  });
+
+  test('a service watches events, and goes on from what it has stored after a crash', async () => {
+    const file = join(folder, 'watch.mts');
+    await writeFile(file, await block('watchEvents('));
+    const watch = async (until: (position: string) => Promise<RegExp>) => {
+      const child = spawn(process.execPath, [file], {
+        env,
+        cwd: folder,
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      let stdout = '';
+      child.stdout.on('data', (chunk) => {
+        stdout += chunk;
+      });
+      // It has connected.
+      const position = await vi.waitFor(() => readFile(join(folder, 'position'), 'utf8'), {
+        timeout: 10_000,
+      });
+      const expected = await until(position);
+      await vi.waitFor(() => expect(stdout).toMatch(expected), { timeout: 10_000 });
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+      return stdout;
+    };
+    const lineOf = async (id: string) => {
+      const [event] = await eventsOf(id);
+      return new RegExp(`^${event?.id} payment_intent\\.canceled canceled\\n`, 'm');
+    };
+    await watch(async () => lineOf(await cancelNew()));
+    // Made while nobody watches.
+    const missed = await lineOf(await cancelNew());
+    const stdout = await watch(async () => missed);
+    // The last event before the crash at most.
+    expect(stdout.trim().split('\n').length).toBeLessThanOrEqual(2);
+  });
+
+  test('creates a webhook endpoint, and receives what is sent', async () => {
+    const [create, receive] = [join(folder, 'endpoint.mts'), join(folder, 'receive.mts')];
+    await writeFile(create, await block('createWebhookEndpoint('));
+    await writeFile(receive, await block('verifyWebhook('));
+    const port = await freePort();
+    const withUrl = { ...env, WEBHOOK_URL: `http://127.0.0.1:${port}/webhooks` };
+    const { stdout } = await run(process.execPath, [create], { env: withUrl });
+    const [, id = '', secret = ''] = /^(we_\w{26}) (whsec_\S+)\n$/.exec(stdout) ?? [];
+    expect((await run(process.execPath, [create], { env: withUrl })).stdout).toBe(stdout);
+    const child = spawn(process.execPath, [receive], {
+      env: { ...env, PORT: String(port), WEBHOOK_SECRET: secret },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    try {
+      let [output, errors] = ['', ''];
+      child.stdout.on('data', (chunk) => {
+        output += chunk;
+      });
+      child.stderr.on('data', (chunk) => {
+        errors += chunk;
+      });
+      const post = () => fetch(withUrl.WEBHOOK_URL, { method: 'POST', body: '{}' });
+      const forged = await vi.waitFor(post, { timeout: 10_000 });
+      expect(forged.status).toBe(400);
+      await vi.waitFor(() => expect(errors).toContain("code: 'headers_missing'"));
+      const canceled = await cancelNew();
+      const [event] = await eventsOf(canceled);
+      const line = `${event?.id} payment_intent.canceled canceled\n`;
+      await vi.waitFor(() => expect(output).toContain(line), { timeout: 10_000 });
+      await clientOfService().redeliverEvent(event?.id ?? '', { webhookEndpoint: id });
+      await vi.waitFor(
+        async () => {
+          const { items } = await clientOfService().listWebhookDeliveries(id, { status: 'delivered' }).page();
+          const delivery = items.find((item) => item.event === event?.id);
+          expect(delivery?.attempts).toMatchObject([{ statusCode: 204 }, { statusCode: 204 }]);
+        },
+        { timeout: 10_000 },
+      );
+      // It came twice and was handled once.
+      expect(output.split(line)).toHaveLength(2);
+    } finally {
+      await clientOfService().deleteWebhookEndpoint(id);
+      child.kill();
+      await once(child, 'exit');
+    }
+  });
+
+  test('verifies webhooks on an edge runtime', { timeout: 60_000 }, async () => {
+    const secret = `whsec_${Buffer.from('a secret of 32 bytes, or nearly.').toString('base64')}`;
+    await writeFile(
+      join(folder, 'webhook-worker.ts'),
+      `import { verifyWebhook, WebhookVerificationError } from 'payment-intents-client/webhook';
+export default {
+  async fetch(request: Request): Promise<Response> {
+    try {
+      const event = verifyWebhook({ body: await request.arrayBuffer(), headers: request.headers, secret: '${secret}' });
+      return Response.json([event.id, event.createdAt]);
+    } catch (error) {
+      return Response.json([error instanceof WebhookVerificationError, (error as { code: string }).code], { status: 400 });
+    }
+  },
+};
+`,
+    );
+    const bundle = await rolldown({
+      input: join(folder, 'webhook-worker.ts'),
+      cwd: folder,
+      platform: 'browser',
+    });
+    const { output } = await bundle.write({ file: join(folder, 'worker.js') });
+    expect(output[0].imports).toEqual([]);
+    expect(output[0].moduleIds.filter((id) => /grpc|protobuf|gen\//.test(id))).toEqual([]);
+    const worker = await startWorker();
+    try {
+      const at = new Date();
+      const body =
+        '{"id":"evt_1","type":"x","created_at":"2026-11-21T12:04:02.000Z","mode":"testnet","data":{}}';
+      const headers = {
+        'webhook-id': 'evt_1',
+        'webhook-timestamp': String(Math.floor(at.getTime() / 1_000)),
+        'webhook-signature': new Webhook(secret).sign('evt_1', at, body),
+      };
+      const send = async (body: string) =>
+        (await fetch(worker.url, { method: 'POST', headers, body })).json();
+      expect(await send(body)).toEqual(['evt_1', '2026-11-21T12:04:02.000Z']);
+      expect(await send(`${body} `)).toEqual([true, 'signature_wrong']);
+    } finally {
+      await worker.close();
+    }
+  });
+
+  const clientOfService = () =>
+    createPaymentIntentsClient({
+      baseUrl: service.publicUrl,
+      apiKey: service.merchant.keys.testnet.apiKey,
+    });
+
+  /** Creates an intent and cancels it. Returns its id. */
+  async function cancelNew(): Promise<string> {
+    const { id } = await clientOfService().createPaymentIntent({ amountUnits: 1 });
+    await clientOfService().cancelPaymentIntent(id);
+    return id;
+  }
+
+  /** Returns the events of an intent once it has one. */
+  const eventsOf = (paymentIntent: string) =>
+    vi.waitFor(
+      async () => {
+        const { items } = await clientOfService().listEvents({ paymentIntent }).page();
+        expect(items).toHaveLength(1);
+        return items;
+      },
+      { timeout: 10_000 },
+    );
+
+  async function freePort(): Promise<number> {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    await once(server.close(), 'close');
+    return port;
+  }
 
   test('works on an edge runtime: bundled, and run by workerd with a plain compatibility date', {
     timeout: 60_000,
@@ -390,13 +663,18 @@ test('the tarball contains the documented files and nothing of the service', asy
   const files = (await readdir(installed('dist/esm/src'), { recursive: true })).sort();
   expect(files.filter((name) => name.endsWith('.js'))).toEqual([
     'contract/error-catalogue.js',
+    'contract/event-types.js',
     'contract/gen/google/api/annotations_pb.js',
     'contract/gen/google/api/http_pb.js',
     'contract/gen/google/rpc/error_details_pb.js',
+    'contract/gen/payments/v1/event_pb.js',
+    'contract/gen/payments/v1/event_service_pb.js',
     'contract/gen/payments/v1/json_pb.js',
     'contract/gen/payments/v1/payment_intent_pb.js',
     'contract/gen/payments/v1/payment_intent_service_pb.js',
     'contract/gen/payments/v1/payment_pb.js',
+    'contract/gen/payments/v1/webhook_endpoint_pb.js',
+    'contract/gen/payments/v1/webhook_endpoint_service_pb.js',
     'contract/nearest-name.js',
   ]);
 });
