@@ -1,15 +1,20 @@
 // The examples of examples/grpc in four languages, built as README.md says and run against a real service, over a
 // network that loses a request and an answer before it works.
 
-import { execFile } from 'node:child_process';
-import { copyFile, cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { createPaymentIntentsClient } from '../client/index.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { startService, type TestService } from './support/service.ts';
 import { succeeds } from './support/succeeds.ts';
+import { startTcpProxy } from './support/tcp-proxy.ts';
 
 const run = promisify(execFile);
 const examples = 'examples/grpc';
@@ -36,13 +41,25 @@ interface Outcome {
   refusal: { reason: string; requestId: string; fields: string[] };
 }
 
-/** Runs the client of one language against a target, `host:port`, and parses its output. */
-type Client = (target: string, env: NodeJS.ProcessEnv) => Promise<Outcome>;
+/** An intent as the examples that retrieve print it. */
+interface Retrieved {
+  id: string;
+  status: string;
+  amountUnits: number;
+  amountReceivedUnits: number;
+  labels: string[];
+}
+
+/** The examples of one language. Each runs against a target, `host:port`, and its output is parsed. */
+interface Examples {
+  create(target: string, env: NodeJS.ProcessEnv): Promise<Outcome>;
+  retrieve?(target: string, id: string, env: NodeJS.ProcessEnv): Promise<Retrieved>;
+}
 
 interface Language {
   canRun: boolean;
   install: string;
-  build(folder: string): Promise<Client>;
+  build(folder: string): Promise<Examples>;
 }
 
 const generate = (language: string, output: string) =>
@@ -112,11 +129,12 @@ const languages: Record<string, Language> = {
       const module = join(folder, 'src/example.com/your/module');
       await mkdir(module, { recursive: true });
       await generate('go', module);
-      await copyFile(`${examples}/go/main.go`, join(module, 'main.go'));
-      const program = join(folder, 'client');
-      const { stdout } = await run('gofmt', ['-l', 'main.go'], { cwd: module });
+      await cp(`${examples}/go`, module, { recursive: true });
+      const programs = join(folder, 'programs');
+      await mkdir(programs);
+      const { stdout } = await run('gofmt', ['-l', 'main.go', 'retrieve'], { cwd: module });
       expect(stdout).toBe('');
-      await run('go', ['build', '-o', program, '.'], {
+      await run('go', ['build', '-o', programs, '.', './retrieve'], {
         cwd: module,
         env: {
           ...process.env,
@@ -126,7 +144,21 @@ const languages: Record<string, Language> = {
           GOPATH: `${folder}:${goPath}`,
         },
       });
-      return async (target, env) => readJson((await run(program, [target], { env })).stdout);
+      return {
+        create: async (target, env) =>
+          readJson((await run(join(programs, 'module'), [target], { env })).stdout),
+        async retrieve(target, id, env) {
+          const { stdout } = await run(join(programs, 'retrieve'), [target, id], { env });
+          const { status, amount_units, amount_received_units, labels } = JSON.parse(stdout);
+          return {
+            id: JSON.parse(stdout).id,
+            status,
+            amountUnits: amount_units,
+            amountReceivedUnits: amount_received_units,
+            labels,
+          };
+        },
+      };
     },
   },
   Java: {
@@ -146,25 +178,41 @@ const languages: Record<string, Language> = {
         ...['-nowarn', '-d', classes, '-cp', jars.join(':')],
         ...sources.stdout.trim().split('\n'),
         `${examples}/java/CreatePaymentIntent.java`,
+        `${examples}/java/RetrievePaymentIntent.java`,
       ]);
-      return async (target, env) => {
+      const start = async (args: string[], env: NodeJS.ProcessEnv) => {
         const classPath = [classes, ...jars].join(':');
-        const args = [...shortLived, '-cp', classPath, 'CreatePaymentIntent', target];
-        const { stdout } = await run('java', args, { env });
+        const { stdout } = await run('java', [...shortLived, '-cp', classPath, ...args], { env });
         const value = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(stdout)?.[1] ?? '';
-        const [, reason = '', requestId = ''] = value('refusal').split(' ');
-        return {
-          id: value('id'),
-          status: value('status'),
-          amountUnits: Number(value('amount_units')),
-          orderId: value('order_id'),
-          sameAgain: value('same_again') === 'true',
-          refusal: {
-            reason,
-            requestId,
-            fields: [...stdout.matchAll(/^field: (\w+):/gm)].map(([, field = '']) => field),
-          },
-        };
+        return { stdout, value };
+      };
+      return {
+        async create(target, env) {
+          const { stdout, value } = await start(['CreatePaymentIntent', target], env);
+          const [, reason = '', requestId = ''] = value('refusal').split(' ');
+          return {
+            id: value('id'),
+            status: value('status'),
+            amountUnits: Number(value('amount_units')),
+            orderId: value('order_id'),
+            sameAgain: value('same_again') === 'true',
+            refusal: {
+              reason,
+              requestId,
+              fields: [...stdout.matchAll(/^field: (\w+):/gm)].map(([, field = '']) => field),
+            },
+          };
+        },
+        async retrieve(target, id, env) {
+          const { value } = await start(['RetrievePaymentIntent', target, id], env);
+          return {
+            id: value('id'),
+            status: value('status'),
+            amountUnits: Number(value('amount_units')),
+            amountReceivedUnits: Number(value('amount_received_units')),
+            labels: value('labels').split(' '),
+          };
+        },
       };
     },
   },
@@ -173,10 +221,12 @@ const languages: Record<string, Language> = {
     install: 'protobuf-compiler python3-grpcio python3-protobuf',
     async build(folder) {
       await generate('python', folder);
-      return async (target, env) => {
-        const { stdout } = await run(python, [`${examples}/python/client.py`, target], {
+      const start = (script: string, args: string[], env: NodeJS.ProcessEnv) =>
+        run(python, [`${examples}/python/${script}`, ...args], {
           env: { ...env, PYTHONPATH: join(folder, 'gen') },
         });
+      const create: Examples['create'] = async (target, env) => {
+        const { stdout } = await start('client.py', [target], env);
         const { intent, same_again, refusal } = JSON.parse(stdout);
         const details = refusal.details;
         return {
@@ -194,6 +244,20 @@ const languages: Record<string, Language> = {
           },
         };
       };
+      return {
+        create,
+        async retrieve(target, id, env) {
+          const { stdout } = await start('retrieve.py', [target, id], env);
+          const intent = JSON.parse(stdout);
+          return {
+            id: intent.id,
+            status: intent.status,
+            amountUnits: Number(intent.amount_units),
+            amountReceivedUnits: Number(intent.amount_received_units),
+            labels: intent.labels,
+          };
+        },
+      };
     },
   },
   TypeScript: {
@@ -208,9 +272,11 @@ const languages: Record<string, Language> = {
       const types = { compilerOptions: { typeRoots: [resolve('node_modules/@types')] } };
       await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ ...options, ...types }));
       await run('node_modules/.bin/tsc', ['--project', folder]);
-      return async (target, env) => {
-        const args = [join(folder, 'create-payment-intent.ts'), `http://${target}`];
-        return readJson((await run(process.execPath, args, { env })).stdout);
+      return {
+        async create(target, env) {
+          const args = [join(folder, 'create-payment-intent.ts'), `http://${target}`];
+          return readJson((await run(process.execPath, args, { env })).stdout);
+        },
       };
     },
   },
@@ -219,16 +285,23 @@ const languages: Record<string, Language> = {
 describe.each(Object.entries(languages))('%s', (name, { canRun, install, build }) => {
   if (!canRun) console.log(`skipped: the example in ${name} (apt-get install ${install})`);
 
-  test.runIf(canRun)('creates, retries and reads a refusal', { timeout: 300_000 }, async () => {
+  let built: Examples;
+  const env = () => ({
+    PATH: process.env.PATH,
+    PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+  });
+
+  beforeAll(async () => {
+    if (!canRun) return;
     const own = join(folder, name);
     await mkdir(own);
-    const client = await build(own);
+    built = await build(own);
+  }, 300_000);
+
+  test.runIf(canRun)('creates, retries and reads a refusal', { timeout: 60_000 }, async () => {
     const network = await startLossyNetwork(service.server.ports.grpc);
     try {
-      const outcome = await client(`127.0.0.1:${network.port}`, {
-        PATH: process.env.PATH,
-        PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
-      });
+      const outcome = await built.create(`127.0.0.1:${network.port}`, env());
       expect(outcome).toEqual({
         id: expect.stringMatching(/^pi_/),
         status: expect.stringMatching(/REQUIRES_PAYMENT$/),
@@ -252,4 +325,104 @@ describe.each(Object.entries(languages))('%s', (name, { canRun, install, build }
       await network.close();
     }
   });
+
+  test.runIf(canRun && name !== 'TypeScript')('retrieves', { timeout: 60_000 }, async () => {
+    const client = createPaymentIntentsClient({
+      baseUrl: service.publicUrl,
+      apiKey: service.merchant.keys.testnet.apiKey,
+    });
+    const { id } = await client.createPaymentIntent({ amountUnits: 12_500_000 });
+    await service.query(
+      `update payment_intents set status = 'succeeded', amount_received_units = 12500001, succeeded_at = now(),
+         labels = '{overpaid,late}' where id = $1`,
+      [parseIdentifier('pi', id)],
+    );
+    const network = await startLossyNetwork(service.server.ports.grpc);
+    try {
+      const target = `127.0.0.1:${network.port}`;
+      expect(await built.retrieve?.(target, id, env())).toEqual({
+        id,
+        status: 'PAYMENT_INTENT_STATUS_SUCCEEDED',
+        amountUnits: 12_500_000,
+        amountReceivedUnits: 12_500_001,
+        labels: ['overpaid', 'late'],
+      });
+      expect(network.connections()).toBeGreaterThan(2);
+      const missing = 'pi_00000000000000000000000000';
+      const refusal = await built.retrieve?.(target, missing, env()).catch((reason) => reason);
+      expect([refusal.code, refusal.stderr]).toEqual([1, expect.stringMatching(/not_?found/i)]);
+    } finally {
+      await network.close();
+    }
+  });
 });
+
+test.runIf(languages.Python?.canRun)(
+  'Python watches events over connections that break, and goes on after a crash',
+  { timeout: 60_000 },
+  async () => {
+    const client = createPaymentIntentsClient({
+      baseUrl: service.publicUrl,
+      apiKey: service.merchant.keys.testnet.apiKey,
+    });
+    const cancelNew = async () => {
+      const { id } = await client.createPaymentIntent({ amountUnits: 1 });
+      await client.cancelPaymentIntent(id);
+      return id;
+    };
+    const cuts = new Set<() => void>();
+    const proxy = await startTcpProxy(
+      () => net.connect(service.server.ports.grpc, '127.0.0.1'),
+      (from, to, cut) => {
+        cuts.add(cut);
+        from.pipe(to).pipe(from);
+      },
+    );
+    const positionFile = join(folder, 'position');
+    const start = (apiKey = service.merchant.keys.testnet.apiKey) => {
+      const args = [`${examples}/python/watch.py`, `127.0.0.1:${proxy.port}`, positionFile];
+      const child = spawn(python, args, {
+        env: { PATH: process.env.PATH, PAYMENTS_API_KEY: apiKey, PYTHONPATH: join(folder, 'Python/gen') },
+      });
+      const output = { text: '', errors: '' };
+      child.stdout.on('data', (chunk) => {
+        output.text += chunk;
+      });
+      child.stderr.on('data', (chunk) => {
+        output.errors += chunk;
+      });
+      return { child, output };
+    };
+    const seen = async (output: { text: string }, id: string) =>
+      vi.waitFor(
+        () => expect(output.text).toContain(`payment_intent.canceled ${id} PAYMENT_INTENT_STATUS_CANCELED\n`),
+        { timeout: 15_000 },
+      );
+    const first = start();
+    // The first message has come.
+    await vi.waitFor(() => readFile(positionFile), { timeout: 15_000 });
+    const ids = [await cancelNew()];
+    await seen(first.output, ids[0] as string);
+    for (const cut of cuts) cut();
+    ids.push(await cancelNew());
+    await seen(first.output, ids[1] as string);
+    expect(first.output.errors).toMatch(/again in \d/);
+    expect(
+      first.output.text
+        .trim()
+        .split('\n')
+        .map((line) => line.split(' ')[2]),
+    ).toEqual(ids);
+    first.child.kill('SIGKILL');
+    await once(first.child, 'exit');
+    const missed = await cancelNew();
+    const second = start();
+    await seen(second.output, missed);
+    second.child.kill('SIGKILL');
+    await once(second.child, 'exit');
+    const refused = start('sk_testnet_nonsense');
+    const [code] = await once(refused.child, 'exit');
+    expect([code, refused.output.errors]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')]);
+    await proxy.close();
+  },
+);
