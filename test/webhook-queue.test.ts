@@ -260,6 +260,26 @@ test('a claim has the oldest due deliveries of each endpoint, within the limits'
   expect(await queue.claim(inHand({}))).toEqual([]);
 });
 
+test('no more is claimed for endpoints that fail than there is room for them', async () => {
+  const endpoints = await newEndpoints(12);
+  await newDeliveries(endpoints, 1);
+  const [healthy, ...failing] = endpoints as [TestEndpoint, ...TestEndpoint[]];
+  await service.query(
+    'update webhook_endpoints set failures = 1, failing_since = now() where id = any ($1)',
+    [failing.map(({ uuid }) => uuid)],
+  );
+  const { queue } = openWorker();
+  const first = await queue.claim(inHand({ room: 10, roomForFailing: 5 }));
+  const idsOf = (claimed: { endpointId: string }[]) => claimed.map(({ endpointId }) => endpointId);
+  expect(idsOf(first)).toContain(healthy.uuid);
+  expect(first.length - 1).toBeLessThanOrEqual(5);
+  // They have their turn when there is room for a whole claim of them.
+  const rest: string[] = [];
+  for (let i = 0; i < 4; i++)
+    rest.push(...idsOf(await queue.claim(inHand({ room: 10, roomForFailing: 10 }))));
+  expect([...idsOf(first), ...rest].sort()).toEqual(endpoints.map(({ uuid }) => uuid).sort());
+});
+
 test.each(['first', 'last'])(
   'an endpoint with 5,000 waiting that comes %s does not keep others waiting',
   async (place) => {

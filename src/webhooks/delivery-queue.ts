@@ -113,7 +113,8 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
       counted.map(([id]) => id),
       counted.map(([, count]) => count),
       inHand.maxHealthy,
-      inHand.roomForFailing > 0 ? inHand.maxFailing : 0,
+      // All of a claim may be for endpoints that fail.
+      inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
       inHand.room,
     ]);
     return rows.map((row) => ({

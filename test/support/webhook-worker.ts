@@ -16,7 +16,7 @@ import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/en
 import { createSender, type Sender } from '../../src/webhooks/sender.ts';
 
 /** Loopback is permitted, as in the embedded mode: answers are not kept. */
-export const loopbackPermitted = createAddressPolicy(loopbackTargets);
+const loopbackPermitted = createAddressPolicy(loopbackTargets);
 
 /**
  * The rules for the internet, with a part of it on this machine: those addresses count as public ones, and http is as
