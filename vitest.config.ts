@@ -11,6 +11,6 @@ export default defineConfig({
     // One more than can run at once: some tests wait for a process or for a time to pass.
     maxWorkers: availableParallelism() + 1,
     testTimeout: 30_000,
-    hookTimeout: 60_000,
+    hookTimeout: 120_000,
   },
 });
