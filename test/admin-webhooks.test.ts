@@ -300,6 +300,12 @@ describe('prints the problem in one line', () => {
       2,
       /list of types, separated by commas/,
     ],
+    [
+      'an overlap that the API refuses too',
+      () => ['rotate', ...we, '--overlap', '169h'],
+      1,
+      /--overlap must be at most 168h/,
+    ],
     ['nothing to change', () => ['update', ...we], 1, /^admin: name something to change: see --help\n$/],
     ['both ways at once', () => ['update', ...we, '--enable', '--disable'], 2, /cannot be used with/],
   ];

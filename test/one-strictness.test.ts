@@ -264,7 +264,7 @@ describe('deadlines', () => {
     const blocker = await blockCreates(service.location);
     const waiting = async () => {
       const [row] = await service.query<{ count: number }>(
-        `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'insert%'`,
       );
       return row?.count;
     };

@@ -23,6 +23,7 @@ import {
   type EndpointSettings,
   listEndpoints,
   maxEndpoints,
+  maxOverlapHours,
   type Owner,
   ownerOf,
   rotateSecret,
@@ -122,6 +123,9 @@ export function rotateWebhook(
   overlapMs: number,
 ): Promise<Output> {
   return orAdministrationError(async () => {
+    if (overlapMs > maxOverlapHours * hourMs) {
+      throw new AdministrationError(`--overlap must be at most ${maxOverlapHours}h`);
+    }
     const { owner, id } = await findWebhook(orm.em, endpointId);
     const rotated = await rotateSecret(orm.em, keyRing('WEBHOOK_SECRET_KEYS'), owner, id, overlapMs / hourMs);
     return withSecret(rotated.endpoint, rotated.secret);

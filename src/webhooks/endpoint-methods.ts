@@ -33,6 +33,7 @@ import {
   type EndpointWithSecret,
   getEndpoint,
   listEndpoints,
+  maxOverlapHours,
   ownerOf,
   rotateSecret,
   settingsViolations,
@@ -156,7 +157,6 @@ export function deleteWebhookEndpoint(
 }
 
 const defaultOverlapHours = 24;
-const maxOverlapHours = 168;
 
 /** `RotateWebhookSecret`. */
 export function rotateWebhookSecret(

@@ -47,6 +47,8 @@ export interface EndpointWithSecret {
 
 /** Most endpoints of a merchant in one mode. */
 export const maxEndpoints = 100;
+/** Longest time, in hours, that a replaced secret signs. */
+export const maxOverlapHours = 168;
 /** Most retired secrets of an endpoint that still sign. */
 const maxRetiredSecrets = 5;
 const hourMs = 3_600_000;
@@ -65,7 +67,7 @@ export function settingsViolations(
   const known = ['*', ...eventTypes];
   types?.forEach((type, i) => {
     if (known.includes(type)) return;
-    const nearest = nearestName(type.slice(0, 64), known);
+    const nearest = nearestName(type.slice(0, 64), eventTypes);
     const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
     violations.push({ field: `event_types[${i}]`, message: `must be "*" or a type of event${hint}` });
   });

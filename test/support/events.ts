@@ -47,13 +47,18 @@ type Query = (sql: string, values: unknown[]) => Promise<unknown>;
 
 /** Stores events as the transaction of a change does: without a position. Returns their ids. */
 export async function insertEvents(query: Query, events: readonly NewEvent[]): Promise<string[]> {
-  const rows = events.map(({ createdAtMs = Date.now(), paymentIntent = newUuid(), ...event }) => ({
-    ...event,
-    id: newUuid(createdAtMs),
-    createdAt: new Date(createdAtMs).toISOString(),
-    paymentIntent,
-    data: event.data ?? `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`,
-  }));
+  const now = Date.now();
+  // A millisecond apart, because ids of one millisecond are in no order.
+  const rows = events.map(({ createdAtMs, paymentIntent = newUuid(), ...event }, i) => {
+    const atMs = createdAtMs ?? now + i;
+    return {
+      ...event,
+      id: newUuid(atMs),
+      createdAt: new Date(atMs).toISOString(),
+      paymentIntent,
+      data: event.data ?? `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`,
+    };
+  });
   await query(
     `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
      select * from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::text[], $5::timestamptz[], $6::uuid[], $7::int[], $8::text[])`,
