@@ -9,7 +9,7 @@ import {
 import { nearestName } from '../contract/nearest-name.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody } from '../requests/errors.ts';
+import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
@@ -27,8 +27,7 @@ export function listEvents(
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
     async run(request, { values }) {
-      const violations = violationsOf(request);
-      if (violations.length > 0) throw invalidBody(violations);
+      refuseInvalid(violationsOf(request));
       const identity = identityOf(values);
       const { pageToken, after, type } = request;
       const paymentIntent = parseIdentifier('pi', request.paymentIntent);

@@ -7,8 +7,8 @@ import {
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { ServiceError } from '../requests/errors.ts';
+import { refuseUnknownFields } from '../requests/fields.ts';
 import type { StreamMethod } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
@@ -34,8 +34,7 @@ export function watchEvents(
   return {
     ratePolicy: 'reads',
     async *run(request, { values, signal }) {
-      const violations = unknownFieldViolations(request);
-      if (violations.length > 0) throw invalidBody(violations);
+      refuseUnknownFields(request);
       const identity = identityOf(values);
       const filter = streamFilter(identity);
       const keyId = parseIdentifier('key', identity.keyTypeId) ?? '';

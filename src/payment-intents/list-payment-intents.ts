@@ -1,7 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
 import { chainOf, networks } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { Chain, Lane, PaymentIntentStatus } from '../contract/gen/payments/v1/payment_intent_pb.ts';
@@ -20,17 +19,16 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody } from '../requests/errors.ts';
+import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
-import { cursorOf, pageSizeOf, pageSizeViolations, pageTokenOf } from '../requests/page-token.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { type Identity, identityOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
 
 /** Most intents that one page looks through for those that match: some tens of milliseconds. */
 const maxScanned = 10_000;
-const uuidBytes = 16;
 
 /** `ListPaymentIntents`: newest first. An id contains its time, so the pages go down the merchant's ids. */
 export function listPaymentIntents(
@@ -41,17 +39,15 @@ export function listPaymentIntents(
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
     async run(request, { values }) {
-      const violations = violationsOf(request);
-      if (violations.length > 0) throw invalidBody(violations);
+      refuseInvalid(violationsOf(request));
       const identity = identityOf(values);
       const filter = filterOf(request);
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
-      const below =
-        request.pageToken === '' ? undefined : uuidOfBytes(cursorOf(request.pageToken, token, uuidBytes));
+      const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
       return create(ListPaymentIntentsResponseSchema, {
         paymentIntents: rows.map((row) => presentPaymentIntent(row)),
-        nextPageToken: next === undefined ? '' : pageTokenOf(token, uuidToBytes(next)),
+        nextPageToken: uuidPageTokenOf(token, next),
       });
     },
   };

@@ -42,8 +42,7 @@ const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<
  */
 export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
-    ...frozenFields(row),
-    ...secretField(row, clientSecretKeys),
+    ...frozenFields(row, clientSecretKeys),
     status: PaymentIntentStatus.REQUIRES_PAYMENT,
   });
 }
@@ -54,8 +53,7 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
  */
 export function presentPaymentIntent(row: PaymentIntentRow, clientSecretKeys?: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
-    ...frozenFields(row),
-    ...(clientSecretKeys && secretField(row, clientSecretKeys)),
+    ...frozenFields(row, clientSecretKeys),
     status: numberOf(statusOf, row.status),
     createdAt: timestampFromDate(row.createdAt),
     amountReceivedUnits: BigInt(row.amountReceivedUnits),
@@ -67,10 +65,13 @@ export function presentPaymentIntent(row: PaymentIntentRow, clientSecretKeys?: K
   });
 }
 
-function frozenFields(row: NewPaymentIntentRow) {
+/** What never changes after creation; with the client secret if its keys are given. */
+function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | undefined) {
+  const id = formatIdentifier('pi', row.id);
   const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
   return {
-    id: formatIdentifier('pi', row.id),
+    id,
+    ...(clientSecretKeys && { clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id) }),
     mode: numberOf(modeOf, row.mode),
     chain: numberOf(chainOf, network.chain),
     chainId: BigInt(network.chainId),
@@ -85,10 +86,6 @@ function frozenFields(row: NewPaymentIntentRow) {
     lane: numberOf(laneOf, row.lane),
     metadata: row.metadata,
   };
-}
-
-function secretField(row: NewPaymentIntentRow, keys: KeyRing) {
-  return { clientSecret: clientSecret(keys, row.clientSecretVersion, formatIdentifier('pi', row.id)) };
 }
 
 function momentField<Name extends string>(name: Name, moment: Date | null | undefined) {

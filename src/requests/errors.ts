@@ -87,6 +87,11 @@ export function invalidBody(violations: readonly FieldViolation[]): ServiceError
   return new ServiceError(code, options);
 }
 
+/** Throws the refusal of a request with these faults; nothing if there are none. */
+export function refuseInvalid(violations: readonly FieldViolation[]): void {
+  if (violations.length > 0) throw invalidBody(violations);
+}
+
 /**
  * Converts anything thrown to a refusal. An error from outside the catalogue becomes `internal`, with its cause for the
  * log.

@@ -1,6 +1,6 @@
 import type { Message } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { invalidBody } from './errors.ts';
+import { refuseInvalid } from './errors.ts';
 
 /** The fields of a binary request that this server does not know. Over JSON, the doors refuse them by name. */
 export function unknownFieldViolations(request: Message): FieldViolation[] {
@@ -12,6 +12,5 @@ export function unknownFieldViolations(request: Message): FieldViolation[] {
 
 /** Throws `invalid_body` if a binary request has fields that this server does not know. */
 export function refuseUnknownFields(request: Message): void {
-  const violations = unknownFieldViolations(request);
-  if (violations.length > 0) throw invalidBody(violations);
+  refuseInvalid(unknownFieldViolations(request));
 }

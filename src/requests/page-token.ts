@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
 import { invalidBody } from './errors.ts';
 
 /** First byte of every token, so that a later form can be told from this one. */
@@ -29,6 +30,18 @@ export function cursorOf(token: string, filter: readonly unknown[], cursorBytes:
     ]);
   }
   return bytes.subarray(1 + filterBytes);
+}
+
+const uuidBytes = 16;
+
+/** The token of the page behind the row with that UUID; empty for undefined, if there is none. */
+export function uuidPageTokenOf(filter: readonly unknown[], uuid: string | undefined): string {
+  return uuid === undefined ? '' : pageTokenOf(filter, uuidToBytes(uuid));
+}
+
+/** The UUID behind which the page of a token begins; undefined for an empty one, the first. Throws like `cursorOf`. */
+export function uuidCursorOf(token: string, filter: readonly unknown[]): string | undefined {
+  return token === '' ? undefined : uuidOfBytes(cursorOf(token, filter, uuidBytes));
 }
 
 function digestOf(filter: readonly unknown[]): Buffer {

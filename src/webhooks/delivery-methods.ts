@@ -2,7 +2,6 @@
 
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
 import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
 import { WebhookDeliveryStatus } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
@@ -16,10 +15,10 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { refuseInvalid } from '../requests/errors.ts';
+import { refuseUnknownFields, unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
-import { cursorOf, pageSizeOf, pageSizeViolations, pageTokenOf } from '../requests/page-token.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf } from '../requests/request-context.ts';
 import { listDeliveries, pingEndpoint, redeliverEvent as redeliver } from './deliveries.ts';
 import { ownerOf } from './endpoints.ts';
@@ -58,23 +57,20 @@ export function listWebhookDeliveries(
     ratePolicy: 'reads',
     violations,
     async run(request, { values }) {
-      const faults = violations(request);
-      if (faults.length > 0) throw invalidBody(faults);
+      refuseInvalid(violations(request));
       const owner = ownerOf(identityOf(values));
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
       const { deliveries, eventIds } = await orUnavailable(() =>
         listDeliveries(em, owner, parseIdentifier('we', request.id), {
           status: deliveryStatusName(request.status),
-          below: request.pageToken === '' ? undefined : uuidOfBytes(cursorOf(request.pageToken, filter, 16)),
+          below: uuidCursorOf(request.pageToken, filter),
           limit: size + 1,
         }),
       );
-      const last = eventIds[size - 1];
       return create(ListWebhookDeliveriesResponseSchema, {
         webhookDeliveries: deliveries.slice(0, size),
-        nextPageToken:
-          deliveries.length > size && last !== undefined ? pageTokenOf(filter, uuidToBytes(last)) : '',
+        nextPageToken: uuidPageTokenOf(filter, deliveries.length > size ? eventIds[size - 1] : undefined),
       });
     },
   };
@@ -88,8 +84,7 @@ export function redeliverEvent(
   return {
     ratePolicy: 'changes',
     async run(request, { values }) {
-      const violations = unknownFieldViolations(request);
-      if (violations.length > 0) throw invalidBody(violations);
+      refuseUnknownFields(request);
       const { id, webhookEndpoint } = request;
       const endpointId = webhookEndpoint === '' ? 'all' : parseIdentifier('we', webhookEndpoint);
       const webhookDeliveries = await orUnavailable(() =>

@@ -2,7 +2,6 @@
 
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { WebhookEndpoint } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
@@ -19,11 +18,11 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody } from '../requests/errors.ts';
+import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { CallContext, Method } from '../requests/method.ts';
-import { cursorOf, pageSizeOf, pageSizeViolations, pageTokenOf } from '../requests/page-token.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import {
@@ -64,7 +63,7 @@ export function createWebhookEndpoint(
     violations,
     async run(request, context) {
       const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
-      refuse(violations(request));
+      refuseInvalid(violations(request));
       const owner = ownerOf(identityOf(context.values));
       return answerWithSecret(
         await orUnavailable(() => createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey)),
@@ -97,18 +96,16 @@ export function listWebhookEndpoints(
     ratePolicy: 'reads',
     violations,
     async run(request, { values }) {
-      refuse(violations(request));
+      refuseInvalid(violations(request));
       const owner = ownerOf(identityOf(values));
       const filter = ['webhook_endpoints', owner.merchantId, owner.mode];
-      const below =
-        request.pageToken === '' ? undefined : uuidOfBytes(cursorOf(request.pageToken, filter, 16));
+      const below = uuidCursorOf(request.pageToken, filter);
       const size = pageSizeOf(request.pageSize);
       const found = await orUnavailable(() => listEndpoints(em, owner, below, size + 1));
       const page = found.slice(0, size);
-      const last = page.at(-1);
       return create(ListWebhookEndpointsResponseSchema, {
         webhookEndpoints: page.map((row) => toWebhookEndpoint(row)),
-        nextPageToken: found.length > size && last ? pageTokenOf(filter, uuidToBytes(last.id)) : '',
+        nextPageToken: uuidPageTokenOf(filter, found.length > size ? page.at(-1)?.id : undefined),
       });
     },
   };
@@ -133,7 +130,7 @@ export function updateWebhookEndpoint(
     ratePolicy: 'changes',
     violations,
     async run(request, { values }) {
-      refuse(violations(request));
+      refuseInvalid(violations(request));
       const owner = ownerOf(identityOf(values));
       const endpoint = await orUnavailable(() =>
         updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)),
@@ -177,7 +174,7 @@ export function rotateWebhookSecret(
     violations,
     async run(request, context) {
       const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
-      refuse(violations(request));
+      refuseInvalid(violations(request));
       const owner = ownerOf(identityOf(context.values));
       const { overlapHours = defaultOverlapHours } = request;
       return answerWithSecret(
@@ -188,10 +185,6 @@ export function rotateWebhookSecret(
       );
     },
   };
-}
-
-function refuse(violations: ReturnType<typeof unknownFieldViolations>): void {
-  if (violations.length > 0) throw invalidBody(violations);
 }
 
 function answerWithSecret(
