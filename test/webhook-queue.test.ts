@@ -211,6 +211,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
 
 const inHand = (settings: Partial<InHand>): InHand => ({
   byEndpoint: new Map(),
+  slow: new Set(),
   maxHealthy: 8,
   maxFailing: 1,
   room: 128,
@@ -387,6 +388,29 @@ test('50 endpoints that hang do not hold up a healthy one', async () => {
   }
   expect(mostHanging).toBeGreaterThan(0);
   expect(mostHanging).toBeLessThanOrEqual(50);
+});
+
+test('endpoints that answered at once and then hang hold up the others for a second, not until they are given up', async () => {
+  const hung = await newEndpoints(70, (_, response) => response.writeHead(204).end());
+  const healthy = await newEndpoint();
+  await newDeliveries(hung, 1);
+  const worker = openWorker();
+  await worker.attemptAll();
+  // More than may be in flight for endpoints that answer at once.
+  for (const { path } of hung) answers.set(path, () => {});
+  await newDeliveries(hung, 8);
+  const begin = receiver.requests.length;
+  await worker.deliverer.deliverSome();
+  while (await worker.deliverer.deliverSome());
+  await receiver.arrived(begin + 512);
+  await newDeliveries([healthy], 20);
+  expect(await worker.deliverer.deliverSome()).toBe(false);
+  await worker.room();
+  while (arrivedAt(healthy).length < 20) {
+    if (!(await worker.deliverer.deliverSome())) await worker.room();
+  }
+  // The others of the hung ones wait: each has one attempt from now on, if any.
+  expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + 70);
 });
 
 test('events of an intent can be sorted by their sequence, whatever the order of their arrival', async () => {

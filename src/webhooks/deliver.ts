@@ -10,11 +10,17 @@ import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
 /** Attempts in flight: each holds a connection and at most some 100 KB. */
-const maxInFlight = 512;
-/** Of those, for endpoints whose last attempt failed: if they hang, the others still have half. */
-const maxFailingInFlight = 256;
+const maxInFlight = 768;
+/** Of those, attempts that may yet be answered at once. */
+const maxPrompt = 512;
+/** Nothing is claimed for endpoints that fail or are slow while so many of their attempts are in flight. */
+const maxLimited = 256;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
+/** An endpoint that has not answered by then is slow, until it answers sooner. */
+const slowMs = 1_000;
+/** Slow endpoints that are remembered, the latest ones. */
+const maxSlow = 1_000;
 /** Claimed at once: few enough that a process that is killed leaves few to wait for the end of their lease. */
 const maxClaimed = 128;
 
@@ -44,17 +50,32 @@ export function createDeliverer(
 ): Deliverer {
   const inFlight = new Set<Promise<void>>();
   const byEndpoint = new Map<string, number>();
-  let failing = 0;
+  const slow = new Set<string>();
+  /** Attempts in flight for endpoints that fail or are slow. */
+  let limited = 0;
 
-  const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
+  const notePace = (endpointId: string, isSlow: boolean) => {
+    slow.delete(endpointId);
+    if (isSlow) slow.add(endpointId);
+    const [oldest] = slow;
+    if (slow.size > maxSlow && oldest !== undefined) slow.delete(oldest);
+  };
+
+  const attempt = async (delivery: ClaimedDelivery, onSlow: () => void): Promise<void> => {
     const { event, endpointId, url, failures, secrets } = delivery;
     const body = eventText(event);
     const id = formatIdentifier('evt', event.id);
     const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: new Date() });
-    const result = await trace(delivery, () => sender.send(url, headers, body));
-    await queue.record(delivery, result);
+    const becomesSlow = setTimeout(onSlow, slowMs);
+    const result = await trace(delivery, () => sender.send(url, headers, body)).finally(() =>
+      clearTimeout(becomesSlow),
+    );
+    notePace(endpointId, result.durationMs > slowMs);
+    const isRecorded = await queue.record(delivery, result);
     const isSuccess = result.error === undefined;
     onAttempt?.(isSuccess ? 'delivered' : 'failed', result);
+    // Another process has it now, and what comes of it there counts.
+    if (!isRecorded) return;
     if (isSuccess && failures > 0) await health.succeeded(endpointId);
     if (isSuccess) return;
     const reason = await health.failed(endpointId, result.at, result.statusCode);
@@ -70,16 +91,24 @@ export function createDeliverer(
 
   const start = (delivery: ClaimedDelivery) => {
     const { endpointId, failures } = delivery;
+    let isLimited = failures > 0 || slow.has(endpointId);
+    if (isLimited) limited++;
     byEndpoint.set(endpointId, (byEndpoint.get(endpointId) ?? 0) + 1);
-    if (failures > 0) failing++;
-    const running = attempt(delivery)
+    const onSlow = () => {
+      notePace(endpointId, true);
+      if (isLimited) return;
+      isLimited = true;
+      limited++;
+      onRoom();
+    };
+    const running = attempt(delivery, onSlow)
       .catch((reason) => {
         // Not recorded: it is attempted again when its lease has ended.
         logger.warn({ err: reason }, 'the attempt to deliver a webhook could not be recorded');
       })
       .finally(() => {
         inFlight.delete(running);
-        if (failures > 0) failing--;
+        if (isLimited) limited--;
         const left = (byEndpoint.get(endpointId) ?? 1) - 1;
         if (left > 0) byEndpoint.set(endpointId, left);
         else byEndpoint.delete(endpointId);
@@ -90,14 +119,16 @@ export function createDeliverer(
 
   return {
     async deliverSome() {
-      const room = Math.min(maxInFlight - inFlight.size, maxClaimed);
+      const prompt = inFlight.size - limited;
+      const room = Math.min(maxPrompt - prompt, maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const claimed = await queue.claim({
         byEndpoint,
+        slow,
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
         room,
-        roomForFailing: maxFailingInFlight - failing,
+        roomForFailing: maxLimited - limited,
       });
       for (const delivery of claimed) start(delivery);
       return claimed.length > 0;

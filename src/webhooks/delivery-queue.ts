@@ -59,10 +59,12 @@ export interface ClaimedDelivery {
 export interface InHand {
   /** Attempts in flight by endpoint. */
   byEndpoint: ReadonlyMap<string, number>;
-  /** Most attempts in flight for an endpoint that answers, and for one whose last attempt failed. */
+  /** Endpoints that answer, but slowly: they count like those whose last attempt failed. */
+  slow: ReadonlySet<string>;
+  /** Most attempts in flight for an endpoint that answers at once, and for one that fails or is slow. */
   maxHealthy: number;
   maxFailing: number;
-  /** How many more may be claimed, and of those for endpoints whose last attempt failed. */
+  /** How many more may be claimed, and of those for endpoints that fail or are slow. */
   room: number;
   roomForFailing: number;
 }
@@ -73,8 +75,11 @@ export interface DeliveryQueue {
    * at which the one before ended. No other process gets them before the lease ends.
    */
   claim(inHand: InHand): Promise<ClaimedDelivery[]>;
-  /** Records an attempt. Does nothing if the lease has ended, or the endpoint was disabled meanwhile. */
-  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<void>;
+  /**
+   * Records an attempt. Resolves with false, and records nothing, if the lease has ended or the endpoint was disabled
+   * meanwhile.
+   */
+  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<boolean>;
   /**
    * Returns, in milliseconds, how old the oldest pending delivery is, which may wait for a retry, and how late the latest
    * attempt is; 0 if there is none.
@@ -94,24 +99,26 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   /** The endpoint at which the last claim ended. */
   let turn = lowestEndpoint;
 
-  const recorder = createBatcher<Record, void>({
+  const recorder = createBatcher<Record, boolean>({
     slots: 2,
     maxBatchSize: maxRecordedAtOnce,
     maxWaiting: 100_000,
     maxWaitMs: 60_000,
     run: async (records) => {
-      await run(recordAttempts, recordValues(records));
-      return records.map(() => undefined);
+      const { rows } = await run(recordAttempts, recordValues(records));
+      const recorded = new Set(rows.map(({ event_id, endpoint_id }) => `${event_id} ${endpoint_id}`));
+      return records.map(({ delivery: { event, endpointId } }) => recorded.has(`${event.id} ${endpointId}`));
     },
   });
 
   const claimBehind = async (endpoint: string, inHand: InHand): Promise<ClaimedDelivery[]> => {
-    const counted = [...inHand.byEndpoint];
+    const known = [...new Set([...inHand.byEndpoint.keys(), ...inHand.slow])];
     const { rows } = await run(claim, [
       endpoint,
       leaseMs,
-      counted.map(([id]) => id),
-      counted.map(([, count]) => count),
+      known,
+      known.map((id) => inHand.byEndpoint.get(id) ?? 0),
+      known.map((id) => inHand.slow.has(id)),
       inHand.maxHealthy,
       // All of a claim may be for endpoints that fail.
       inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
@@ -175,15 +182,17 @@ const claimStatement = (eventColumns: string) =>
        select d.merchant_id, d.event_id, d.endpoint_id, t.place
          from turns t
          join webhook_endpoints w on w.id = t.endpoint_id and w.enabled
-         left join unnest($3::uuid[], $4::int[]) as busy (endpoint_id, attempts) on busy.endpoint_id = t.endpoint_id
+         left join unnest($3::uuid[], $4::int[], $5::bool[]) as known (endpoint_id, attempts, is_slow)
+           on known.endpoint_id = t.endpoint_id
          cross join lateral (
            select d.merchant_id, d.event_id, d.endpoint_id from webhook_deliveries d
             where d.endpoint_id = t.endpoint_id and d.status = 'pending' and d.next_attempt_at <= now()
             order by d.next_attempt_at
-            limit greatest(0, case when w.failures > 0 then $6::int else $5::int end - coalesce(busy.attempts, 0))
+            limit greatest(0, case when w.failures > 0 or known.is_slow then $7::int else $6::int end
+                                - coalesce(known.attempts, 0))
               for update skip locked
          ) d
-        limit $7
+        limit $8
      ), claimed as (
        update webhook_deliveries d set next_attempt_at = now() + $2 * interval '1 millisecond'
          from due where d.merchant_id = due.merchant_id and d.event_id = due.event_id and d.endpoint_id = due.endpoint_id
@@ -249,7 +258,8 @@ const recordAttempts = preparedStatement(
    )
    insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
    select event_id, endpoint_id, recorded.attempts, r.at, r.duration_ms, r.status_code, r.error, r.response
-     from recorded join results r using (event_id, endpoint_id)`,
+     from recorded join results r using (event_id, endpoint_id)
+   returning event_id, endpoint_id`,
 );
 
 const measureBacklog = preparedStatement(

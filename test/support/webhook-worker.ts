@@ -40,6 +40,8 @@ export interface WebhookWorker {
   log: Record<string, unknown>[];
   /** Makes the deliveries of every event that is committed. */
   makeDeliveries(): Promise<void>;
+  /** Resolves when an attempt ends, or no longer counts as one that may be answered at once. */
+  room(): Promise<void>;
   /** Attempts what is due, as soon as there is room, until nothing is and nothing is in flight. */
   attemptAll(): Promise<void>;
   /** The same after making the deliveries. */
@@ -87,6 +89,10 @@ export function createWebhookWorker(
     deliverer,
     log,
     makeDeliveries,
+    room: () =>
+      new Promise((resolve) => {
+        onRoom = resolve;
+      }),
     attemptAll,
     async deliverAll() {
       await makeDeliveries();
