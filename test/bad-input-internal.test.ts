@@ -6,6 +6,9 @@ import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
+import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { errorDetailsOf, grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -37,6 +40,33 @@ function metadata(extra: Record<string, string> = {}): grpc.Metadata {
   for (const [name, value] of Object.entries(extra)) result.set(name, value);
   return result;
 }
+
+describe.each([PaymentIntentService, EventService, WebhookEndpointService].flatMap(({ methods }) => methods))(
+  '$parent.name.$name',
+  ({ name, parent, methodKind }) => {
+    test('refuses a field that it does not know', async () => {
+      const path = `/${parent.typeName}/${name}`;
+      const request = Buffer.from([field(15, 0), 1]);
+      const identity = (value: Buffer) => value;
+      const reason = await new Promise<grpc.ServiceError | null>((resolve) => {
+        if (methodKind === 'unary')
+          client.makeUnaryRequest(path, identity, identity, request, metadata(), resolve);
+        else {
+          client
+            .makeServerStreamRequest(path, identity, identity, request, metadata())
+            .on('data', () => {})
+            .on('error', (error) => resolve(error as grpc.ServiceError))
+            .on('end', () => resolve(null));
+        }
+      });
+      expect(reason?.code).toBe(grpc.status.INVALID_ARGUMENT);
+      expect(errorDetailsOf(reason as grpc.ServiceError).violations).toContainEqual({
+        field: 'field 15',
+        message: expect.stringContaining('is not a field of this request'),
+      });
+    });
+  },
+);
 
 /** Plain calls are handled by our own code, compressed ones by Connect. The answers must be the same. */
 const paths = [

@@ -3,7 +3,6 @@ import type { GetEventRequest } from '../contract/gen/payments/v1/event_service_
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { plainRefusal } from '../requests/errors.ts';
-import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
@@ -14,7 +13,6 @@ export function getEvent(reader: EventReader): Method<GetEventRequest, Event> {
   return {
     ratePolicy: 'reads',
     async run(request, { values }) {
-      refuseUnknownFields(request);
       const uuid = parseIdentifier('evt', request.id);
       const row =
         uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identityOf(values)));

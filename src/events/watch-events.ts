@@ -8,7 +8,6 @@ import {
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
-import { refuseUnknownFields } from '../requests/fields.ts';
 import type { StreamMethod } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
@@ -34,7 +33,6 @@ export function watchEvents(
   return {
     ratePolicy: 'reads',
     async *run(request, { values, signal }) {
-      refuseUnknownFields(request);
       const identity = identityOf(values);
       const filter = streamFilter(identity);
       const keyId = parseIdentifier('key', identity.keyTypeId) ?? '';

@@ -6,7 +6,6 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
-import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
@@ -43,7 +42,6 @@ export function cancelPaymentIntent(
   return {
     ratePolicy: 'changes',
     async run(request, { values }) {
-      refuseUnknownFields(request);
       // Each turn sees a later state of the row, and a row has few changes before it has ended.
       for (;;) {
         const row = await findPaymentIntent(reader, request.id, identityOf(values));

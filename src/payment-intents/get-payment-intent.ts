@@ -4,7 +4,6 @@ import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/paymen
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { plainRefusal } from '../requests/errors.ts';
-import { refuseUnknownFields } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { type Identity, identityOf } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
@@ -18,7 +17,6 @@ export function getPaymentIntent(
   return {
     ratePolicy: 'reads',
     async run(request, { values }) {
-      refuseUnknownFields(request);
       const row = await findPaymentIntent(reader, request.id, identityOf(values));
       return presentPaymentIntent(row, clientSecretKeys);
     },

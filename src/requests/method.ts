@@ -5,11 +5,13 @@ import type {
   DescMethodServerStreaming,
   DescMethodUnary,
   DescService,
+  Message,
   MessageShape,
 } from '@bufbuild/protobuf';
 import type { ContextValues } from '@connectrpc/connect';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isServerStreaming, isUnary } from '../contract/unary.ts';
+import { refuseUnknownFields } from './fields.ts';
 import type { RequestHeader } from './request-header.ts';
 
 /** The part of a Connect HandlerContext that methods use. Every door can provide it. */
@@ -81,13 +83,35 @@ export function implementService<Service extends DescService>(
     if (implementation === undefined) throw new Error(`${nameOf(method)} is not implemented`);
     given.delete(method.localName);
     // `MethodsOf` pairs each kind of method with its kind of implementation.
-    if (isUnary(method)) served.set(method, implementation as Method);
-    else if (isServerStreaming(method)) streams.set(method, implementation as StreamMethod);
+    if (isUnary(method)) served.set(method, strict(implementation as Method));
+    else if (isServerStreaming(method)) streams.set(method, strictStream(implementation as StreamMethod));
     else throw new Error(`${nameOf(method)} takes a stream, which no door serves yet`);
   }
   const [surplus] = given.keys();
   if (surplus !== undefined) throw new Error(`${desc.typeName} has no method ${surplus}`);
   return { desc, methods: served, streams };
+}
+
+/** A method that reports no faults of its own still refuses fields that this server does not know. */
+function strict(method: Method): Method {
+  if (method.violations !== undefined) return method;
+  return {
+    ...method,
+    async run(request, context) {
+      refuseUnknownFields(request as Message);
+      return method.run(request, context);
+    },
+  };
+}
+
+function strictStream(method: StreamMethod): StreamMethod {
+  return {
+    ...method,
+    async *run(request, context) {
+      refuseUnknownFields(request as Message);
+      yield* method.run(request, context);
+    },
+  };
 }
 
 function nameOf(method: DescMethod): string {

@@ -16,7 +16,7 @@ import {
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
-import { refuseUnknownFields, unknownFieldViolations } from '../requests/fields.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf } from '../requests/request-context.ts';
@@ -84,7 +84,6 @@ export function redeliverEvent(
   return {
     ratePolicy: 'changes',
     async run(request, { values }) {
-      refuseUnknownFields(request);
       const { id, webhookEndpoint } = request;
       const endpointId = webhookEndpoint === '' ? 'all' : parseIdentifier('we', webhookEndpoint);
       const webhookDeliveries = await orUnavailable(() =>
