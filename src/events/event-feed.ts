@@ -5,11 +5,14 @@ import type { Logger } from 'pino';
 import type { ModeName } from '../contract/chains.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 
 /** How often new events are looked for while streams are open. Most are announced; this is for what was missed. */
 const pollMs = 200;
 /** How often the keys of the streams are checked: a stream ends within twice this time of its key. */
 const keyCheckMs = 4_000;
+/** Longest pause while the database does not answer: streams go on soon after it does. */
+const maxRetryMs = 2_000;
 /** Streams of this process: each holds one page of events and some tens of KB. */
 const maxStreams = 1_024;
 /** Streams of one API key. */
@@ -50,10 +53,9 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   const streams = new Set<Stream>();
   /** Undefined as long as no stream is open: nothing is polled then. */
   let last: bigint | undefined;
-  let looking: Promise<void> | undefined;
-  let lookAgain = false;
-  let poll: NodeJS.Timeout | undefined;
-  let keyCheck: NodeJS.Timeout | undefined;
+  /** While a stream is open. */
+  let work: { looking: Repeater; keyCheck: Repeater } | undefined;
+  let stopping: Promise<unknown> | undefined;
 
   const wake = (stream: Stream) => {
     stream.isStale = true;
@@ -73,45 +75,40 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
     last = newest;
   };
 
-  const lookSoon = () => {
-    if (streams.size === 0) return;
-    if (looking !== undefined) {
-      lookAgain = true;
-      return;
-    }
-    looking = look()
-      .catch((reason) => logger.warn({ err: reason }, 'new events could not be looked for'))
-      .finally(() => {
-        looking = undefined;
-        if (lookAgain) {
-          lookAgain = false;
-          lookSoon();
-        }
-      });
-  };
-
   const checkKeys = async () => {
     const { rows } = await run(findEndedKeys, [[...new Set([...streams].map(({ keyId }) => keyId))]]);
     const ended = new Set(rows.map(({ id }) => id));
     for (const stream of streams) {
       if (!ended.has(stream.keyId)) continue;
       stream.refusal = plainRefusal('api_key_invalid');
+      // Its client may have stopped reading, and would not see the end for a long time.
+      streams.delete(stream);
       wake(stream);
     }
   };
 
   const begin = () => {
-    poll ??= setInterval(lookSoon, pollMs).unref();
-    keyCheck ??= setInterval(() => {
-      checkKeys().catch((reason) => logger.warn({ err: reason }, 'the keys of streams could not be checked'));
-    }, keyCheckMs).unref();
+    work ??= {
+      looking: startRepeater({
+        name: 'new events for streams',
+        work: () => look().then(() => false),
+        intervalMs: pollMs,
+        maxRetryMs,
+        logger,
+      }),
+      keyCheck: startRepeater({
+        name: 'keys of streams',
+        work: () => checkKeys().then(() => false),
+        intervalMs: keyCheckMs,
+        maxRetryMs: keyCheckMs,
+        logger,
+      }),
+    };
   };
 
   const end = () => {
-    clearInterval(poll);
-    clearInterval(keyCheck);
-    poll = undefined;
-    keyCheck = undefined;
+    stopping = Promise.all([stopping, work?.looking.stop(), work?.keyCheck.stop()]);
+    work = undefined;
     last = undefined;
   };
 
@@ -167,11 +164,11 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
         },
       };
     },
-    notify: lookSoon,
+    notify: () => work?.looking.wake(),
     streams: () => streams.size,
     async stop() {
       end();
-      await looking;
+      await stopping;
     },
   };
 }

@@ -9,6 +9,7 @@ import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
 import type { Tracing } from '../requests/tracing.ts';
+import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
 import { createDeliverer } from '../webhooks/deliver.ts';
@@ -16,7 +17,6 @@ import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queu
 import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
 import { deliveriesOfEvents } from '../webhooks/removal.ts';
 import { createSender } from '../webhooks/sender.ts';
-import { type Repeater, startRepeater } from './repeater.ts';
 
 /**
  * How soon an event that another process has recorded gets its position. Together with how often streams look for new

@@ -11,6 +11,8 @@ export interface RepeaterOptions {
   intervalMs: number | undefined;
   /** Pause before the work goes on, for each millisecond that a part took: leaves the database to others. */
   restRatio?: number;
+  /** Longest pause after a failure. */
+  maxRetryMs?: number;
   logger: Logger;
 }
 
@@ -23,9 +25,16 @@ export interface Repeater {
 
 /** Pause after a failure; each further one doubles it. */
 const firstRetryMs = 500;
-const maxRetryMs = 15_000;
 
-export function startRepeater({ name, work, intervalMs, restRatio = 0, logger }: RepeaterOptions): Repeater {
+/** Begins at once. A failure is logged and tried again, with longer and longer pauses. */
+export function startRepeater({
+  name,
+  work,
+  intervalMs,
+  restRatio = 0,
+  maxRetryMs = 15_000,
+  logger,
+}: RepeaterOptions): Repeater {
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
   let isAwaited = false;
