@@ -10,6 +10,7 @@ import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities
 import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
+import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
 import {
   WebhookAttemptEntity,
   WebhookDeliveryEntity,
@@ -21,6 +22,7 @@ import { DeliverWebhooks } from './migrations/2026-11-22-deliver-webhooks.ts';
 import { FollowPaymentIntents } from './migrations/2026-11-22-follow-payment-intents.ts';
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
+import { SettlePayments } from './migrations/2026-11-22-settle-payments.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
@@ -31,6 +33,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
   { name: '2026-11-22-follow-payment-intents', class: FollowPaymentIntents },
   { name: '2026-11-22-deliver-webhooks', class: DeliverWebhooks },
+  { name: '2026-11-22-settle-payments', class: SettlePayments },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -66,6 +69,9 @@ export function createOrm(
       WebhookSecretEntity,
       WebhookDeliveryEntity,
       WebhookAttemptEntity,
+      WatchedChainEntity,
+      BlockHeaderEntity,
+      TransferEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -9,8 +9,8 @@ import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
-import { endOf, storeEnds } from './end-payment-intents.ts';
-import { findPaymentIntent } from './get-payment-intent.ts';
+import { changeOf, endOf, storeChanges } from './change-payment-intents.ts';
+import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
@@ -32,8 +32,9 @@ export function cancelPaymentIntent(
     trace: Trace | undefined,
   ): Promise<PaymentIntentRow | undefined> => {
     const at = new Date();
-    const canceled = endOf(row, 'canceled', at, traceparentOf(trace));
-    const ids = await orUnavailable(() => storeEnds(run, [canceled], 'canceled', at));
+    const payments = await paymentsOf(reader, row);
+    const canceled = changeOf(row, [endOf(row, 'canceled', at)], payments, traceparentOf(trace));
+    const ids = await orUnavailable(() => storeChanges(run, [canceled], at));
     if (!ids.has(row.id)) return undefined;
     onEvent();
     return canceled.row;
@@ -47,7 +48,9 @@ export function cancelPaymentIntent(
         const row = await findPaymentIntent(reader, request.id, identityOf(values));
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
         const canceled = row.status === 'canceled' ? row : await cancel(row, requestContextOf(values).trace);
-        if (canceled !== undefined) return presentPaymentIntent(canceled, clientSecretKeys);
+        if (canceled !== undefined) {
+          return presentPaymentIntent(canceled, await paymentsOf(reader, canceled), clientSecretKeys);
+        }
       }
     },
   };
@@ -55,7 +58,7 @@ export function cancelPaymentIntent(
 
 /** Throws if the row has a value that only a newer version knows. */
 function notCancelable(row: PaymentIntentRow): ServiceError {
-  presentPaymentIntent(row);
+  presentPaymentIntent(row, []);
   const why = {
     processing: 'is being paid: its payment is on the chain and can no longer be declined',
     succeeded: 'has succeeded: return the money if the order is not to be fulfilled',

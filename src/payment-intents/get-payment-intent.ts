@@ -1,6 +1,7 @@
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { plainRefusal } from '../requests/errors.ts';
@@ -18,9 +19,15 @@ export function getPaymentIntent(
     ratePolicy: 'reads',
     async run(request, { values }) {
       const row = await findPaymentIntent(reader, request.id, identityOf(values));
-      return presentPaymentIntent(row, clientSecretKeys);
+      return presentPaymentIntent(row, await paymentsOf(reader, row), clientSecretKeys);
     },
   };
+}
+
+/** The payments of one intent. */
+export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntentRow): Promise<Payment[]> {
+  // Most intents that are asked for have none yet: nothing is awaited then.
+  return row.paymentsCount === 0 ? [] : ((await reader.paymentsOf([row])).get(row.id) ?? []);
 }
 
 /**

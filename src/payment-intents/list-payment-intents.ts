@@ -26,6 +26,7 @@ import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { type Identity, identityOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
+import type { PaymentIntentReader } from './reader.ts';
 
 /** Most intents that one page looks through for those that match: some tens of milliseconds. */
 const maxScanned = 10_000;
@@ -33,6 +34,7 @@ const maxScanned = 10_000;
 /** `ListPaymentIntents`: newest first. An id contains its time, so the pages go down the merchant's ids. */
 export function listPaymentIntents(
   em: EntityManager,
+  reader: PaymentIntentReader,
 ): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
   const readPage = createPageReader(em);
   return {
@@ -45,8 +47,9 @@ export function listPaymentIntents(
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
+      const payments = await reader.paymentsOf(rows);
       return create(ListPaymentIntentsResponseSchema, {
-        paymentIntents: rows.map((row) => presentPaymentIntent(row)),
+        paymentIntents: rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? [])),
         nextPageToken: uuidPageTokenOf(token, next),
       });
     },

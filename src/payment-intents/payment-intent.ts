@@ -8,6 +8,7 @@ import {
   PaymentIntentSchema,
   PaymentIntentStatus,
 } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type {
   LaneName,
   NewPaymentIntentRow,
@@ -48,15 +49,20 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
 }
 
 /**
- * The intent as it is now; with its client secret if the keys are given. Throws if the row has a value that only a newer
- * version knows.
+ * The intent as it is now, with these payments; with its client secret if the keys are given. Throws if the row has a
+ * value that only a newer version knows.
  */
-export function presentPaymentIntent(row: PaymentIntentRow, clientSecretKeys?: KeyRing): PaymentIntent {
+export function presentPaymentIntent(
+  row: PaymentIntentRow,
+  payments: readonly Payment[],
+  clientSecretKeys?: KeyRing,
+): PaymentIntent {
   return create(PaymentIntentSchema, {
     ...frozenFields(row, clientSecretKeys),
     status: numberOf(statusOf, row.status),
     createdAt: timestampFromDate(row.createdAt),
     amountReceivedUnits: BigInt(row.amountReceivedUnits),
+    payments: [...payments],
     paymentsCount: row.paymentsCount,
     labels: row.labels ?? [],
     ...momentField('succeededAt', row.succeededAt),

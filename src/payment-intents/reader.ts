@@ -1,10 +1,12 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { ModeName } from '../contract/chains.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Batcher, createBatcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { createPaymentsReader } from './payments.ts';
 
 /** Names an intent as its merchant sees it. */
 export interface IntentKey {
@@ -23,6 +25,8 @@ const maxWaitMs = 3_000;
 export interface PaymentIntentReader {
   /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
+  /** Returns the payments of intents by their ids; none for an intent that has none. Throws `unavailable`. */
+  paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
 
 /** Reads intents by their ids. Those that are asked for while the statements in flight last share the next one. */
@@ -62,7 +66,11 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
         }) as PaymentIntentRow[];
       }),
   });
-  return { find: (key) => batcher.add(key) };
+  const readPayments = createPaymentsReader(em);
+  return {
+    find: (key) => batcher.add(key),
+    paymentsOf: (rows) => orUnavailable(() => readPayments(run, rows)),
+  };
 }
 
 const keyOf = (id: string, merchantId: string, mode: string) => `${id} ${merchantId} ${mode}`;

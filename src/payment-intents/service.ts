@@ -20,7 +20,7 @@ export function createPaymentIntentService(
   return implementService(PaymentIntentService, {
     createPaymentIntent: createPaymentIntent(store, clientSecretKeys),
     getPaymentIntent: getPaymentIntent(reader, clientSecretKeys),
-    listPaymentIntents: listPaymentIntents(em),
+    listPaymentIntents: listPaymentIntents(em, reader),
     cancelPaymentIntent: cancelPaymentIntent(em, reader, clientSecretKeys, onEvent),
   });
 }

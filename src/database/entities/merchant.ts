@@ -47,6 +47,8 @@ export const PayoutWalletEntity = defineEntity({
     address: p.text(),
     updatedAt: p.datetime(3).columnType('timestamptz(3)'),
   },
+  // Whose wallet an address is.
+  indexes: [{ name: 'payout_wallets_address_index', properties: ['address'] }],
   checks: [{ name: 'payout_wallets_address_check', expression: `address ~ '^0x[0-9a-fA-F]{40}$'` }],
   triggers: [
     {

@@ -72,6 +72,17 @@ export const PaymentIntentEntity = defineEntity({
       properties: ['network', 'expiresAt'],
       where: "status = 'requires_payment'",
     },
+    {
+      // Whose payment a transfer to a wallet may be.
+      name: 'payment_intents_wallet_index',
+      properties: ['expectedWallet', 'merchantId', 'amountUnits'],
+    },
+    {
+      // Intents that are partly paid: they expect another amount than their own.
+      name: 'payment_intents_partial_index',
+      properties: ['expectedWallet', 'merchantId'],
+      where: "status = 'requires_payment' and amount_received_units > 0",
+    },
   ],
   uniques: [
     {

@@ -1,0 +1,95 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/**
+ * Watched chains, their headers, and the transfers that were seen on them. The indexes on intents are built while creates
+ * wait: a few seconds for a few million intents.
+ *
+ * Processes of the version before go on beside new ones. They expire intents by the clock, also those of a watched chain:
+ * start the first watcher when they have ended.
+ */
+export class SettlePayments extends Migration {
+  override up(): void {
+    this.addSql(`
+      create table watched_chains (
+        chain_id         int            not null primary key,
+        mode             payment_mode   not null,
+        chain            text           not null,
+        genesis_hash     bytea          not null,
+        cursor_number    bigint         not null,
+        cursor_hash      bytea          not null,
+        cursor_time      timestamptz(3) not null,
+        second_number    bigint         not null,
+        head_number      bigint         not null,
+        finalized_number bigint         not null,
+        seen_at          timestamptz(3) not null,
+        lease_number     bigint         not null,
+        lease_holder     uuid,
+        lease_until      timestamptz(3),
+        created_at       timestamptz(3) not null
+      )`);
+    this.addSql(`
+      create table block_headers (
+        chain_id      int            not null,
+        number        bigint         not null,
+        hash          bytea          not null,
+        time          timestamptz(3) not null,
+        is_doubtful   boolean        not null default false,
+        is_checkpoint boolean        not null default false,
+        primary key (chain_id, number)
+      )`);
+
+    this.addSql("create type transfer_state as enum ('pending', 'confirmed', 'reorged')");
+    this.addSql(`
+      create table transfers (
+        id                 uuid           not null primary key,
+        merchant_id        uuid           not null,
+        mode               payment_mode   not null,
+        chain_id           int            not null,
+        transaction_hash   bytea          not null,
+        log_index          int            not null,
+        block_number       bigint         not null,
+        block_hash         bytea          not null,
+        block_time         timestamptz(3) not null,
+        from_address       bytea          not null,
+        to_address         bytea          not null,
+        token_address      bytea          not null,
+        amount_units       bigint         not null,
+        ordinal            int            not null,
+        state              transfer_state not null,
+        payment_intent     uuid,
+        attributed_by_hand boolean        not null default false,
+        counts             boolean        not null default false,
+        labels             text[],
+        created_at         timestamptz(3) not null
+      )`);
+    this.addSql(`
+      create index transfers_payment_intent_index on transfers (payment_intent, block_number, log_index)
+        where payment_intent is not null`);
+    this.addSql(`
+      create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`);
+    this.addSql(`
+      create index transfers_pending_index on transfers (chain_id, block_number) where state = 'pending'`);
+    this.addSql('create index transfers_block_index on transfers (chain_id, block_number)');
+    this.addSql(`
+      create unique index transfers_identity_unique on transfers
+        (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)`);
+
+    this.addSql(`
+      create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units)`);
+    this.addSql(`
+      create index payment_intents_partial_index on payment_intents (expected_wallet, merchant_id)
+        where status = 'requires_payment' and amount_received_units > 0`);
+    this.addSql('create index payout_wallets_address_index on payout_wallets (address)');
+  }
+
+  /** Loses every payment that was seen. Intents that were paid keep their status. */
+  override down(): void {
+    this.addSql('drop index payout_wallets_address_index');
+    this.addSql('drop index payment_intents_partial_index');
+    this.addSql('drop index payment_intents_wallet_index');
+    this.addSql('drop table transfers');
+    this.addSql('drop type transfer_state');
+    this.addSql('drop table block_headers');
+    this.addSql('drop table watched_chains');
+  }
+}

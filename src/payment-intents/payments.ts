@@ -1,0 +1,89 @@
+// The payments of an intent: the transfers that are attributed to it, as the contract has them.
+
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { networkOf } from '../contract/chains.ts';
+import { type Payment, PaymentSchema, PaymentStatus } from '../contract/gen/payments/v1/payment_pb.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { TransferEntity, type TransferRow, type TransferState } from '../database/entities/settlement.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+/** An intent is shown with so many payments, the newest. */
+export const maxPayments = 100;
+
+const statusOf = {
+  pending: PaymentStatus.PENDING,
+  confirmed: PaymentStatus.CONFIRMED,
+  reorged: PaymentStatus.REORGED,
+} as const satisfies Record<TransferState, PaymentStatus>;
+
+/** Reads the payments of intents, by their ids: the newest of each, oldest first. Intents without payments cost nothing. */
+export type ReadPayments = (
+  run: RunPrepared,
+  intents: readonly PaymentIntentRow[],
+) => Promise<ReadonlyMap<string, Payment[]>>;
+
+export function createPaymentsReader(em: EntityManager): ReadPayments {
+  const columns = entityColumns<TransferRow>(em, TransferEntity);
+  const find = preparedStatement(
+    'find_payments',
+    `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
+       from unnest($1::uuid[], $2::uuid[]) as wanted (id, merchant_id)
+      cross join lateral (
+        select * from transfers t
+         where t.payment_intent = wanted.id and t.merchant_id = wanted.merchant_id
+         order by t.block_number desc, t.log_index desc limit ${maxPayments}
+      ) t
+       left join watched_chains c on c.chain_id = t.chain_id
+      order by t.block_number, t.log_index`,
+  );
+  return async (run, intents) => {
+    const paid = intents.filter(({ paymentsCount }) => paymentsCount > 0);
+    const payments = new Map<string, Payment[]>();
+    if (paid.length === 0) return payments;
+    const { rows } = await run(find, [paid.map(({ id }) => id), paid.map(({ merchantId }) => merchantId)]);
+    const required = new Map(
+      paid.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
+    );
+    for (const found of rows) {
+      const row = columns.read(found);
+      const intent = row.paymentIntent ?? '';
+      const payment = toPayment(row, Number(found.head), required.get(intent) ?? 0);
+      payments.set(intent, [...(payments.get(intent) ?? []), payment]);
+    }
+    return payments;
+  };
+}
+
+function toPayment(row: TransferRow, head: number, required: number): Payment {
+  return create(PaymentSchema, {
+    ...transferFields(row),
+    confirmations: confirmationsOf(row, head, required),
+    status: statusOf[row.state],
+  });
+}
+
+/** The fields of a transfer on the chain that a payment and a transfer of the contract share. */
+export function transferFields(row: TransferRow) {
+  return {
+    transactionHash: `0x${row.transactionHash}`,
+    logIndex: row.logIndex,
+    blockNumber: BigInt(row.blockNumber),
+    blockHash: `0x${row.blockHash}`,
+    blockTime: timestampFromDate(row.blockTime),
+    fromAddress: row.fromAddress,
+    toAddress: row.toAddress,
+    tokenAddress: row.tokenAddress,
+    amountUnits: BigInt(row.amountUnits),
+    labels: row.labels ?? [],
+  };
+}
+
+/** Blocks since the transfer, its own being the first, up to those required. `head`: the newest block that was read. */
+export function confirmationsOf(row: TransferRow, head: number, required: number): number {
+  if (row.state === 'reorged') return 0;
+  if (row.state === 'confirmed') return required;
+  return Math.min(Math.max(0, head - Number(row.blockNumber) + 1), required);
+}

@@ -1,0 +1,209 @@
+// Reads the answers of a node. Nothing in them is believed because of where it stands: every value is checked for its
+// form here, and for its sense by whoever asked.
+
+import type { Address, Hash, Hex } from 'viem';
+
+/** Why an answer of a node was not used. Each is a label of a metric. */
+export type NodeFault =
+  | 'unreachable'
+  | 'late'
+  | 'refused'
+  | 'malformed'
+  | 'another_chain'
+  | 'another_block'
+  | 'no_answer'
+  | 'contradiction';
+
+/** A node did not answer, or what it said cannot be used. Ask again later. */
+export class NodeError extends Error {
+  readonly fault: NodeFault;
+
+  constructor(fault: NodeFault, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'NodeError';
+    this.fault = fault;
+  }
+}
+
+export interface Header {
+  number: number;
+  hash: Hash;
+  parentHash: Hash;
+  /** Whole seconds. */
+  time: Date;
+  logsBloom: Hex;
+}
+
+/** A `Transfer` log of one of the tokens. Addresses are in lower case. */
+export interface TransferLog {
+  token: Address;
+  from: Address;
+  to: Address;
+  amountUnits: bigint;
+  transactionHash: Hash;
+  logIndex: number;
+  blockNumber: number;
+  blockHash: Hash;
+}
+
+/** A log of any contract. */
+export interface PlainLog {
+  address: Address;
+  topics: readonly Hex[];
+  data: Hex;
+  logIndex: number;
+}
+
+export interface Transaction {
+  hash: Hash;
+  from: Address;
+  /** Null for a contract creation. */
+  to: Address | null;
+  input: Hex;
+  blockHash: Hash;
+}
+
+export interface Receipt {
+  transactionHash: Hash;
+  blockHash: Hash;
+  blockNumber: number;
+  logs: readonly PlainLog[];
+}
+
+/** Topic 0 of `Transfer(address,address,uint256)`. */
+export const transferTopic: Hash = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef';
+
+/** The most that every JSON client holds exactly: a hundred times the USDC that there is. A log of more is invented. */
+const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
+
+/** Largest block number that is believed: at a block a second, in three hundred thousand years. */
+const maxNumber = 1e13;
+
+export function readHeader(value: unknown): Header {
+  const block = objectOf(value, 'a block');
+  return {
+    number: numberOf(block.number, 'number'),
+    hash: hashOf(block.hash, 'hash'),
+    parentHash: hashOf(block.parentHash, 'parentHash'),
+    time: new Date(numberOf(block.timestamp, 'timestamp') * 1000),
+    logsBloom: bytesOf(block.logsBloom, 'logsBloom', 256),
+  };
+}
+
+/**
+ * Reads `Transfer` logs. Zero amounts, and transfers whose sender is their recipient, are left out: they move no money.
+ * Throws if a log is none of those that were asked for, is there twice, or is of a block that was taken back.
+ */
+export function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): TransferLog[] {
+  const seen = new Set<string>();
+  return listOf(value, 'logs').flatMap((entry) => {
+    const log = objectOf(entry, 'a log');
+    const { address, topics, data, logIndex } = readPlainLog(log);
+    const [topic, from = '', to = '', ...others] = topics;
+    if (log.removed === true) throw malformed('a log that was removed');
+    // Another contract may have an event of that name with other topics; one of our tokens does not.
+    if (topic !== transferTopic || !tokens.has(address) || others.length > 0) {
+      throw new NodeError('contradiction', 'a log that was not asked for');
+    }
+    const read: TransferLog = {
+      token: address,
+      from: addressOfTopic(from),
+      to: addressOfTopic(to),
+      amountUnits: BigInt(bytesOf(data, 'data', 32)),
+      transactionHash: hashOf(log.transactionHash, 'transactionHash'),
+      logIndex,
+      blockNumber: numberOf(log.blockNumber, 'blockNumber'),
+      blockHash: hashOf(log.blockHash, 'blockHash'),
+    };
+    const place = `${read.blockHash} ${logIndex}`;
+    if (seen.has(place)) throw new NodeError('contradiction', 'two logs in one place');
+    seen.add(place);
+    const movesMoney = read.amountUnits > 0n && read.amountUnits <= maxAmount && read.from !== read.to;
+    return movesMoney ? [read] : [];
+  });
+}
+
+export function readTransaction(value: unknown): Transaction {
+  const transaction = objectOf(value, 'a transaction');
+  return {
+    hash: hashOf(transaction.hash, 'hash'),
+    from: addressOf(transaction.from, 'from'),
+    to: transaction.to == null ? null : addressOf(transaction.to, 'to'),
+    input: bytesOf(transaction.input, 'input'),
+    blockHash: hashOf(transaction.blockHash, 'blockHash'),
+  };
+}
+
+export function readReceipt(value: unknown): Receipt {
+  const receipt = objectOf(value, 'a receipt');
+  return {
+    transactionHash: hashOf(receipt.transactionHash, 'transactionHash'),
+    blockHash: hashOf(receipt.blockHash, 'blockHash'),
+    blockNumber: numberOf(receipt.blockNumber, 'blockNumber'),
+    logs: listOf(receipt.logs, 'logs').map((log) => readPlainLog(objectOf(log, 'a log'))),
+  };
+}
+
+/** The block's own header and its transactions. */
+export function readFullBlock(value: unknown): { header: Header; transactions: Transaction[] } {
+  const { transactions } = objectOf(value, 'a block');
+  return {
+    header: readHeader(value),
+    transactions: listOf(transactions, 'transactions').map((entry) => readTransaction(entry)),
+  };
+}
+
+export function readChainId(value: unknown): number {
+  return numberOf(value, 'a chain id');
+}
+
+function readPlainLog(log: Readonly<Record<string, unknown>>): PlainLog {
+  return {
+    address: addressOf(log.address, 'address'),
+    topics: listOf(log.topics, 'topics').map((topic) => bytesOf(topic, 'a topic', 32)),
+    data: bytesOf(log.data, 'data'),
+    logIndex: numberOf(log.logIndex, 'logIndex'),
+  };
+}
+
+function malformed(what: string): NodeError {
+  return new NodeError('malformed', `the node answered with ${what}`);
+}
+
+function objectOf(value: unknown, name: string): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
+    return value as Record<string, unknown>;
+  }
+  throw malformed(`something that is not ${name}`);
+}
+
+function listOf(value: unknown, name: string): readonly unknown[] {
+  if (Array.isArray(value)) return value;
+  throw malformed(`something that is not a list of ${name}`);
+}
+
+function numberOf(value: unknown, name: string): number {
+  const number = typeof value === 'string' && /^0x[0-9a-f]{1,16}$/i.test(value) ? Number(value) : Number.NaN;
+  if (number <= maxNumber) return number;
+  throw malformed(`a wrong ${name}`);
+}
+
+/** In lower case. Any length, unless one is given. */
+function bytesOf(value: unknown, name: string, length?: number): Hex {
+  if (
+    typeof value === 'string' &&
+    (length === undefined ? value.length % 2 === 0 : value.length === 2 + 2 * length) &&
+    /^0x[0-9a-f]*$/i.test(value)
+  ) {
+    return value.toLowerCase() as Hex;
+  }
+  throw malformed(`a wrong ${name}`);
+}
+
+const hashOf = (value: unknown, name: string): Hash => bytesOf(value, name, 32);
+const addressOf = (value: unknown, name: string): Address => bytesOf(value, name, 20);
+
+function addressOfTopic(topic: string): Address {
+  if (!topic.startsWith(`0x${'0'.repeat(24)}`)) throw malformed('a wrong address in a topic');
+  return `0x${topic.slice(26)}`;
+}

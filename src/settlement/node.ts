@@ -1,0 +1,229 @@
+// One node of a chain, over JSON-RPC: asks, checks that the answer is one to this question, and says so if it is not.
+
+import { Bloom } from 'ox';
+import { createClient, type Hash, type Hex, http } from 'viem';
+import {
+  type Header,
+  NodeError,
+  type Receipt,
+  readChainId,
+  readFullBlock,
+  readHeader,
+  readReceipt,
+  readTransaction,
+  readTransferLogs,
+  type Transaction,
+  type TransferLog,
+  transferTopic,
+} from './node-answers.ts';
+
+/** A request takes no longer, its answer's body included. */
+const timeoutMs = 10_000;
+/** Largest answer in bytes. A block with 2,000 transfers has receipts of 3.3 MB. */
+const maxAnswerBytes = 64 * 1024 * 1024;
+/** An empty answer for a block that may have transfers is believed when it has come as often. */
+const emptyAnswers = 5;
+/** From so many transactions of one block on, the whole block is less to fetch. */
+const wholeBlockFrom = 10;
+
+export interface TransfersOfBlock {
+  logs: TransferLog[];
+  /** The node insists that there are none, although the block's bloom filter says that there may be. */
+  isDoubtful: boolean;
+}
+
+export interface Node {
+  /** Host and port. The rest of the address may be a secret. */
+  readonly name: string;
+  /** Throws if the node is not one of that chain. */
+  assertChain(): Promise<void>;
+  /** What the node is, such as `Geth/v1.14.12`. */
+  version(): Promise<string>;
+  /** The newest block, the newest final one, or the one with that number. Undefined if there is none yet. */
+  header(at: number | 'latest' | 'finalized'): Promise<Header | undefined>;
+  headerByHash(hash: Hash): Promise<Header | undefined>;
+  /** Transfers of the tokens in one block, by its hash: they can only be of this block. */
+  transfersOf(header: Header): Promise<TransfersOfBlock>;
+  /** The same between two blocks, both included; only to these recipients, if any are given. */
+  transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]>;
+  /** Transactions of one block. */
+  transactionsOf(
+    header: Pick<Header, 'hash' | 'number'>,
+    hashes: readonly Hash[],
+  ): Promise<Map<Hash, Transaction>>;
+  /** Undefined if the transaction is in no block. */
+  receiptOf(hash: Hash): Promise<Receipt | undefined>;
+}
+
+export interface NodeOptions {
+  url: string;
+  chainId: number;
+  /** Contracts of the tokens, in lower case. */
+  tokens: readonly Hex[];
+  /** Called for each answer that could not be used. */
+  onFault?: (error: NodeError) => void;
+  /** Called for each request, with the length of its answer in bytes. */
+  onRequest?: (method: string) => void;
+}
+
+export function connectNode({ url, chainId, tokens, onFault, onRequest }: NodeOptions): Node {
+  const name = new URL(url).host;
+  const wanted: ReadonlySet<string> = new Set(tokens);
+  const client = createClient({
+    transport: http(url, {
+      timeout: timeoutMs,
+      retryCount: 0,
+      maxResponseBodySize: maxAnswerBytes,
+      // viem's own limit ends with the headers of the answer; this one covers its body.
+      fetchFn: (target, init) => {
+        const limit = AbortSignal.timeout(timeoutMs);
+        return fetch(target, {
+          ...init,
+          signal: init?.signal ? AbortSignal.any([init.signal, limit]) : limit,
+        });
+      },
+    }),
+  });
+
+  const ask = async <T>(
+    method: string,
+    params: readonly unknown[],
+    read: (answer: unknown) => T,
+  ): Promise<T> => {
+    onRequest?.(method);
+    try {
+      // The methods that viem knows have types of their own, which promise what has to be checked here.
+      const answer: unknown = await client.request({ method, params } as never);
+      return read(answer);
+    } catch (reason) {
+      const error = reason instanceof NodeError ? reason : faultOf(reason, method, name);
+      onFault?.(error);
+      throw error;
+    }
+  };
+
+  const header: Node['header'] = (at) =>
+    ask('eth_getBlockByNumber', [typeof at === 'number' ? hex(at) : at, false], (answer) => {
+      if (answer === null) return undefined;
+      const found = readHeader(answer);
+      if (typeof at === 'number' && found.number !== at) throw anotherBlock(name);
+      return found;
+    });
+
+  const logsOf = (header: Header) =>
+    ask('eth_getLogs', [{ blockHash: header.hash, address: tokens, topics: [transferTopic] }], (answer) => {
+      const logs = readTransferLogs(answer, wanted);
+      if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
+        throw anotherBlock(name);
+      }
+      return logs;
+    });
+
+  const mayHaveTransfers = ({ logsBloom }: Header) =>
+    Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token));
+
+  return {
+    name,
+    async assertChain() {
+      const found = await ask('eth_chainId', [], readChainId);
+      if (found !== chainId) {
+        const error = new NodeError(
+          'another_chain',
+          `${name} is a node of chain ${found}, not of ${chainId}`,
+        );
+        onFault?.(error);
+        throw error;
+      }
+    },
+    version: () => ask('web3_clientVersion', [], String),
+    header,
+    headerByHash: (hash) =>
+      ask('eth_getBlockByHash', [hash, false], (answer) => {
+        if (answer === null) return undefined;
+        const found = readHeader(answer);
+        if (found.hash !== hash) throw anotherBlock(name);
+        return found;
+      }),
+    async transfersOf(block) {
+      for (let empty = 0; ; ) {
+        const logs = await logsOf(block);
+        if (logs.length > 0 || !mayHaveTransfers(block)) return { logs, isDoubtful: false };
+        if (++empty === emptyAnswers) return { logs, isDoubtful: true };
+      }
+    },
+    transfersBetween: (from, to, recipients) =>
+      ask(
+        'eth_getLogs',
+        [
+          {
+            fromBlock: hex(from),
+            toBlock: hex(to),
+            address: tokens,
+            topics:
+              recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)],
+          },
+        ],
+        (answer) => {
+          const logs = readTransferLogs(answer, wanted);
+          if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to))
+            throw anotherBlock(name);
+          return logs;
+        },
+      ),
+    async transactionsOf(block, hashes) {
+      const found =
+        hashes.length < wholeBlockFrom
+          ? await Promise.all(
+              hashes.map((hash) =>
+                ask('eth_getTransactionByHash', [hash], (answer) => readTransaction(answer)),
+              ),
+            )
+          : await ask('eth_getBlockByHash', [block.hash, true], (answer) => {
+              const full = readFullBlock(answer);
+              if (full.header.hash !== block.hash) throw anotherBlock(name);
+              return full.transactions;
+            });
+      const byHash = new Map(found.map((transaction) => [transaction.hash, transaction]));
+      for (const hash of hashes) {
+        if (byHash.get(hash)?.blockHash !== block.hash) throw anotherBlock(name);
+      }
+      return byHash;
+    },
+    receiptOf: (hash) =>
+      ask('eth_getTransactionReceipt', [hash], (answer) => {
+        if (answer === null) return undefined;
+        const receipt = readReceipt(answer);
+        if (receipt.transactionHash !== hash) throw anotherBlock(name);
+        return receipt;
+      }),
+  };
+}
+
+const hex = (number: number): Hex => `0x${number.toString(16)}`;
+const topicOf = (address: Hex): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`;
+
+function anotherBlock(name: string): NodeError {
+  return new NodeError('another_block', `${name} answered with another block than the one asked for`);
+}
+
+/** viem's errors name the whole address, which may hold a key: only the host is passed on. */
+function faultOf(reason: unknown, method: string, name: string): NodeError {
+  const { name: kind = '', code, details } = reason as { name?: string; code?: unknown; details?: unknown };
+  const isLate =
+    /Timeout|Abort/.test(kind) || (reason instanceof DOMException && reason.name === 'TimeoutError');
+  if (isLate) return new NodeError('late', `${name} did not answer ${method} within ${timeoutMs / 1000} s`);
+  if (kind === 'ResponseBodyTooLargeError') {
+    return new NodeError('malformed', `${name} answered ${method} with more than ${maxAnswerBytes} bytes`);
+  }
+  if (typeof code === 'number') {
+    const text = typeof details === 'string' ? details.slice(0, 200) : '';
+    return new NodeError('refused', `${name} refused ${method} (${code})${text === '' ? '' : `: ${text}`}`);
+  }
+  if (reason instanceof SyntaxError || /JSON/.test(String(details))) {
+    return new NodeError('malformed', `${name} answered ${method} with something that is not JSON`);
+  }
+  return new NodeError(
+    'unreachable',
+    `${name} cannot be reached, or does not answer ${method} as a node does`,
+  );
+}
