@@ -13,6 +13,8 @@ export const eventDescriptions = {
     'Money has come after expiry or cancellation. The status stays: return the money.',
   'payment_intent.wrong_token': 'A token that is not USDC has come. It does not count.',
   'payment_intent.reorged': 'A payment is no longer on the chain, which has reorganised.',
+  'transfer.unattributed':
+    "A transfer to your wallet has come that cannot be told to be one intent's payment. Attribute it when you know.",
   'webhook_endpoint.ping': 'You have sent a ping to this endpoint.',
 } as const;
 

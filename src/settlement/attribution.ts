@@ -175,20 +175,19 @@ function placesOf(digits: string, data: Hex): number[] {
   return places;
 }
 
-/** An intent that a transfer without an id may be for. */
-export interface Candidate {
-  id: string;
-  merchantId: string;
+/** The intents of one merchant that ever named a wallet. */
+export interface EverNamed {
+  /** How many there are; two stand for any number above one. */
+  count: number;
+  /** One of them that is of this chain and no newer than the block. */
+  payable: string | undefined;
 }
 
 /**
  * The intent that a transfer without a proven id belongs to within one merchant: the only one that it can be for. Pass
- * the intents that expect this amount, and those that ever named the wallet; two of each are enough.
+ * the ids of the intents that expect this amount; two stand for any number above one.
  */
-export function onlyCandidate(
-  expecting: readonly Candidate[],
-  everNamed: readonly Candidate[],
-): Candidate | undefined {
-  if (everNamed.length === 1) return everNamed[0];
+export function onlyCandidate(expecting: readonly string[], everNamed: EverNamed): string | undefined {
+  if (everNamed.count === 1) return everNamed.payable;
   return expecting.length === 1 ? expecting[0] : undefined;
 }

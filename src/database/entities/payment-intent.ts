@@ -75,7 +75,7 @@ export const PaymentIntentEntity = defineEntity({
     {
       // Whose payment a transfer to a wallet may be.
       name: 'payment_intents_wallet_index',
-      properties: ['expectedWallet', 'merchantId', 'amountUnits'],
+      properties: ['expectedWallet', 'merchantId', 'amountUnits', 'id'],
     },
     {
       // Intents that are partly paid: they expect another amount than their own.

@@ -75,7 +75,7 @@ export class SettlePayments extends Migration {
         (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)`);
 
     this.addSql(`
-      create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units)`);
+      create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units, id)`);
     this.addSql(`
       create index payment_intents_partial_index on payment_intents (expected_wallet, merchant_id)
         where status = 'requires_payment' and amount_received_units > 0`);

@@ -1,0 +1,116 @@
+// Reads from a node what matters to anybody in a block: transfers to wallets of merchants, with the intents that they
+// name.
+
+import type { Address, Hash } from 'viem';
+import { namedIntent, needsReceipt } from './attribution.ts';
+import type { FoundTransfer, WalletOwner } from './ledger.ts';
+import type { Node } from './node.ts';
+import { type Header, NodeError, type Receipt, type Transaction, type TransferLog } from './node-answers.ts';
+import { type ChainSettings, isRightToken } from './watched-chain.ts';
+
+/** Receipts that are asked for at once. */
+const maxReceiptsAtOnce = 16;
+
+/** Finds out to whom transfers to these wallets matter. */
+export type OwnersOf = (wallets: readonly Address[]) => Promise<Map<Address, WalletOwner[]>>;
+
+/** Keeps the transfers that matter to somebody. The owners are read now, after the block was there. */
+export async function transfersThatMatter(
+  logs: readonly TransferLog[],
+  ownersOf: OwnersOf,
+): Promise<(TransferLog & { owners: WalletOwner[] })[]> {
+  const owners = await ownersOf([...new Set(logs.map(({ to }) => to))]);
+  return logs.flatMap((log) => {
+    const own = owners.get(log.to);
+    return own === undefined ? [] : [{ ...log, owners: own }];
+  });
+}
+
+/** Reads what the transfers of one block are for. Throws NodeError if the node contradicts itself. */
+export async function readPurposes(
+  node: Node,
+  settings: ChainSettings,
+  header: Header,
+  logs: readonly (TransferLog & { owners: WalletOwner[] })[],
+): Promise<FoundTransfer[]> {
+  if (logs.length === 0) return [];
+  // Polygon's own messages appear as logs of transactions that nobody sent; USDC is never moved by them.
+  const isSent = ({ token }: TransferLog) =>
+    settings.networks.some((network) => isRightToken(network, token));
+  const hashes = [...new Set(logs.filter(isSent).map(({ transactionHash }) => transactionHash))];
+  const transactions = await node.transactionsOf(header, hashes);
+  const receipts = await receiptsOf(
+    node,
+    logs.flatMap((log) => {
+      const transaction = transactions.get(log.transactionHash);
+      return transaction !== undefined && needsReceipt(log, transaction) ? [log.transactionHash] : [];
+    }),
+  );
+  const ordinals = new Map<string, number>();
+  return [...logs]
+    .sort((a, b) => a.logIndex - b.logIndex)
+    .map(({ owners, ...log }) => {
+      const equals = [log.transactionHash, log.token, log.from, log.to, log.amountUnits].join(' ');
+      const ordinal = ordinals.get(equals) ?? 0;
+      ordinals.set(equals, ordinal + 1);
+      return {
+        log,
+        blockTime: header.time,
+        ordinal,
+        named: namedBy(log, transactions.get(log.transactionHash), receipts.get(log.transactionHash), header),
+        owners,
+      };
+    });
+}
+
+function namedBy(
+  log: TransferLog,
+  transaction: Transaction | undefined,
+  receipt: Receipt | undefined,
+  header: Header,
+): string | undefined {
+  if (transaction === undefined) return undefined;
+  if (needsReceipt(log, transaction) && (receipt === undefined || !holds(receipt, log, header.hash))) {
+    throw new NodeError(
+      'contradiction',
+      'the node has a transfer that the receipt of its transaction has not',
+    );
+  }
+  return namedIntent(log, transaction, receipt?.logs ?? []);
+}
+
+/** True if the transaction made this transfer in this block, as its receipt has it. */
+export function holds(
+  { blockHash, logs }: Receipt,
+  {
+    logIndex,
+    token,
+    from,
+    to,
+    amountUnits,
+  }: Omit<TransferLog, 'transactionHash' | 'blockNumber' | 'blockHash'>,
+  inBlock: Hash,
+): boolean {
+  const log = logs.find((other) => other.logIndex === logIndex);
+  const [, sender, recipient] = log?.topics ?? [];
+  return (
+    blockHash === inBlock &&
+    log?.address === token &&
+    sender?.slice(26) === from.slice(2) &&
+    recipient?.slice(26) === to.slice(2) &&
+    BigInt(log.data) === amountUnits
+  );
+}
+
+/** The receipts of these transactions, but for those that are in no block. */
+export async function receiptsOf(node: Node, hashes: readonly Hash[]): Promise<Map<Hash, Receipt>> {
+  const wanted = [...new Set(hashes)];
+  const receipts = new Map<Hash, Receipt>();
+  for (let begin = 0; begin < wanted.length; begin += maxReceiptsAtOnce) {
+    const some = await Promise.all(
+      wanted.slice(begin, begin + maxReceiptsAtOnce).map((hash) => node.receiptOf(hash)),
+    );
+    for (const receipt of some) if (receipt !== undefined) receipts.set(receipt.transactionHash, receipt);
+  }
+  return receipts;
+}

@@ -1,0 +1,123 @@
+// What transfers do to an intent: section by section the rules of its status, its sum and its labels. Nothing here reads
+// the database, the chain or a clock.
+
+import type { PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
+import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';
+import { withLabels } from '../payment-intents/change-payment-intents.ts';
+
+/** A transfer that was attributed to an intent, as far as it matters for the intent. */
+export interface Arrival {
+  amountUnits: bigint;
+  blockTime: Date;
+  /** The token is the one that the intent is paid in. */
+  isRightToken: boolean;
+  /** It was attributed to this intent before, and has returned in another block. */
+  isReturned: boolean;
+}
+
+export interface Judged {
+  /** It is part of the intent's sum. */
+  counts: boolean;
+  /** Labels of the payment. */
+  labels: string[];
+}
+
+/** Judges a transfer by the intent's state when it was found. */
+export function judge(
+  { status, expiresAt }: Pick<PaymentIntentRow, 'status' | 'expiresAt'>,
+  { blockTime, isRightToken }: Pick<Arrival, 'blockTime' | 'isRightToken'>,
+): Judged {
+  if (!isRightToken) return { counts: false, labels: ['wrong_token'] };
+  const isInTime = blockTime <= expiresAt;
+  if (status === 'canceled') {
+    return { counts: false, labels: isInTime ? ['after_cancel'] : ['after_cancel', 'late'] };
+  }
+  if (!isInTime) return { counts: false, labels: ['late'] };
+  if (status === 'expired') return { counts: false, labels: ['late', 'found_late'] };
+  return { counts: true, labels: [] };
+}
+
+const sumOf = (arrivals: readonly Arrival[]) =>
+  arrivals.reduce((sum, { amountUnits }) => sum + amountUnits, 0n);
+
+/** The steps of an intent to which these transfers of one block belong. */
+export function arrive(
+  row: PaymentIntentRow,
+  arrivals: readonly (Arrival & { judged: Judged })[],
+): ChangeStep[] {
+  const amount = BigInt(row.amountUnits);
+  const counting = arrivals.filter(({ judged }) => judged.counts);
+  const late = arrivals.filter(({ judged, isRightToken }) => !judged.counts && isRightToken);
+  const wrong = arrivals.filter(({ isRightToken }) => !isRightToken);
+
+  let received = BigInt(row.amountReceivedUnits);
+  let paymentsCount = row.paymentsCount;
+  let labels = row.labels;
+  const steps: ChangeStep[] = [];
+  const step = (
+    type: ChangeStep['type'],
+    of: readonly (Arrival & { judged: Judged })[],
+    status?: StatusName,
+  ) => {
+    paymentsCount += of.filter(({ isReturned }) => !isReturned).length;
+    const isOver = received > amount;
+    labels = withLabels(labels, [
+      ...of.flatMap(({ judged }) => judged.labels),
+      ...(isOver ? ['overpaid'] : []),
+    ]);
+    steps.push({
+      type,
+      fields: {
+        ...(status && { status }),
+        amountReceivedUnits: received,
+        paymentsCount,
+        labels,
+      },
+    });
+  };
+  if (counting.length > 0) {
+    received += sumOf(counting);
+    if (row.status === 'succeeded') step('payment_intent.overpaid', counting);
+    else if (received >= amount) step('payment_intent.processing', counting, 'processing');
+    else step('payment_intent.partially_paid', counting);
+  }
+  if (late.length > 0) step('payment_intent.late_payment', late);
+  if (wrong.length > 0) step('payment_intent.wrong_token', wrong);
+  return steps;
+}
+
+/** What is left of an intent's payments after a reorganisation. */
+export interface Remaining {
+  /** Sum of the payments that count and are on the chain. */
+  receivedUnits: bigint;
+  /** Labels of the payments that are on the chain. */
+  labels: readonly string[];
+}
+
+const labelsOfPayments: ReadonlySet<string> = new Set(['late', 'found_late', 'after_cancel', 'wrong_token']);
+
+/** The step of an intent of which the chain has taken payments back. */
+export function takeBack(row: PaymentIntentRow, { receivedUnits, labels }: Remaining): ChangeStep {
+  const amount = BigInt(row.amountUnits);
+  const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
+  const isOpen = row.status === 'requires_payment' || row.status === 'processing';
+  return {
+    type: 'payment_intent.reorged',
+    fields: {
+      ...(isOpen && { status: receivedUnits >= amount ? 'processing' : 'requires_payment' }),
+      amountReceivedUnits: receivedUnits,
+      labels: withLabels(lasting, [
+        ...labels,
+        ...(receivedUnits > amount ? ['overpaid'] : []),
+        // A person decides what happens to an intent that was reported as paid.
+        ...(row.status === 'succeeded' ? ['reorged'] : []),
+      ]),
+    },
+  };
+}
+
+/** The step of an intent whose confirmed payments have this sum, if it succeeds by them. */
+export function confirm(row: PaymentIntentRow, confirmedUnits: bigint, at: Date): ChangeStep | undefined {
+  if (row.status !== 'processing' || confirmedUnits < BigInt(row.amountUnits)) return undefined;
+  return { type: 'payment_intent.succeeded', fields: { status: 'succeeded', succeededAt: at } };
+}

@@ -1,0 +1,33 @@
+import { create } from '@bufbuild/protobuf';
+import { chainOf, networks } from '../contract/chains.ts';
+import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import { type Transfer, TransferSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+import { confirmationsOf, transferFields } from '../payment-intents/payments.ts';
+
+const dataCodec = createJsonCodec(EventDataSchema);
+
+/**
+ * The contract's transfer. `head` is the newest block that was read. Throws if the row is of a chain that only a newer
+ * version knows.
+ */
+export function toTransfer(row: TransferRow, head: number): Transfer {
+  const network = networks.findLast(({ chainId }) => chainId === row.chainId);
+  if (network === undefined)
+    throw new Error(`the database holds chain ${row.chainId}, which is newer than this process`);
+  return create(TransferSchema, {
+    ...transferFields(row),
+    id: formatIdentifier('tr', row.id),
+    chain: chainOf[network.chain],
+    status: row.paymentIntent == null ? TransferStatus.UNATTRIBUTED : TransferStatus.ATTRIBUTED,
+    ...(row.paymentIntent != null && { paymentIntent: formatIdentifier('pi', row.paymentIntent) }),
+    confirmations: confirmationsOf(row, head, network.confirmationsRequired),
+  });
+}
+
+/** The `data` of an event about a transfer, as JSON. */
+export function transferEventData(row: TransferRow, head: number): string {
+  return dataCodec.encode(create(EventDataSchema, { transfer: toTransfer(row, head) }));
+}

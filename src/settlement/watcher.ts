@@ -1,0 +1,448 @@
+// Watches one chain: follows its blocks, takes back what the chain takes back, confirms what is deep enough, reads
+// everything a second time when it is final, and expires intents by the chain's clock. The database knows how far it is:
+// a watcher may end at any moment, and any other goes on.
+
+import type { Logger } from 'pino';
+import type { Address, Hash } from 'viem';
+import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
+import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-reader.ts';
+import { type DueTransfer, type FoundTransfer, LeaseLost, type Ledger } from './ledger.ts';
+import type { Node } from './node.ts';
+import { type Header, NodeError, type TransferLog } from './node-answers.ts';
+import type { ChainSettings } from './watched-chain.ts';
+
+/** Where a node has no `finalized` block: as far below its head a block counts as final. */
+const finalDepth = 1_000;
+/** From so many blocks below the final one on, blocks are read by ranges. */
+const farBehind = 32;
+/** Blocks that are read one by one before other work has its turn. */
+const maxBlocksAtOnce = 32;
+const maxRange = 2_000;
+/** More recipients are no longer a filter that every node takes. */
+const maxRecipients = 1_000;
+/** How long what is known of the final block stays new enough. */
+const finalizedEveryMs = 10_000;
+/** Headers are forgotten so many blocks apart, and so many are kept. */
+const forgetEvery = 256;
+const minHeaders = 256;
+const maxHeaders = 50_000;
+
+/** What a watcher reports of its chain. */
+export interface WatchObserver {
+  /** A block was committed, so long after the node's first answer with its header. */
+  onBlock?: (block: { number: number; transfers: number; lagMs: number }) => void;
+  /** The node's newest block and the newest final one, and how far the chain is read. */
+  onHead?: (head: { head: Header; finalized: number; cursor: number }) => void;
+  /** Blocks were taken back, with so many transfers in them. */
+  onReorganisation?: (reorganisation: { depth: number; transfers: number }) => void;
+  /** The second reading found transfers that the first one had missed, or did not find some that it had. */
+  onSecondReading?: (difference: { missed: number; invented: number }) => void;
+  onExpiry?: (expiry: Expiry) => void;
+}
+
+export interface WatcherOptions {
+  settings: ChainSettings;
+  /** The first one is read; the others confirm. */
+  nodes: readonly [Node, ...Node[]];
+  ledger: Ledger;
+  /** Names this watcher among others. A UUID. */
+  holder: string;
+  logger: Logger;
+  observer?: WatchObserver;
+}
+
+export interface Watcher {
+  /** Reads what there is. Resolves with true if there is more at once. */
+  follow(): Promise<boolean>;
+  /** Reads again what has become final. Resolves with true if there is more at once. */
+  readAgain(): Promise<boolean>;
+  /** Gives up the lease. */
+  release(): Promise<void>;
+}
+
+interface Tip {
+  number: number;
+  hash: Hash;
+  time: Date;
+}
+
+export function createWatcher({
+  settings,
+  nodes,
+  ledger,
+  holder,
+  logger,
+  observer = {},
+}: WatcherOptions): Watcher {
+  const [node] = nodes;
+  const confirmer = nodes[1] ?? node;
+  const confirmations = Math.max(
+    ...settings.networks.map(({ confirmationsRequired }) => confirmationsRequired),
+  );
+  let lease: bigint | undefined;
+  let cursor: Tip | undefined;
+  let finalized: { number: number; readAtMs: number } | undefined;
+  /** Nodes whose chain was asked for since they last failed. */
+  const checked = new Set<Node>();
+  /** The ancestor to which the chain would have to be taken back, as the node said last time. */
+  let suspected: string | undefined;
+  let range = maxRange;
+  let rangeAgain = maxRange;
+  let forgottenAt = 0;
+
+  /** Begins from what the database knows. Resolves with false while another watcher has the lease. */
+  const begin = async (): Promise<boolean> => {
+    await assertChain(node);
+    let progress = await ledger.progress();
+    if (progress === undefined) {
+      const genesis = await headerAt(0);
+      const from = (await isStandIn()) ? genesis : await headerAt(await finalizedNumber());
+      await ledger.begin(genesis.hash, from);
+      progress = await ledger.progress();
+    }
+    lease = await ledger.acquire(holder);
+    if (lease === undefined) return false;
+    progress = await ledger.progress();
+    cursor = progress?.cursor;
+    suspected = undefined;
+    logger.info({ chain_id: settings.chainId, block: cursor?.number }, 'watching the chain');
+    return true;
+  };
+
+  /** A chain of this machine, which may begin anew. */
+  const isStandIn = async () => (await node.version()).startsWith('anvil/');
+
+  const assertChain = async (asked: Node) => {
+    if (checked.has(asked)) return;
+    await asked.assertChain();
+    if (asked === node) await assertGenesis();
+    checked.add(asked);
+  };
+
+  const assertGenesis = async () => {
+    const progress = await ledger.progress();
+    if (progress === undefined) return;
+    const genesis = await headerAt(0);
+    if (genesis.hash === progress.genesisHash) return;
+    if (!(await isStandIn())) {
+      throw new NodeError(
+        'another_chain',
+        `${node.name} has another block 0 than the chain that was watched before: its address is wrong`,
+      );
+    }
+    lease ??= await ledger.acquire(holder);
+    if (lease === undefined) throw new LeaseLost();
+    await ledger.beginAnew(lease, genesis);
+    cursor = genesis;
+    logger.warn(
+      { chain_id: settings.chainId },
+      'the chain of this machine has begun anew; it is read from its beginning',
+    );
+  };
+
+  const headerAt = async (number: number): Promise<Header> => {
+    const header = await node.header(number);
+    if (header === undefined) throw new NodeError('no_answer', `${node.name} has no block ${number}`);
+    return header;
+  };
+
+  const finalizedNumber = async (): Promise<number> => {
+    const now = performance.now();
+    if (finalized !== undefined && now - finalized.readAtMs < finalizedEveryMs) return finalized.number;
+    const found = await node.header('finalized').catch((reason) => {
+      if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
+      throw reason;
+    });
+    const number = found?.number ?? Math.max(0, ((await node.header('latest'))?.number ?? 0) - finalDepth);
+    // What was final stays final.
+    finalized = { number: Math.max(number, finalized?.number ?? 0), readAtMs: now };
+    return finalized.number;
+  };
+
+  /** Takes the chain back to the newest block that we and the node have in common. */
+  const stepBack = async (held: bigint, from: Tip): Promise<Tip> => {
+    checked.delete(node);
+    await assertChain(node);
+    if (cursor !== from) return cursor as Tip;
+    let ancestor: Tip | undefined;
+    for (let below = from.number + 1; ancestor === undefined; ) {
+      const headers = await ledger.headersBelow(below, 64);
+      if (headers.length === 0) {
+        throw new NodeError(
+          'another_chain',
+          `${node.name} has none of the blocks that were read before: it is a node of another chain`,
+        );
+      }
+      for (const header of headers) {
+        const found = await node.header(header.number);
+        if (found === undefined)
+          throw new NodeError('no_answer', `${node.name} has no block ${header.number} any more`);
+        if (found.hash !== header.hash) continue;
+        ancestor = header;
+        break;
+      }
+      below = headers.at(-1)?.number ?? 0;
+    }
+    if (ancestor.hash === from.hash)
+      throw new NodeError('contradiction', `${node.name} says that a block follows another one than it does`);
+    // Said twice, in two readings: one wrong answer takes nothing back.
+    const said = `${ancestor.number} ${ancestor.hash}`;
+    if (suspected !== said) {
+      suspected = said;
+      throw new NodeError(
+        'contradiction',
+        `${node.name} says that the chain has reorganised to block ${ancestor.number}; asked again`,
+      );
+    }
+    suspected = undefined;
+    const transfers = await ledger.takeBackTo(held, ancestor);
+    const depth = from.number - ancestor.number;
+    observer.onReorganisation?.({ depth, transfers });
+    logger.warn(
+      { chain_id: settings.chainId, block: ancestor.number, depth, transfers },
+      'the chain has reorganised',
+    );
+    return ancestor;
+  };
+
+  const purposesOf = async (
+    asked: Node,
+    header: Header,
+    logs: readonly TransferLog[],
+  ): Promise<FoundTransfer[]> =>
+    readPurposes(asked, settings, header, await transfersThatMatter(logs, ledger.ownersOf));
+
+  const readBlock = async (held: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
+    const { logs, isDoubtful } = await node.transfersOf(header);
+    const found = await purposesOf(node, header, logs);
+    await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+    observer.onBlock?.({
+      number: header.number,
+      transfers: found.length,
+      lagMs: performance.now() - seenAtMs,
+    });
+  };
+
+  /** The recipients to ask for, if they are few. */
+  const recipients = async (): Promise<readonly Address[] | undefined> => {
+    const wallets = await ledger.wallets(maxRecipients + 1);
+    return wallets.length > maxRecipients ? undefined : wallets;
+  };
+
+  /** Transfers between two blocks that matter to somebody, by block. The headers are of the node that is asked. */
+  const readBetween = async (asked: Node, from: number, to: number) => {
+    const wallets = await recipients();
+    const logs = wallets?.length === 0 ? [] : await asked.transfersBetween(from, to, wallets);
+    const matter = await transfersThatMatter(logs, ledger.ownersOf);
+    const byBlock = Map.groupBy(matter, ({ blockNumber }) => blockNumber);
+    const blocks: { header: Header; found: FoundTransfer[] }[] = [];
+    for (const [number, own] of [...byBlock].sort(([a], [b]) => a - b)) {
+      const header = await asked.header(number);
+      if (header === undefined || own.some(({ blockHash }) => blockHash !== header.hash)) {
+        throw new NodeError('another_block', `${asked.name} has transfers of a block that it has not`);
+      }
+      blocks.push({ header, found: await readPurposes(asked, settings, header, own) });
+    }
+    return blocks;
+  };
+
+  /** Reads a range of final blocks, and moves the cursor to its end. */
+  const readRange = async (held: bigint, after: Tip, final: number): Promise<Tip> => {
+    const to = Math.min(after.number + range, final);
+    const last = await headerAt(to);
+    const blocks = await readBetween(node, after.number + 1, to).catch((reason) => {
+      // Too much for one answer, in whatever words.
+      if (reason instanceof NodeError) range = Math.max(1, range >> 1);
+      throw reason;
+    });
+    range = Math.min(maxRange, range * 2);
+    for (const { header, found } of blocks) {
+      if (header.number < to) await ledger.apply(held, header, found, undefined);
+    }
+    await ledger.apply(
+      held,
+      last,
+      blocks.find(({ header }) => header.number === to)?.found ?? [],
+      after.hash,
+    );
+    return last;
+  };
+
+  /** Confirms what is deep enough, if the confirming node says the same. */
+  const confirmDue = async (held: bigint, tip: Tip): Promise<void> => {
+    const deepEnough = tip.number - confirmations + 1;
+    let due = await ledger.due(deepEnough);
+    if (due.length === 0) return;
+    if (settings.needsFinality) {
+      const final = await finalizedNumber();
+      due = due.filter(({ blockNumber }) => blockNumber <= final);
+    }
+    const confirmed: string[] = [];
+    let denied = 0;
+    for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
+      await assertChain(confirmer);
+      const head = await confirmer.header('latest');
+      if (head === undefined || head.number - number + 1 < confirmations) break;
+      const header = await confirmer.header(number);
+      const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
+      const held = await heldBy(confirmer, onChain);
+      confirmed.push(...held.map(({ id }) => id));
+      denied += own.length - held.length;
+    }
+    if (denied > 0) {
+      logger.warn(
+        { chain_id: settings.chainId, transfers: denied, node: confirmer.name },
+        'the node denies transfers that are deep enough; they are not confirmed, and asked for again',
+      );
+    }
+    await ledger.confirmAll(held, confirmed);
+  };
+
+  /** Those of these transfers that the receipts of their transactions have. */
+  const heldBy = async (asked: Node, transfers: readonly DueTransfer[]): Promise<DueTransfer[]> => {
+    const receipts = await receiptsOf(
+      asked,
+      transfers.map(({ transactionHash }): Hash => `0x${transactionHash}`),
+    );
+    return transfers.filter((transfer) => {
+      const receipt = receipts.get(`0x${transfer.transactionHash}`);
+      return receipt !== undefined && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+    });
+  };
+
+  const expire = async (held: bigint): Promise<boolean> => {
+    const expiry = await ledger.expireSome(held);
+    observer.onExpiry?.(expiry);
+    return expiry.hasMore;
+  };
+
+  const forget = async (held: bigint, tip: Tip, final: number): Promise<void> => {
+    if (tip.number - forgottenAt < forgetEvery) return;
+    const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
+    await ledger.forgetHeaders(held, below);
+    forgottenAt = tip.number;
+  };
+
+  const follow = async (): Promise<boolean> => {
+    if (lease === undefined && !(await begin())) return false;
+    await assertChain(node);
+    const held = lease as bigint;
+    const seenAtMs = performance.now();
+    const head = await node.header('latest');
+    if (head === undefined) throw new NodeError('no_answer', `${node.name} has no newest block`);
+    const final = await finalizedNumber();
+    let tip = cursor as Tip;
+    observer.onHead?.({ head, finalized: final, cursor: tip.number });
+    await ledger.keep(held, { head: head.number, finalized: final });
+    if (head.number < tip.number) {
+      // A node behind, or a chain that has begun anew.
+      await assertGenesis();
+      return false;
+    }
+    const moveTo = (next: Tip) => {
+      tip = next;
+      cursor = next;
+    };
+    if (head.number === tip.number && head.hash !== tip.hash) moveTo(await stepBack(held, tip));
+    for (let blocks = 0; tip.number < head.number && blocks < maxBlocksAtOnce; blocks++) {
+      if (final - tip.number > farBehind) {
+        const here = await headerAt(tip.number);
+        moveTo(here.hash === tip.hash ? await readRange(held, tip, final) : await stepBack(held, tip));
+        continue;
+      }
+      const header = tip.number + 1 === head.number ? head : await headerAt(tip.number + 1);
+      if (header.parentHash !== tip.hash) {
+        moveTo(await stepBack(held, tip));
+        continue;
+      }
+      await readBlock(held, header, tip, seenAtMs);
+      suspected = undefined;
+      moveTo(header);
+    }
+    await confirmDue(held, tip);
+    const mayExpireMore = await expire(held);
+    await forget(held, tip, final);
+    return tip.number < head.number || mayExpireMore;
+  };
+
+  const readAgain = async (): Promise<boolean> => {
+    const held = lease;
+    const progress = await ledger.progress();
+    if (held === undefined || progress === undefined || finalized === undefined) return false;
+    const final = Math.min(finalized.number, progress.cursor.number);
+    const from = progress.secondNumber + 1;
+    if (from > final) return false;
+    await assertChain(confirmer);
+    const to = Math.min(from + rangeAgain - 1, final);
+    // Only what this node, too, has as final blocks of this chain.
+    const last = await confirmer.header(to);
+    if (last === undefined) return false;
+    const blocks = await readBetween(confirmer, from, to).catch((reason) => {
+      if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
+      throw reason;
+    });
+    rangeAgain = Math.min(maxRange, rangeAgain * 2);
+    const known = await ledger.transfersIn(from, to);
+    const read = new Set(
+      blocks.flatMap(({ found }) => found.map(({ log }) => placeOf(log.blockHash, log.logIndex))),
+    );
+    const unread = known.filter(({ blockHash, logIndex }) => !read.has(placeOf(`0x${blockHash}`, logIndex)));
+    const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
+    const invented = unread.filter(({ id }) => !real.has(id));
+    if (invented.length > 0) {
+      await ledger.takeBackTransfers(
+        held,
+        invented.map(({ id }) => id),
+      );
+    }
+    let missed = 0;
+    for (const { header, found } of blocks)
+      missed += (await ledger.apply(held, header, found, undefined)).length;
+    await ledger.noteSecondReading(held, to);
+    if (missed > 0 || invented.length > 0) {
+      observer.onSecondReading?.({ missed, invented: invented.length });
+      logger.error(
+        { chain_id: settings.chainId, from, to, missed, invented: invented.length },
+        'the second reading of final blocks differs from the first: a node has said what is not so',
+      );
+    }
+    return to < final;
+  };
+
+  /** What is believed of the node ends with its failure, and what is known with the lease. */
+  const guarded = (work: () => Promise<boolean>) => async (): Promise<boolean> => {
+    try {
+      return await work();
+    } catch (reason) {
+      if (reason instanceof NodeError) checked.clear();
+      if (reason instanceof LeaseLost) {
+        lease = undefined;
+        logger.warn({ chain_id: settings.chainId }, reason.message);
+        return false;
+      }
+      throw reason;
+    }
+  };
+
+  return {
+    follow: guarded(follow),
+    readAgain: guarded(readAgain),
+    async release() {
+      const held = lease;
+      lease = undefined;
+      if (held !== undefined) await ledger.release(held);
+    },
+  };
+}
+
+const placeOf = (blockHash: string, logIndex: number) => `${blockHash} ${logIndex}`;
+
+function logOf(transfer: DueTransfer) {
+  return {
+    logIndex: transfer.logIndex,
+    token: transfer.tokenAddress.toLowerCase() as Address,
+    from: transfer.fromAddress.toLowerCase() as Address,
+    to: transfer.toAddress.toLowerCase() as Address,
+    amountUnits: transfer.amountUnits,
+  };
+}
