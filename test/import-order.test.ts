@@ -9,11 +9,13 @@ const order = [
   'config',
   'requests',
   'telemetry',
+  'scheduling',
   'database',
   'merchants',
   'payment-intents',
   'events',
   'webhooks',
+  'local-chain',
   'doors',
   'processes',
 ];
