@@ -1,11 +1,11 @@
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type Hex, multicall3Abi } from 'viem';
+import { type Address, type Hex, multicall3Abi } from 'viem';
 import type { Deployment } from './deploy-at.ts';
 
 /** The same on every chain. */
-const multicall3Address = '0xcA11bde05977b3631167028862bE2a173976CA11';
+export const multicall3Address: Address = '0xcA11bde05977b3631167028862bE2a173976CA11';
 
 /** Multicall3 at its canonical address. */
 export async function multicall3(): Promise<Deployment> {
