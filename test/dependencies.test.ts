@@ -32,6 +32,9 @@ test('the client uses the same versions as the service', async () => {
 
 test('every version is exact', () => {
   for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
-    expect([name, version]).toEqual([name, expect.stringMatching(/^\d+\.\d+\.\d+(?:-[\w.]+)?$/)]);
+    expect([name, version]).toEqual([
+      name,
+      expect.stringMatching(/^(?:npm:@?[\w/-]+@)?\d+\.\d+\.\d+(?:-[\w.-]+)?$/),
+    ]);
   }
 });

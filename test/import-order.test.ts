@@ -16,6 +16,7 @@ const order = [
   'events',
   'webhooks',
   'settlement',
+  'local-chain',
   'doors',
   'processes',
 ];

@@ -1,0 +1,77 @@
+// The accounts and contracts of a test's chain.
+
+import { type Address, type Hex, toHex } from 'viem';
+import { mnemonicToAccount, privateKeyToAccount } from 'viem/accounts';
+import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
+import { readArtifact } from '../../src/local-chain/artifact.ts';
+import type { ChainClient } from '../../src/local-chain/chain-client.ts';
+import { assertSucceeded, deployAt } from '../../src/local-chain/deploy-at.ts';
+import { multicall3 } from '../../src/local-chain/multicall3.ts';
+import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from '../../src/local-chain/usdc.ts';
+import {
+  createSimpleAccounts,
+  entryPointDeployments,
+  factoryDeployments,
+  type Owners,
+  type SimpleAccounts,
+} from './entry-points.ts';
+import { type Safe, safeDeployments, setUpSafe } from './safe.ts';
+
+/** Anvil's own, known to everybody. */
+const mnemonic = 'test test test test test test test test test test test junk';
+const accountAt = (addressIndex: number) => {
+  const { privateKey } = mnemonicToAccount(mnemonic, { addressIndex }).getHdKey();
+  return privateKeyToAccount(toHex(privateKey as Uint8Array));
+};
+/** Accounts with keys, which anvil has unlocked and given 10,000 ETH each. */
+export const accounts = [
+  accountAt(0),
+  accountAt(1),
+  accountAt(2),
+  accountAt(3),
+  accountAt(4),
+  accountAt(5),
+] as const;
+/** Has Circle's roles. */
+export const issuer = accountAt(6).address;
+export const deployer = accountAt(7).address;
+/** Sends bundles, multicalls and what others have signed. */
+export const relayer = accountAt(8).address;
+/** Owners of the contracts that hold money. */
+const owners: Owners = [accounts[0], accounts[1], accounts[2]];
+
+/** The canonical address of Simple7702Account, which lets an account of EIP-7702 call several contracts at once. */
+export const delegateAddress = '0xe6Cae83BdE06E4c305530e199D7217f42808555B';
+
+export interface Contracts {
+  simpleAccounts: SimpleAccounts;
+  safe: Safe;
+}
+
+/** Puts every contract on a new chain. Mines three blocks. */
+export async function deployContracts(client: ChainClient, usdc: Address): Promise<Contracts> {
+  const artifacts = readUsdcArtifacts();
+  const tokens = { USDC: usdc, 'USDC.e': bridgedUsdcAddresses.usdcE, USDbC: bridgedUsdcAddresses.usdbC };
+  await deployAt(client, deployer, [
+    await multicall3(),
+    ...usdcDeployments(artifacts, Object.values(tokens)),
+    ...entryPointDeployments(),
+  ]);
+  const hashes: Hex[] = [];
+  for (const [symbol, token] of Object.entries(tokens)) {
+    hashes.push(...(await initializeUsdc(client, artifacts, token, issuer, { name: symbol, symbol })));
+  }
+  await deployAt(client, deployer, [
+    ...factoryDeployments(),
+    ...safeDeployments(),
+    {
+      address: delegateAddress,
+      artifact: readArtifact('@account-abstraction/contracts/artifacts/Simple7702Account.json'),
+    },
+  ]);
+  const created = await createSimpleAccounts(client, owners, deployer);
+  const { safe, hash } = await setUpSafe(client, accounts[0], deployer);
+  await client.mine({ blocks: 1 });
+  for (const each of [...hashes, ...created.hashes, hash]) await assertSucceeded(client, each);
+  return { simpleAccounts: created.simpleAccounts, safe };
+}

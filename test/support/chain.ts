@@ -1,0 +1,297 @@
+// A chain for a test: anvil, with Circle's USDC and the contracts through which people pay. A block is mined only when
+// the test says so. Every helper that pays returns the hash of a transaction that waits for the next block.
+
+import { once } from 'node:events';
+import {
+  type Address,
+  concatHex,
+  encodeFunctionData,
+  erc20Abi,
+  type Hex,
+  multicall3Abi,
+  parseAbi,
+  parseEther,
+  parseGwei,
+} from 'viem';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { type Network, networkFor } from '../../src/contract/chains.ts';
+import { findAnvil, startAnvil } from '../../src/local-chain/anvil.ts';
+import { type ChainClient, createChainClient } from '../../src/local-chain/chain-client.ts';
+import { multicall3Address } from '../../src/local-chain/multicall3.ts';
+import { accounts, delegateAddress, deployContracts, deployer, issuer, relayer } from './chain-contracts.ts';
+import { entryPointAddress, handleOpsCalldata, type Operation, versionOf } from './entry-points.ts';
+import { execTransactionCalldata } from './safe.ts';
+import { transferWithAuthorizationCalldata } from './transfer-authorization.ts';
+
+export interface ChainOptions {
+  /** Base Sepolia unless another is given. */
+  network?: Network;
+  /** Blocks that can be reorganised away, and of which the state is held; 300 unless given. */
+  reorgDepth?: number;
+  /** Blocks between `latest` and `safe`, and between `safe` and `finalized`; 1 unless given. */
+  slotsInAnEpoch?: number;
+  /** Time of block 0 in whole seconds; now unless given. */
+  genesisTimestamp?: number;
+}
+
+export interface Call {
+  to: Address;
+  data: Hex;
+}
+
+export interface Payment {
+  to: Address;
+  amountUnits: bigint;
+  /** Bytes after the arguments. */
+  suffix?: Hex | undefined;
+  /** Native USDC unless another is given. */
+  token?: Address | undefined;
+}
+
+export interface SubmittedBy {
+  /** Sender of the transaction; an account of the chain's own unless given. */
+  by?: Address | undefined;
+  /** Bytes that the sender appends to the transaction's input. */
+  suffix?: Hex | undefined;
+}
+
+/** A chain with its helpers. */
+export type TestChain = Awaited<ReturnType<typeof startChain>>;
+
+/** Starts a chain of its own for a test, in about 0.5 s. Stop it. */
+export async function startChain(options: ChainOptions = {}) {
+  const { network = networkFor('testnet', 'base') } = options;
+  const { chainId } = network;
+  const { url, stop } = await startNode(options, chainId);
+  const client = createChainClient(url);
+  const usdc = network.usdcAddress as Address;
+  const contracts = await deployContracts(client, usdc);
+
+  const unlocked = new Set<Address>([...accounts.map(({ address }) => address), issuer, deployer, relayer]);
+
+  /** Lets anvil send from any address, and gives the address the ETH for it. */
+  async function unlock(address: Address): Promise<void> {
+    if (unlocked.has(address)) return;
+    unlocked.add(address);
+    await client.impersonateAccount({ address });
+    await fund(address);
+  }
+
+  async function fund(address: Address): Promise<void> {
+    await client.setBalance({ address, value: parseEther('10000') });
+  }
+
+  /** Its gas is not estimated, so that it waits for the block even if it will revert there. */
+  async function send(from: Address, { to, data }: Call, gas = 1_000_000n): Promise<Hex> {
+    await unlock(from);
+    return client.sendTransaction({ account: from, to, data, gas, chain: null });
+  }
+
+  /** Several at once would take the same nonce. */
+  async function sendMany(from: Address, calls: readonly Call[], gas = 100_000n): Promise<Hex[]> {
+    await unlock(from);
+    const first = await client.getTransactionCount({ address: from, blockTag: 'pending' });
+    const hashes: Hex[] = [];
+    for (let begin = 0; begin < calls.length; begin += 100) {
+      const sent = calls
+        .slice(begin, begin + 100)
+        .map(({ to, data }, index) =>
+          client.sendTransaction({ account: from, to, data, gas, nonce: first + begin + index, chain: null }),
+        );
+      hashes.push(...(await Promise.all(sent)));
+    }
+    return hashes;
+  }
+
+  const submit = (call: Call, { by = relayer, suffix = '0x' }: SubmittedBy) =>
+    send(by, { to: call.to, data: concatHex([call.data, suffix]) });
+
+  function transferCall({ to, amountUnits, suffix = '0x', token = usdc }: Payment): Call {
+    const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args: [to, amountUnits] });
+    return { to: token, data: concatHex([call, suffix]) };
+  }
+
+  const ofIssuer = (functionName: 'pause' | 'unpause', token: Address) =>
+    send(issuer, { to: token, data: encodeFunctionData({ abi: issuerAbi, functionName }) });
+
+  return {
+    network,
+    url,
+    client,
+    usdc,
+    /** Six accounts with keys. */
+    accounts,
+    /** Three for each version of the entry point, owned by the first three accounts. */
+    simpleAccounts: contracts.simpleAccounts,
+    /** Owned by the first account. */
+    safe: contracts.safe,
+    multicall3Address,
+
+    /** Sends any transaction from any address. */
+    send,
+    /** Sends many transactions from one address, in their order. */
+    sendMany,
+    /** Gives an address 10,000 ETH, at once. */
+    fund,
+
+    /** Mines blocks, `timestampStep` seconds apart. The first has the time `timestamp`, if given. */
+    async mine(
+      blocks = 1,
+      { timestampStep, timestamp }: { timestampStep?: number; timestamp?: number } = {},
+    ): Promise<void> {
+      if (timestamp !== undefined) await client.setNextBlockTimestamp({ timestamp: BigInt(timestamp) });
+      await client.mine({ blocks, ...(timestampStep !== undefined && { interval: timestampStep }) });
+    },
+
+    /**
+     * Takes the newest `depth` blocks away and puts as many new ones in their place. They are empty, but for the
+     * transactions `again`: each returns in the new block of that index, 0 being the oldest.
+     */
+    async reorg(depth: number, again: readonly { hash: Hex; index: number }[] = []): Promise<void> {
+      const transactions = await Promise.all(
+        again.map(async ({ hash, index }) => [await rawTransaction(client, hash), index] as const),
+      );
+      await client.request<{ Method: 'anvil_reorg'; Parameters: unknown[]; ReturnType: null }>({
+        method: 'anvil_reorg',
+        params: [depth, transactions],
+      });
+    },
+
+    /** New money from Circle. */
+    mint(to: Address, amountUnits: bigint, token = usdc): Promise<Hex> {
+      const data = encodeFunctionData({ abi: issuerAbi, functionName: 'mint', args: [to, amountUnits] });
+      return send(issuer, { to: token, data });
+    },
+    /** Circle no longer lets the address send or receive. */
+    blacklist(address: Address, token = usdc): Promise<Hex> {
+      const data = encodeFunctionData({ abi: issuerAbi, functionName: 'blacklist', args: [address] });
+      return send(issuer, { to: token, data });
+    },
+    /** Circle stops all transfers. */
+    pause: (token = usdc) => ofIssuer('pause', token),
+    unpause: (token = usdc) => ofIssuer('unpause', token),
+
+    /** The call of a transfer, for those that take calls. */
+    transferCall,
+    /** From any address, which has to hold the money. */
+    transfer: ({ from, ...payment }: Payment & { from: Address }) => send(from, transferCall(payment)),
+    /** The owner approves it in a transaction before. */
+    async transferFrom({
+      from,
+      to,
+      amountUnits,
+      by = relayer,
+      suffix,
+      token = usdc,
+    }: Payment & SubmittedBy & { from: Address }) {
+      const approval = { abi: erc20Abi, functionName: 'approve', args: [by, amountUnits] } as const;
+      await send(from, { to: token, data: encodeFunctionData(approval) });
+      const call = { abi: erc20Abi, functionName: 'transferFrom', args: [from, to, amountUnits] } as const;
+      return submit({ to: token, data: encodeFunctionData(call) }, { by, suffix });
+    },
+    /** EIP-3009: signed by the owner of the money, submitted by somebody else, who can append bytes. */
+    async transferWithAuthorization({
+      from,
+      to,
+      amountUnits,
+      by,
+      suffix,
+    }: Omit<Payment, 'token'> & SubmittedBy & { from: PrivateKeyAccount }) {
+      const authorization = { from, to, amountUnits, token: usdc, tokenName: 'USDC', chainId };
+      const data = await transferWithAuthorizationCalldata(authorization);
+      return submit({ to: usdc, data }, { by, suffix });
+    },
+    /** Through Multicall3, which has to hold the money itself. */
+    multicall(calls: readonly Call[], options: SubmittedBy = {}): Promise<Hex> {
+      const targets = calls.map(({ to, data }) => ({ target: to, allowFailure: false, callData: data }));
+      const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [targets] });
+      return submit({ to: multicall3Address, data }, options);
+    },
+    /** The call of a bundle, for contracts that nest it. */
+    bundleCall,
+    /** ERC-4337: operations of simple accounts, of one version, submitted by a bundler, who can append bytes. */
+    async bundle(operations: readonly Operation[], { by = relayer, suffix = '0x' }: SubmittedBy = {}) {
+      const { to, data } = await bundleCall(operations, by);
+      return send(by, { to, data: concatHex([data, suffix]) }, 20_000_000n);
+    },
+    /** A call of the Safe, signed by its owner and submitted by somebody else, who can append bytes. */
+    async safeExec({ to, data }: Call, options: SubmittedBy = {}): Promise<Hex> {
+      const call = await execTransactionCalldata(client, contracts.safe, { to, data }, chainId);
+      return submit({ to: contracts.safe.address, data: call }, options);
+    },
+    /** EIP-7702: the account calls several contracts at once, in a transaction to itself. */
+    async batch7702(account: PrivateKeyAccount, calls: readonly Call[], suffix: Hex = '0x'): Promise<Hex> {
+      const batch = calls.map(({ to, data }) => ({ target: to, value: 0n, data }));
+      const data = encodeFunctionData({ abi: batchAbi, functionName: 'executeBatch', args: [batch] });
+      const nonce = await client.getTransactionCount({ address: account.address, blockTag: 'pending' });
+      const authorization = await account.signAuthorization({
+        address: delegateAddress,
+        chainId,
+        // The transaction takes one before.
+        nonce: nonce + 1,
+      });
+      const serializedTransaction = await account.signTransaction({
+        type: 'eip7702',
+        chainId,
+        nonce,
+        to: account.address,
+        data: concatHex([data, suffix]),
+        gas: 1_000_000n,
+        maxFeePerGas: parseGwei('10'),
+        maxPriorityFeePerGas: parseGwei('1'),
+        authorizationList: [authorization],
+      });
+      return client.sendRawTransaction({ serializedTransaction });
+    },
+
+    stop,
+  };
+
+  async function bundleCall(operations: readonly Operation[], beneficiary: Address = relayer): Promise<Call> {
+    const data = await handleOpsCalldata(operations, beneficiary, chainId);
+    return { to: entryPointAddress(versionOf(operations)), data };
+  }
+}
+
+const issuerAbi = parseAbi([
+  'function mint(address to, uint256 amount) returns (bool)',
+  'function blacklist(address account)',
+  'function pause()',
+  'function unpause()',
+]);
+
+const batchAbi = parseAbi(['function executeBatch((address target, uint256 value, bytes data)[] calls)']);
+
+async function startNode(
+  { reorgDepth = 300, slotsInAnEpoch = 1, genesisTimestamp }: ChainOptions,
+  chainId: number,
+) {
+  const program = findAnvil();
+  if (typeof program !== 'string') throw new Error(program.missing);
+  const anvil = await startAnvil(program, [
+    ...['--chain-id', String(chainId), '--no-mining', '--order', 'fifo'],
+    ...['--slots-in-an-epoch', String(slotsInAnEpoch), '--prune-history', String(reorgDepth)],
+    ...['--gas-limit', '1000000000', '--max-transactions', '10000'],
+    ...(genesisTimestamp === undefined ? [] : ['--timestamp', String(genesisTimestamp)]),
+  ]);
+  const kill = () => anvil.process.kill('SIGKILL');
+  process.once('exit', kill);
+  return {
+    url: `http://127.0.0.1:${anvil.port}`,
+    async stop(): Promise<void> {
+      process.off('exit', kill);
+      anvil.process.ref();
+      const exited = once(anvil.process, 'exit');
+      kill();
+      await exited;
+    },
+  };
+}
+
+/** The signed bytes of a transaction. Of an address without a key there are none: it cannot return in another block. */
+function rawTransaction(client: ChainClient, hash: Hex): Promise<Hex> {
+  return client.request<{ Method: 'eth_getRawTransactionByHash'; Parameters: [Hex]; ReturnType: Hex }>({
+    method: 'eth_getRawTransactionByHash',
+    params: [hash],
+  });
+}
