@@ -34,6 +34,7 @@ import { createPaymentIntentService } from '../payment-intents/service.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 import type { Tracing } from '../requests/tracing.ts';
+import { createTransferService } from '../settlement/service.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
 import { createMetrics, type Metrics } from '../telemetry/metrics.ts';
 import { createRequestLog, type RequestLog } from '../telemetry/request-log.ts';
@@ -232,6 +233,7 @@ function createCore(
     createPaymentIntentService(em, store, database.keyRing('CLIENT_SECRET_KEYS'), onEvent),
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
+    createTransferService(em, onEvent),
   ];
   const authentication = createAuthentication(apiKeys);
   const rateLimit = createRateLimit(config.rateLimits, services);

@@ -34,11 +34,14 @@ export async function readPurposes(
   logs: readonly (TransferLog & { owners: WalletOwner[] })[],
 ): Promise<FoundTransfer[]> {
   if (logs.length === 0) return [];
-  // Polygon's own messages appear as logs of transactions that nobody sent; USDC is never moved by them.
+  const hashes = [...new Set(logs.map(({ transactionHash }) => transactionHash))];
+  const transactions = await node.transactionsOf(header, hashes);
+  // Polygon's own messages appear as logs of transactions that nobody sent. They never move USDC, but what is taken for it.
   const isSent = ({ token }: TransferLog) =>
     settings.networks.some((network) => isRightToken(network, token));
-  const hashes = [...new Set(logs.filter(isSent).map(({ transactionHash }) => transactionHash))];
-  const transactions = await node.transactionsOf(header, hashes);
+  if (logs.some((log) => isSent(log) && !transactions.has(log.transactionHash))) {
+    throw new NodeError('no_answer', `${node.name} does not have a transaction of a block that it has`);
+  }
   const receipts = await receiptsOf(
     node,
     logs.flatMap((log) => {

@@ -46,7 +46,7 @@ export interface Node {
   transfersOf(header: Header): Promise<TransfersOfBlock>;
   /** The same between two blocks, both included; only to these recipients, if any are given. */
   transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]>;
-  /** Transactions of one block. */
+  /** Those of these transactions of one block that the node has. */
   transactionsOf(
     header: Pick<Header, 'hash' | 'number'>,
     hashes: readonly Hash[],
@@ -175,9 +175,11 @@ export function connectNode({ url, chainId, tokens, onFault, onRequest }: NodeOp
         hashes.length < wholeBlockFrom
           ? await Promise.all(
               hashes.map((hash) =>
-                ask('eth_getTransactionByHash', [hash], (answer) => readTransaction(answer)),
+                ask('eth_getTransactionByHash', [hash], (answer) =>
+                  answer === null ? [] : [readTransaction(answer)],
+                ),
               ),
-            )
+            ).then((some) => some.flat())
           : await ask('eth_getBlockByHash', [block.hash, true], (answer) => {
               const full = readFullBlock(answer);
               if (full.header.hash !== block.hash) throw anotherBlock(name);
@@ -185,7 +187,7 @@ export function connectNode({ url, chainId, tokens, onFault, onRequest }: NodeOp
             });
       const byHash = new Map(found.map((transaction) => [transaction.hash, transaction]));
       for (const hash of hashes) {
-        if (byHash.get(hash)?.blockHash !== block.hash) throw anotherBlock(name);
+        if ((byHash.get(hash)?.blockHash ?? block.hash) !== block.hash) throw anotherBlock(name);
       }
       return byHash;
     },

@@ -146,9 +146,9 @@ export function createWatcher({
     return header;
   };
 
-  const finalizedNumber = async (): Promise<number> => {
+  const finalizedNumber = async (maxAgeMs = finalizedEveryMs): Promise<number> => {
     const now = performance.now();
-    if (finalized !== undefined && now - finalized.readAtMs < finalizedEveryMs) return finalized.number;
+    if (finalized !== undefined && now - finalized.readAtMs < maxAgeMs) return finalized.number;
     const found = await node.header('finalized').catch((reason) => {
       if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
       throw reason;
@@ -330,8 +330,9 @@ export function createWatcher({
     const seenAtMs = performance.now();
     const head = await node.header('latest');
     if (head === undefined) throw new NodeError('no_answer', `${node.name} has no newest block`);
-    const final = await finalizedNumber();
     let tip = cursor as Tip;
+    const isBehind = head.number - tip.number > farBehind;
+    const final = await finalizedNumber(isBehind ? 0 : undefined);
     observer.onHead?.({ head, finalized: final, cursor: tip.number });
     await ledger.keep(held, { head: head.number, finalized: final });
     if (head.number < tip.number) {
@@ -344,10 +345,12 @@ export function createWatcher({
       cursor = next;
     };
     if (head.number === tip.number && head.hash !== tip.hash) moveTo(await stepBack(held, tip));
+    // The newest blocks are read one by one: their headers are the chain's clock.
+    const rangesEnd = Math.min(final, head.number - 2 * confirmations);
     for (let blocks = 0; tip.number < head.number && blocks < maxBlocksAtOnce; blocks++) {
-      if (final - tip.number > farBehind) {
+      if (rangesEnd - tip.number > farBehind) {
         const here = await headerAt(tip.number);
-        moveTo(here.hash === tip.hash ? await readRange(held, tip, final) : await stepBack(held, tip));
+        moveTo(here.hash === tip.hash ? await readRange(held, tip, rangesEnd) : await stepBack(held, tip));
         continue;
       }
       const header = tip.number + 1 === head.number ? head : await headerAt(tip.number + 1);

@@ -96,6 +96,7 @@ export const TransferEntity = defineEntity({
       properties: ['paymentIntent', 'blockNumber', 'logIndex'],
       where: { paymentIntent: { $ne: null } },
     },
+    { name: 'transfers_merchant_index', properties: ['merchantId', 'mode', 'id'] },
     // What a merchant has to attribute.
     {
       name: 'transfers_unattributed_index',

@@ -65,6 +65,7 @@ export class SettlePayments extends Migration {
     this.addSql(`
       create index transfers_payment_intent_index on transfers (payment_intent, block_number, log_index)
         where payment_intent is not null`);
+    this.addSql('create index transfers_merchant_index on transfers (merchant_id, mode, id)');
     this.addSql(`
       create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`);
     this.addSql(`

@@ -1,0 +1,13 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import { implementService, type ServedService } from '../requests/method.ts';
+import { attributeTransfer } from './attribute-transfer.ts';
+import { listTransfers } from './list-transfers.ts';
+
+/** `payments.v1.TransferService`. `onEvent` is called when a method has recorded an event. */
+export function createTransferService(em: EntityManager, onEvent: () => void): ServedService {
+  return implementService(TransferService, {
+    listTransfers: listTransfers(em),
+    attributeTransfer: attributeTransfer(em, onEvent),
+  });
+}

@@ -1,0 +1,340 @@
+// From the transfer on the chain to the intent, its payments and its events.
+
+import type { Address, Hex } from 'viem';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { startChain, type TestChain } from './support/chain.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createTestWatcher, idBytes } from './support/settlement.ts';
+
+let service: TestService;
+let chain: TestChain;
+let watcher: ReturnType<typeof createTestWatcher>;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+});
+
+afterAll(() => service.close());
+
+beforeEach(async () => {
+  chain = await startChain();
+  watcher = createTestWatcher(service, { urls: [chain.url] });
+  await watcher.catchUp();
+});
+
+afterEach(async () => {
+  await watcher.release();
+  await chain.stop();
+  await service.query('delete from watched_chains');
+  await service.query('delete from block_headers');
+  await service.query('delete from transfers');
+});
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+async function request(method: string, path: string, body?: object): Promise<any> {
+  const answer = await fetch(service.publicUrl + path, {
+    method,
+    headers: {
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      'content-type': 'application/json',
+    },
+    ...(body && { body: JSON.stringify(body) }),
+  });
+  return await answer.json();
+}
+
+const createIntent = (fields: object = {}) =>
+  request('POST', '/v1/payment_intents', { amount_units: 12_500_000, chain: 'base', ...fields });
+const getIntent = (id: string) => request('GET', `/v1/payment_intents/${id}`);
+
+async function eventsOf(id: string) {
+  const rows = await service.query<{ type: string; sequence: number }>(
+    'select type, sequence from events where payment_intent = $1 order by sequence',
+    [parseIdentifier('pi', id)],
+  );
+  expect(rows.map(({ sequence }) => sequence)).toEqual(rows.map((_, i) => i + 1));
+  return rows.map(({ type }) => type.replace('payment_intent.', ''));
+}
+
+interface Intent {
+  id: string;
+  expected_wallet: Address;
+}
+
+/** Sends a transfer that names the intent, for the next block. */
+async function send(
+  { id, expected_wallet: to }: Intent,
+  amountUnits: bigint,
+  { token, suffix = idBytes(id) }: { token?: Address; suffix?: Hex } = {},
+) {
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, amountUnits, token);
+  return chain.transfer({ from, to, amountUnits, suffix, token });
+}
+
+/** Sends it, mines a block, and lets the watcher read it. */
+async function pay(...[intent, amountUnits, options]: Parameters<typeof send>) {
+  const hash = await send(intent, amountUnits, options);
+  await mine();
+  return hash;
+}
+
+async function mine(...args: Parameters<TestChain['mine']>) {
+  await chain.mine(...args);
+  await watcher.catchUp();
+}
+
+/** In whole seconds, so long after the chain's newest block. */
+const later = async (minutes: number) => Number((await chain.client.getBlock()).timestamp) + minutes * 60;
+
+test('an intent is paid: processing, then succeeded with ten confirmations', async () => {
+  const intent = await createIntent();
+  const hash = await pay(intent, 12_500_000n);
+  const processing = await getIntent(intent.id);
+  expect(processing).toMatchObject({
+    status: 'processing',
+    amount_received_units: 12_500_000,
+    payments_count: 1,
+    payments: [
+      {
+        transaction_hash: hash,
+        amount_units: 12_500_000,
+        to_address: intent.expected_wallet,
+        token_address: intent.token_address,
+        confirmations: 1,
+        status: 'pending',
+      },
+    ],
+  });
+  await mine(8);
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'processing',
+    payments: [{ confirmations: 9 }],
+  });
+  await mine(1);
+  const succeeded = await getIntent(intent.id);
+  expect(succeeded).toMatchObject({
+    status: 'succeeded',
+    payments: [{ confirmations: 10, status: 'confirmed' }],
+  });
+  expect(succeeded.succeeded_at).toBeDefined();
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded']);
+});
+
+test('partial payments add up, and what is above the amount is said', async () => {
+  const intent = await createIntent();
+  await pay(intent, 5_000_000n);
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'requires_payment',
+    amount_received_units: 5_000_000,
+    payments_count: 1,
+  });
+  await send(intent, 4_000_000n);
+  await send(intent, 4_000_000n);
+  await mine();
+  const processing = await getIntent(intent.id);
+  expect(processing).toMatchObject({
+    status: 'processing',
+    amount_received_units: 13_000_000,
+    payments_count: 3,
+    labels: ['overpaid'],
+  });
+  expect(processing.payments.map(({ amount_units }: { amount_units: number }) => amount_units)).toEqual([
+    5_000_000, 4_000_000, 4_000_000,
+  ]);
+  await mine(9);
+  expect(await getIntent(intent.id)).toMatchObject({ status: 'succeeded', labels: ['overpaid'] });
+  await pay(intent, 1_000_000n);
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    amount_received_units: 14_000_000,
+  });
+  expect(await eventsOf(intent.id)).toEqual(['partially_paid', 'processing', 'succeeded', 'overpaid']);
+});
+
+test('many payments in one block are one event', async () => {
+  const intent = await createIntent();
+  for (let i = 0; i < 5; i++) await send(intent, 1n);
+  await mine();
+  expect(await getIntent(intent.id)).toMatchObject({ amount_received_units: 5, payments_count: 5 });
+  expect(await eventsOf(intent.id)).toEqual(['partially_paid']);
+});
+
+test('an intent expires ten blocks after its time, by the clock of the chain; a late payment is recorded', async () => {
+  const intent = await createIntent({ expires_in_minutes: 5 });
+  await pay(intent, 1_000_000n);
+  await mine(1, { timestamp: await later(6) });
+  await mine(8);
+  expect((await getIntent(intent.id)).status).toBe('requires_payment');
+  await mine(1);
+  expect(await getIntent(intent.id)).toMatchObject({ status: 'expired', labels: ['underpaid'] });
+  await pay(intent, 11_500_000n);
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'expired',
+    amount_received_units: 1_000_000,
+    payments_count: 2,
+    labels: ['underpaid', 'late'],
+    payments: [{}, { labels: ['late'] }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['partially_paid', 'expired', 'late_payment']);
+});
+
+test('a payment in time counts although it is seen when the time has passed', async () => {
+  const intent = await createIntent({ expires_in_minutes: 5 });
+  await send(intent, 12_500_000n);
+  await chain.mine();
+  await mine(30, { timestamp: await later(6) });
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    amount_received_units: 12_500_000,
+  });
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded']);
+});
+
+test('while the chain stands still nothing expires', async () => {
+  const intent = await createIntent();
+  await service.query(
+    `update payment_intents set created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
+                        where id = $1`,
+    [parseIdentifier('pi', intent.id)],
+  );
+  await watcher.catchUp();
+  await service.query('select 1');
+  expect((await getIntent(intent.id)).status).toBe('requires_payment');
+});
+
+test('money for a canceled intent is recorded', async () => {
+  const intent = await createIntent();
+  await request('POST', `/v1/payment_intents/${intent.id}/cancel`);
+  await pay(intent, 12_500_000n);
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'canceled',
+    amount_received_units: 0,
+    payments_count: 1,
+    labels: ['after_cancel'],
+    payments: [{ labels: ['after_cancel'] }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['canceled', 'late_payment']);
+});
+
+test('a token that is taken for USDC does not count', async () => {
+  const intent = await createIntent();
+  await pay(intent, 12_500_000n, { token: bridgedUsdcAddresses.usdcE });
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'requires_payment',
+    amount_received_units: 0,
+    payments_count: 1,
+    labels: ['wrong_token'],
+    payments: [{ token_address: bridgedUsdcAddresses.usdcE, labels: ['wrong_token'] }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['wrong_token']);
+});
+
+test('a reorganisation takes a payment back, and the payment returns', async () => {
+  const intent = await createIntent();
+  await mine(1);
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, 12_500_000n);
+  await mine();
+  const hash = await chain.transfer({
+    from,
+    to: intent.expected_wallet,
+    amountUnits: 12_500_000n,
+    suffix: idBytes(intent.id),
+  });
+  await mine(2);
+  const before = await getIntent(intent.id);
+  expect(before.status).toBe('processing');
+  await chain.reorg(2, [{ hash, index: 1 }]);
+  await chain.mine();
+  // One answer takes nothing back.
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  expect((await getIntent(intent.id)).status).toBe('processing');
+  await watcher.catchUp();
+  const after = await getIntent(intent.id);
+  expect(after).toMatchObject({ status: 'processing', payments_count: 1, payments: [{ status: 'pending' }] });
+  expect(after.payments[0].block_number).toBe(before.payments[0].block_number + 1);
+  expect(after.payments[0].block_hash).not.toBe(before.payments[0].block_hash);
+  await mine(8);
+  expect((await getIntent(intent.id)).status).toBe('succeeded');
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'reorged', 'processing', 'succeeded']);
+  expect(await service.query('select id from transfers')).toHaveLength(1);
+});
+
+test('a reorganisation after success leaves the intent succeeded, with a label', async () => {
+  const intent = await createIntent();
+  await mine();
+  await pay(intent, 12_500_000n);
+  await mine(9);
+  await chain.reorg(11);
+  await chain.mine();
+  await watcher.catchUp().catch(() => {});
+  await watcher.catchUp();
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    amount_received_units: 0,
+    labels: ['reorged'],
+    payments: [{ status: 'reorged', confirmations: 0 }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded', 'reorged']);
+});
+
+test('far behind, blocks are read by ranges, with the same result', async () => {
+  const [paid, partly, late] = [
+    await createIntent(),
+    await createIntent(),
+    await createIntent({ expires_in_minutes: 5 }),
+  ];
+  await send(paid, 12_500_000n);
+  await chain.mine(20);
+  await send(partly, 1_000_000n);
+  await chain.mine(60, { timestamp: await later(6) });
+  await send(late, 12_500_000n);
+  await chain.mine(60);
+  const requests = watcher.requests.length;
+  await watcher.catchUp();
+  expect(watcher.requests.length - requests).toBeLessThan(100);
+  expect(await getIntent(paid.id)).toMatchObject({ status: 'succeeded', payments: [{ confirmations: 10 }] });
+  expect(await getIntent(partly.id)).toMatchObject({
+    status: 'requires_payment',
+    amount_received_units: 1_000_000,
+  });
+  expect(await getIntent(late.id)).toMatchObject({ status: 'expired', labels: ['late'] });
+});
+
+test('of two watchers one reads; when its lease is gone it changes nothing', async () => {
+  const intent = await createIntent();
+  const other = createTestWatcher(service, { urls: [chain.url] });
+  await send(intent, 12_500_000n);
+  await chain.mine();
+  await other.catchUp();
+  expect(other.changes).toEqual([]);
+  await service.query(`update watched_chains set lease_until = now() - interval '1 second'`);
+  await other.catchUp();
+  expect(other.changes.map(({ event }) => event)).toEqual(['payment_intent.processing']);
+  await chain.mine();
+  expect(await watcher.follow()).toBe(false);
+  expect(watcher.changes).toEqual([]);
+  await other.release();
+});
+
+test("a transfer that may be for two intents is nobody's, and the merchant hears of it", async () => {
+  const [first, second] = [await createIntent(), await createIntent()];
+  const hash = await pay(first, 12_500_000n, { suffix: '0x' });
+  expect(await getIntent(first.id)).toMatchObject({ payments_count: 0 });
+  expect(await getIntent(second.id)).toMatchObject({ payments_count: 0 });
+  const events = await service.query<{ data: string; merchant_id: string }>(
+    `select data, merchant_id from events where type = 'transfer.unattributed' and data like $1`,
+    [`%${hash}%`],
+  );
+  expect(events).toHaveLength(1);
+  expect(events[0]?.merchant_id).toBe(service.merchant.id);
+  expect(JSON.parse(events[0]?.data ?? '').transfer).toMatchObject({
+    status: 'unattributed',
+    chain: 'base',
+    amount_units: 12_500_000,
+    confirmations: 1,
+  });
+});

@@ -1,0 +1,75 @@
+// A chain, a service on it, and the watcher between them, driven by the test: nothing is read before it is asked to be.
+
+import type { Hex } from 'viem';
+import { stringToHex } from 'viem';
+import { networkFor } from '../../src/contract/chains.ts';
+import { newUuid } from '../../src/database/identifiers.ts';
+import { type Change, createLedger } from '../../src/settlement/ledger.ts';
+import { connectNode } from '../../src/settlement/node.ts';
+import type { NodeError } from '../../src/settlement/node-answers.ts';
+import { chains } from '../../src/settlement/watched-chain.ts';
+import { createWatcher, type WatchObserver } from '../../src/settlement/watcher.ts';
+import { createLogger } from '../../src/telemetry/logging.ts';
+import type { TestService } from './service.ts';
+
+export interface TestWatcherOptions {
+  /** Of the nodes: the first is read, the others confirm. */
+  urls: readonly [string, ...string[]];
+  chainId?: number;
+  observer?: WatchObserver;
+}
+
+/** A watcher with a lease of its own on the service's database. */
+export function createTestWatcher(
+  service: TestService,
+  { urls, chainId = networkFor('testnet', 'base').chainId, observer }: TestWatcherOptions,
+) {
+  const settings = chains.find((chain) => chain.chainId === chainId);
+  if (settings === undefined) throw new Error(`there is no chain ${chainId}`);
+  const faults: NodeError[] = [];
+  const changes: Change[] = [];
+  const log: Record<string, unknown>[] = [];
+  const requests: string[] = [];
+  const nodes = urls.map((url) =>
+    connectNode({
+      url,
+      chainId,
+      tokens: settings.tokens,
+      onFault: (error) => faults.push(error),
+      onRequest: (method) => requests.push(method),
+    }),
+  );
+  const ledger = createLedger(service.database.orm.em, {
+    settings,
+    onChanges: (more) => changes.push(...more),
+    onUnreadable: (id, reason) => log.push({ level: 'error', id, reason: String(reason) }),
+  });
+  const watcher = createWatcher({
+    settings,
+    nodes: nodes as [(typeof nodes)[number]],
+    ledger,
+    holder: newUuid(),
+    logger: createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) }),
+    ...(observer && { observer }),
+  });
+  return {
+    ...watcher,
+    ledger,
+    faults,
+    /** Methods of the nodes that were called. */
+    requests,
+    changes,
+    log,
+    /** Follows until there is nothing more to read. */
+    async catchUp(): Promise<void> {
+      while (await watcher.follow());
+    },
+    /** Reads again until everything final was read twice. */
+    async readAllAgain(): Promise<void> {
+      while (await watcher.readAgain());
+    },
+  };
+}
+
+/** An intent's id as the checkout appends it to the call of a transfer. */
+export const idBytes = (id: string): Hex => stringToHex(id);
