@@ -136,7 +136,7 @@ function attributedElsewhere(intentId: string): ServiceError {
 function noLongerThere(): ServiceError {
   return new ServiceError('invalid_state', {
     message:
-      'The transfer is no longer on the chain, which has reorganised. If it returns, an event will say so.',
+      'The transfer is no longer on the chain, which has reorganised. It is in the list again if it returns.',
   });
 }
 

@@ -30,8 +30,9 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
         where t.merchant_id = $1 and t.mode = $2 and ($3::uuid is null or t.id < $3)${condition}
         order by t.id desc limit $4`,
     );
-  const statements = {
-    [TransferStatus.UNSPECIFIED]: statementFor(''),
+  const everything = statementFor('');
+  const statements: Partial<Record<TransferStatus, ReturnType<typeof preparedStatement>>> = {
+    [TransferStatus.UNSPECIFIED]: everything,
     // One that the chain took back before anybody attributed it is not there to be attributed.
     [TransferStatus.UNATTRIBUTED]: statementFor(" and t.payment_intent is null and t.state <> 'reorged'"),
     [TransferStatus.ATTRIBUTED]: statementFor(' and t.payment_intent is not null'),
@@ -55,7 +56,7 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
       const below = uuidCursorOf(request.pageToken, filter) ?? null;
       const size = pageSizeOf(request.pageSize);
       const { rows } = await orUnavailable(() =>
-        run(statements[request.status], [merchantId, mode, below, size + 1]),
+        run(statements[request.status] ?? everything, [merchantId, mode, below, size + 1]),
       );
       const page = rows.slice(0, size);
       return create(ListTransfersResponseSchema, {
