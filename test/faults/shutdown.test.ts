@@ -1,10 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
-import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -148,20 +146,6 @@ test('a call that is being written at the signal is answered', async () => {
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
 });
 
-/** The server and its children, and functions that stop and continue them. */
-async function postgresProcesses(): Promise<{ signal(name: 'SIGSTOP' | 'SIGCONT'): void }> {
-  const [first = ''] = (await readFile(join(cluster.location.socketFolder, 'postmaster.pid'), 'utf8')).split(
-    '\n',
-  );
-  const children = await readFile(`/proc/${first}/task/${first}/children`, 'utf8');
-  const pids = [first, ...children.trim().split(' ')].map(Number);
-  return {
-    signal(name) {
-      for (const pid of pids) process.kill(pid, name);
-    },
-  };
-}
-
 test.each([
   ['nothing in flight', 0],
   ['creates in flight', 20],
@@ -172,8 +156,7 @@ test.each([
     (doors[0] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
   // The key is cached and connections are open.
   expect((await create()).code).toBe('ok');
-  const postgres = await postgresProcesses();
-  postgres.signal('SIGSTOP');
+  await cluster.hang();
   try {
     const answers = Promise.allSettled(Array.from({ length: inFlight }, create));
     const startedAtMs = performance.now();
@@ -185,7 +168,7 @@ test.each([
       message: expect.stringMatching(/not stopped in time/),
     });
   } finally {
-    postgres.signal('SIGCONT');
+    cluster.goOn();
     for (const door of doors) door.close();
   }
 });
