@@ -4,7 +4,7 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { type Door, httpRequest, openDoors } from '../support/doors.ts';
+import { type Answer, type Door, httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
@@ -129,15 +129,16 @@ test('a call that is being written at the signal is answered', async () => {
      create trigger slow after insert on payment_intents for each statement execute function slow()`,
   );
   const doors = openDoors(service);
-  const creates = doors.map((door) =>
-    door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }),
-  );
-  // Both statements are running in the database.
-  for (;;) {
-    const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
-      "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
-    );
-    if (n > 0) break;
+  const creates: Promise<Answer>[] = [];
+  for (const door of doors) {
+    creates.push(door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }));
+    // Its statement is running in the database.
+    for (;;) {
+      const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
+        "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
+      );
+      if (n === creates.length) break;
+    }
   }
   const ended = service.end('SIGTERM');
   expect((await Promise.all(creates)).map(({ code }) => code)).toEqual(['ok', 'ok']);
