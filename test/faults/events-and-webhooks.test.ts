@@ -6,6 +6,7 @@ import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
+import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
 
@@ -190,4 +191,63 @@ test('PostgreSQL is cut off during cancels and deliveries: all is delivered with
   await canceling;
   await expectEverything(service, intents);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+});
+
+/** Longer than `DATABASE_TIMEOUT`, and than the first pauses of whatever tries again. */
+const hangMs = 3_000;
+
+test('the database hangs during cancels and deliveries: all is delivered, and nothing twice at the same time', async () => {
+  const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => () => 'forward');
+  const settings = {
+    ...permitted,
+    DATABASE_URL: proxy.url,
+    DATABASE_TIMEOUT: '1',
+    DATABASE_CONNECT_TIMEOUT: '1',
+  };
+  const service = await startProcess(cluster, await choosePorts(), settings);
+  const other = await startProcess(cluster, await choosePorts(), { ...settings, ROLES: 'deliveries' });
+  await createEndpoint(service);
+  const intents: string[] = [];
+  for (const [what, { hang, goOn }] of [
+    ['the network', proxy],
+    ['PostgreSQL', cluster],
+  ] as const) {
+    const some = await createIntents(service, 200);
+    intents.push(...some);
+    const middle = Promise.withResolvers<void>();
+    let left = 50 + random.below(100);
+    const canceling = cancelAll(service, some, () => {
+      if (--left === 0) middle.resolve();
+    });
+    await middle.promise;
+    await hang();
+    await sleep(hangMs);
+    const received = receiver.requests.length;
+    const endedAtMs = performance.now();
+    goOn();
+    await receiver.arrived(received + 1);
+    const tookMs = Math.round(performance.now() - endedAtMs);
+    console.log(`${what} hung at ${received} webhooks: the next one came ${tookMs} ms after its end`);
+    await canceling;
+  }
+  await expectEverything(service, intents);
+  expect(mostAtOnce).toBe(1);
+  const [positions] = await cluster.query<{ events: number; first: number; last: number; progress: number }>(
+    `select count(distinct position)::int as events, min(position)::int as first, max(position)::int as last,
+            (select last_position::int from event_progress) as progress from events`,
+  );
+  expect(positions).toEqual({
+    events: positions?.events,
+    first: 1,
+    last: positions?.events,
+    progress: positions?.events,
+  });
+  for (const each of [service, other]) {
+    const peakMb = Math.round(await each.peakResidentMb());
+    console.log(`at most ${peakMb} MB`);
+    expect(peakMb).toBeLessThan(400);
+    expect(each.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+    expect(await each.end('SIGTERM')).toEqual({ code: 0, signal: null });
+  }
+  await proxy.close();
 });

@@ -1,12 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
-import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { type Door, httpRequest, openDoors } from '../support/doors.ts';
+import { type Answer, type Door, httpRequest, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
@@ -131,15 +129,16 @@ test('a call that is being written at the signal is answered', async () => {
      create trigger slow after insert on payment_intents for each statement execute function slow()`,
   );
   const doors = openDoors(service);
-  const creates = doors.map((door) =>
-    door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }),
-  );
-  // Both statements are running in the database.
-  for (;;) {
-    const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
-      "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
-    );
-    if (n > 0) break;
+  const creates: Promise<Answer>[] = [];
+  for (const door of doors) {
+    creates.push(door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }));
+    // Its statement is running in the database.
+    for (;;) {
+      const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
+        "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
+      );
+      if (n === creates.length) break;
+    }
   }
   const ended = service.end('SIGTERM');
   expect((await Promise.all(creates)).map(({ code }) => code)).toEqual(['ok', 'ok']);
@@ -147,20 +146,6 @@ test('a call that is being written at the signal is answered', async () => {
   expect(await ended).toEqual({ code: 0, signal: null });
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
 });
-
-/** The server and its children, and functions that stop and continue them. */
-async function postgresProcesses(): Promise<{ signal(name: 'SIGSTOP' | 'SIGCONT'): void }> {
-  const [first = ''] = (await readFile(join(cluster.location.socketFolder, 'postmaster.pid'), 'utf8')).split(
-    '\n',
-  );
-  const children = await readFile(`/proc/${first}/task/${first}/children`, 'utf8');
-  const pids = [first, ...children.trim().split(' ')].map(Number);
-  return {
-    signal(name) {
-      for (const pid of pids) process.kill(pid, name);
-    },
-  };
-}
 
 test.each([
   ['nothing in flight', 0],
@@ -172,8 +157,7 @@ test.each([
     (doors[0] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
   // The key is cached and connections are open.
   expect((await create()).code).toBe('ok');
-  const postgres = await postgresProcesses();
-  postgres.signal('SIGSTOP');
+  await cluster.hang();
   try {
     const answers = Promise.allSettled(Array.from({ length: inFlight }, create));
     const startedAtMs = performance.now();
@@ -185,7 +169,7 @@ test.each([
       message: expect.stringMatching(/not stopped in time/),
     });
   } finally {
-    postgres.signal('SIGCONT');
+    cluster.goOn();
     for (const door of doors) door.close();
   }
 });

@@ -14,7 +14,7 @@ import {
 } from '../../../src/config/database-location.ts';
 import { parseKeyRing } from '../../../src/config/key-ring.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
-import { createOrm, migrate } from '../../../src/database/orm.ts';
+import { createOrm, migrate, ourMigrations } from '../../../src/database/orm.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
 import { logLines } from './process.ts';
@@ -38,27 +38,33 @@ export interface Cluster {
   /** An immediate shutdown: no checkpoint, sessions are cut. Resolves when the server has ended. */
   stopImmediately(): Promise<void>;
   start(): Promise<void>;
+  /** Stops the server and the processes of its sessions where they are. Nothing is closed. */
+  hang(): Promise<void>;
+  /** Lets them continue. */
+  goOn(): void;
 }
 
-/** Provides one cluster for the tests of a file. */
-export function useCluster(take: (cluster: Cluster) => void): void {
+/** Provides one cluster for the tests of a file, with the newest schema unless told otherwise. */
+export function useCluster(take: (cluster: Cluster) => void, migrations = ourMigrations): void {
   let dispose: () => Promise<void>;
   beforeAll(async () => {
-    const opened = await openCluster();
+    const opened = await openCluster(migrations);
     dispose = opened.dispose;
     take(opened.cluster);
   });
   afterAll(() => dispose());
 }
 
-async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
+async function openCluster(
+  migrations: typeof ourMigrations,
+): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
   const folder = await mkdtemp(join(tmpdir(), 'pi-fault-'));
   // For root, PostgreSQL runs as another user, which needs access.
   await chmod(folder, 0o711);
   const dataDir = join(folder, 'data');
   let postgres: EmbeddedPostgres = await startEmbeddedPostgres(dataDir);
   const { location } = postgres;
-  await migrate(location);
+  await migrate(location, migrations);
 
   const secret = () => `1:${randomBytes(32).toString('base64')}`;
   const secrets = {
@@ -78,6 +84,10 @@ async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise
     withOrm((orm) =>
       createApiKey(orm.em, parseKeyRing(secrets.API_KEY_PEPPERS), merchantId, 'testnet', undefined),
     );
+
+  const serverPid = async () =>
+    Number((await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0]);
+  let stopped: number[] = [];
 
   const cluster: Cluster = {
     folder,
@@ -106,14 +116,23 @@ async function openCluster(): Promise<{ cluster: Cluster; dispose: () => Promise
       return result.rows;
     },
     async stopImmediately() {
-      const pid = Number(
-        (await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0],
-      );
-      process.kill(pid, 'SIGQUIT');
+      process.kill(await serverPid(), 'SIGQUIT');
       await postgres.ended;
     },
     async start() {
       postgres = await startEmbeddedPostgres(dataDir);
+    },
+    async hang() {
+      const pid = await serverPid();
+      // First the server: it starts no more sessions then.
+      process.kill(pid, 'SIGSTOP');
+      const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
+      stopped = [pid, ...children.trim().split(' ').map(Number)];
+      for (const child of stopped) process.kill(child, 'SIGSTOP');
+    },
+    goOn() {
+      for (const pid of stopped) process.kill(pid, 'SIGCONT');
+      stopped = [];
     },
   };
   const dispose = async () => {

@@ -1,5 +1,5 @@
 // A TCP proxy in front of PostgreSQL that splits the server's stream into messages, and can hold one back or cut the
-// connection at one.
+// connection at one. It can also hang, as a network does that loses every packet for a while.
 
 import net from 'node:net';
 import { startTcpProxy } from '../../support/tcp-proxy.ts';
@@ -16,6 +16,10 @@ export type Verdict = 'forward' | 'drop' | 'cut';
 export interface PostgresProxy {
   /** A `DATABASE_URL`. */
   url: string;
+  /** From now on no byte passes, in either direction, and new connections get no answer. Nothing is closed. */
+  hang(): void;
+  /** Passes on what has been held, and goes on. */
+  goOn(): void;
   /** Closes the proxy and all its connections. */
   close(): Promise<void>;
 }
@@ -27,9 +31,22 @@ export async function startPostgresProxy(
   judge: () => (message: ServerMessage) => Verdict,
 ): Promise<PostgresProxy> {
   const connect = () => net.connect(serverSocket);
+  let isHanging = false;
+  const connections = new Set<{ hang(): void; goOn(): void }>();
   const { port, close } = await startTcpProxy(connect, (client, server, cut) => {
     const verdictOf = judge();
-    client.pipe(server);
+    const connection = {
+      hang() {
+        client.unpipe(server).pause();
+        server.pause();
+      },
+      goOn() {
+        client.pipe(server);
+        server.resume();
+      },
+    };
+    connections.add(connection);
+    client.on('close', () => connections.delete(connection));
     let unread: Buffer = Buffer.alloc(0);
     server.on('data', (chunk: Buffer) => {
       unread = Buffer.concat([unread, chunk]);
@@ -43,6 +60,19 @@ export async function startPostgresProxy(
         unread = unread.subarray(end);
       }
     });
+    if (isHanging) connection.hang();
+    else connection.goOn();
   });
-  return { url: `postgresql://${user}@127.0.0.1:${port}/postgres`, close };
+  return {
+    url: `postgresql://${user}@127.0.0.1:${port}/postgres`,
+    hang() {
+      isHanging = true;
+      for (const connection of connections) connection.hang();
+    },
+    goOn() {
+      isHanging = false;
+      for (const connection of connections) connection.goOn();
+    },
+    close,
+  };
 }

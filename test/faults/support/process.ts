@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import net from 'node:net';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Endpoints } from '../../support/doors.ts';
 import type { Cluster } from './cluster.ts';
@@ -53,18 +54,23 @@ export async function endAll(): Promise<void> {
   await Promise.all([...running].map((service) => service.end('SIGKILL')));
 }
 
-/** Starts the service as `npm start` does, and resolves when it is ready. */
+/**
+ * Starts the service as `npm start` does, and resolves when it is ready. `folder` has the code of another release, if it
+ * is not this one.
+ */
 export async function startProcess(
   cluster: Cluster,
   ports: Ports,
   env: Record<string, string> = {},
-  { openFiles = 'unlimited' }: { openFiles?: string } = {},
+  { openFiles = 'unlimited', folder = '.' }: { openFiles?: string; folder?: string } = {},
 ): Promise<ServiceProcess> {
-  const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
+  const manifest = await readFile(join(folder, 'package.json'), 'utf8');
+  const { scripts } = JSON.parse(manifest) as { scripts: { start: string } };
   const [, , ...args] = scripts.start.split(' ');
   const limited = ['-c', 'ulimit -n "$0" && exec "$@"', openFiles, process.execPath, ...args];
   const [command, given] = openFiles === 'unlimited' ? [process.execPath, args] : ['sh', limited];
   const child = spawn(command, given, {
+    cwd: folder,
     env: {
       PATH: process.env.PATH,
       DATABASE_URL: cluster.url,

@@ -1,0 +1,132 @@
+// A webhook endpoint that is dead, in the worst way: it accepts every connection and never answers. No other endpoint
+// waits for it.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, expect, test } from 'vitest';
+import { type Receiver, startReceiver } from '../support/receiver.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+
+const hangingEndpoints = 50;
+/** For each hanging endpoint: more than it may have in flight. */
+const eventsBefore = 12;
+/** How long an attempt waits for an answer. */
+const timeoutMs = 10_000;
+/** The healthy endpoint's events. */
+const events = 120;
+/** They go on when the attempts that hang have failed, all at the same time. */
+const pauseBeyondTimeoutMs = (1.1 * timeoutMs) / events;
+const pauseMs = 25;
+
+let cluster: Cluster;
+let receivers: Receiver[] = [];
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+afterEach(async () => {
+  await endAll();
+  for (const receiver of receivers) await receiver.close();
+  receivers = [];
+  await cluster.query('update webhook_endpoints set enabled = false, deleted_at = now()');
+});
+
+async function openReceiver(...how: Parameters<typeof startReceiver>): Promise<Receiver> {
+  const receiver = await startReceiver(...how);
+  receivers.push(receiver);
+  return receiver;
+}
+
+async function call<Json>(service: ServiceProcess, apiKey: string, path: string, body = {}): Promise<Json> {
+  const answer = await fetch(`${service.publicUrl}/v1/${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  expect(answer.ok).toBe(true);
+  return (await answer.json()) as Json;
+}
+
+const createEndpoint = (service: ServiceProcess, apiKey: string, url: string) =>
+  call(service, apiKey, 'webhook_endpoints', { url });
+
+async function createIntents(service: ServiceProcess, apiKey: string, count: number): Promise<string[]> {
+  const create = () => call<{ id: string }>(service, apiKey, 'payment_intents', { amount_units: 1 });
+  return (await Promise.all(Array.from({ length: count }, create))).map(({ id }) => id);
+}
+
+const cancel = (service: ServiceProcess, apiKey: string, id: string) =>
+  call(service, apiKey, `payment_intents/${id}/cancel`);
+
+/** How long events take from their creation to their arrival, in milliseconds. */
+interface Delays {
+  p50: number;
+  p99: number;
+  most: number;
+}
+
+/** Cancels intents at an even pace, and waits until each event has arrived at the healthy endpoint. */
+async function measureDelays(service: ServiceProcess, pauseMs: number, what: string): Promise<Delays> {
+  const delays: number[] = [];
+  const healthy = await openReceiver(({ body }, response) => {
+    delays.push(Date.now() - Date.parse(JSON.parse(body).created_at));
+    response.writeHead(204).end();
+  });
+  await createEndpoint(service, cluster.apiKey, healthy.url);
+  const intents = await createIntents(service, cluster.apiKey, events);
+  const startedAtMs = performance.now();
+  const canceling = intents.map(async (id, i) => {
+    await sleep(i * pauseMs);
+    await cancel(service, cluster.apiKey, id);
+  });
+  await Promise.all(canceling);
+  const received = await healthy.arrived(events);
+  const tookMs = Math.round(performance.now() - startedAtMs);
+  const ids = received.map(({ body }) => JSON.parse(body).data.payment_intent.id);
+  // Each once: an attempt that is answered is not repeated.
+  expect(ids.sort()).toEqual(intents.sort());
+  delays.sort((a, b) => a - b);
+  const at = (share: number) => delays[Math.ceil(share * events) - 1] as number;
+  const figures = { p50: at(0.5), p99: at(0.99), most: at(1) };
+  console.log(
+    `${what}: ${events} events in ${tookMs} ms; p50 ${figures.p50}, p99 ${figures.p99}, most ${figures.most} ms`,
+  );
+  return figures;
+}
+
+const startService = async () => startProcess(cluster, await choosePorts(), { WEBHOOK_ALLOW: '127.0.0.1' });
+
+test('without hanging endpoints, for comparison', async () => {
+  const { p99 } = await measureDelays(await startService(), pauseMs, 'nothing hangs');
+  expect(p99).toBeLessThan(2_000);
+});
+
+test.each([
+  [
+    'ten other merchants',
+    pauseMs,
+    () => Array.from({ length: 10 }, () => cluster.newKeyIn(cluster.location)),
+  ],
+  ['the same merchant', pauseBeyondTimeoutMs, () => [cluster.apiKey]],
+])(`${hangingEndpoints} endpoints of %s that never answer delay no other`, async (whose, pause, keysOf) => {
+  const service = await startService();
+  const hanging = await openReceiver(() => {});
+  const keys = await Promise.all(keysOf());
+  await Promise.all(
+    Array.from({ length: hangingEndpoints }, (_, i) =>
+      createEndpoint(service, keys[i % keys.length] as string, `${hanging.url}/${i}`),
+    ),
+  );
+  await Promise.all(
+    keys.map(async (key) => {
+      const intents = await createIntents(service, key, eventsBefore);
+      await Promise.all(intents.map((id) => cancel(service, key, id)));
+    }),
+  );
+  await hanging.arrived(hangingEndpoints);
+  const delays = await measureDelays(service, pause, `${hangingEndpoints} endpoints of ${whose} hang`);
+  expect(new Set(hanging.requests.map(({ path }) => path)).size).toBe(hangingEndpoints);
+  expect(delays.p99).toBeLessThan(2_000);
+  expect(delays.most).toBeLessThan(timeoutMs / 2);
+});
