@@ -1,14 +1,15 @@
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { pgConfigOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
+import { type ChainNodes, parseRpcUrls, rpcVariables } from './rpc-urls.ts';
 import { StartupError } from './startup-error.ts';
 import type { TlsFiles } from './tls.ts';
 
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-const roleNames = ['api', 'deliveries', 'expiry'] as const;
-/** What a process does: answer requests; deliver webhooks; expire intents and remove old events. */
+const roleNames = ['api', 'watcher', 'deliveries', 'expiry'] as const;
+/** What a process does: answer requests; watch chains; deliver webhooks; expire intents and remove old events. */
 export type Role = (typeof roleNames)[number];
 
 /** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
@@ -37,6 +38,8 @@ export interface Config {
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
   rateLimits: Record<'creates' | 'reads' | 'changes', number>;
   roles: ReadonlySet<Role>;
+  /** The chains that are watched, each with its nodes. */
+  chainNodes: readonly ChainNodes[];
   /** Targets of webhooks that are permitted although they are not public. */
   webhookAllow: AllowedTargets;
   /** Days that events are kept. */
@@ -106,6 +109,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
       changes: integer('RATE_LIMIT_CHANGES', rateLimit, 0, 1_000_000),
     },
     roles: readRoles(env, problems),
+    chainNodes: readChainNodes(env, problems),
     webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
@@ -215,6 +219,21 @@ function readRoles(env: Environment, problems: string[]): ReadonlySet<Role> {
     );
   }
   return new Set(roles as Role[]);
+}
+
+function readChainNodes(env: Environment, problems: string[]): ChainNodes[] {
+  return rpcVariables.flatMap((variable) => {
+    const text = given(env, variable.name);
+    if (text === undefined) return [];
+    try {
+      return [{ ...variable, urls: parseRpcUrls(text) }];
+    } catch (error) {
+      problems.push(
+        `${variable.name} must be a list of addresses of nodes, separated by commas: ${error instanceof Error ? error.message : error}`,
+      );
+      return [];
+    }
+  });
 }
 
 function readTlsFiles(env: Environment, problems: string[]): TlsFiles | undefined {

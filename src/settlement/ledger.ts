@@ -76,8 +76,9 @@ export interface Change {
   paymentIntent: string | undefined;
   merchantId: string;
   event: EventType;
-  /** The intent's status after it. */
+  /** The intent's status and labels after it. */
   status: StatusName | undefined;
+  labels: readonly string[];
 }
 
 /** A transfer that has its confirmations. */
@@ -231,6 +232,7 @@ export function createLedger(
         merchantId: row.merchantId,
         event: type,
         status: row.status,
+        labels: row.labels ?? [],
       })),
     );
   };
@@ -408,6 +410,7 @@ export function createLedger(
           merchantId,
           event: 'transfer.unattributed',
           status: undefined,
+          labels: [],
         }),
       ),
     ];

@@ -39,10 +39,31 @@ export interface Metrics {
   webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
   /** Records how old the oldest webhook is that is still to be delivered, and how late its attempts are. */
   webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
+  /** The metrics of a chain that is watched, from zero. */
+  chain(mode: string, chain: string): ChainMetrics;
+  /** Records how many transfers wait to be attributed, and how old the oldest is. */
+  unattributed(waiting: { count: number; oldestMs: number }): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
   text(): Promise<{ contentType: string; body: string }>;
+}
+
+/** What is counted of one chain. */
+export interface ChainMetrics {
+  /** Records the node's newest and newest final block, and the block up to which the chain is read. */
+  head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
+  /** Records a block that was committed, so long after the node's first answer with its header. */
+  block(transfers: number, lagMs: number): void;
+  reorganisation(reorganisation: { depth: number; transfers: number }): void;
+  /** Counts transfers that the first reading had missed, or invented. */
+  secondReading(difference: { missed: number; invented: number }): void;
+  /** Counts an answer of a node that could not be used. */
+  nodeFault(fault: string): void;
+  /** Counts a request to a node. */
+  nodeRequest(method: string): void;
+  /** Counts an event, with the status and the labels of its intent. */
+  change(event: string, status: string | undefined, labels: readonly string[]): void;
 }
 
 /** In seconds, up to the default statement timeout. Most creates end in the first five buckets. */
@@ -62,6 +83,7 @@ export function createMetrics(): Metrics {
     keyLookup: createKeyLookupMetrics(registry),
     expiry: createExpiryMetrics(registry),
     ...createWebhookMetrics(registry),
+    ...createSettlementMetrics(registry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -197,6 +219,101 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
     webhookBacklog({ oldestMs, lagMs }) {
       oldest.set(oldestMs / 1000);
       lag.set(lagMs / 1000);
+    },
+  };
+}
+
+function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'unattributed'> {
+  const labelNames = ['mode', 'chain'] as const;
+  const gauge = (name: string, help: string) =>
+    new Gauge({ name: `payment_intents_chain_${name}`, help, labelNames, registers: [registry] });
+  const counter = <Label extends string = never>(name: string, help: string, ...more: Label[]) =>
+    new Counter({
+      name: `payment_intents_chain_${name}_total`,
+      help,
+      labelNames: [...labelNames, ...more],
+      registers: [registry],
+    });
+  const headBlock = gauge('head_block', "Number of the node's newest block.");
+  const finalBlock = gauge('finalized_block', "Number of the node's newest final block.");
+  const readBlock = gauge('read_block', 'Number of the block up to which the chain is read.');
+  const headTime = gauge('head_timestamp_seconds', "Time of the node's newest block, in seconds since 1970.");
+  const seenAt = gauge('seen_timestamp_seconds', 'When the node has answered last, in seconds since 1970.');
+  const blocks = counter('blocks', 'Blocks that were read.');
+  const transfers = counter('transfers', 'Transfers to wallets of merchants that were read.');
+  const lags = new Histogram({
+    name: 'payment_intents_chain_block_lag_seconds',
+    help: "Time from the node's first answer with a block's header to the commit of what is in it.",
+    labelNames,
+    buckets: durationBuckets,
+    registers: [registry],
+  });
+  const reorganisations = counter('reorganisations', 'Reorganisations of the chain.');
+  const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation took back.');
+  const missed = counter('missed_transfers', 'Transfers that only the second reading of final blocks found.');
+  const invented = counter(
+    'invented_transfers',
+    'Transfers that the second reading of final blocks did not find.',
+  );
+  const faults = counter('node_faults', 'Answers of nodes that could not be used, by fault.', 'fault');
+  const requests = counter('node_requests', 'Requests to nodes by method.', 'method');
+  const events = counter('events', 'Events that the chain has caused, by type.', 'type');
+  const foundLate = counter(
+    'found_late',
+    'Payments in time that were found only when their intent had expired.',
+  );
+  const lost = counter(
+    'reorged_after_success',
+    'Payments that were taken back after their intent had succeeded.',
+  );
+  const waiting = new Gauge({
+    name: 'payment_intents_unattributed_transfers',
+    help: 'Transfers that wait to be attributed, counted up to a thousand.',
+    registers: [registry],
+  });
+  const oldest = new Gauge({
+    name: 'payment_intents_unattributed_oldest_seconds',
+    help: 'How long the oldest transfer has waited to be attributed; 0 if there is none.',
+    registers: [registry],
+  });
+  return {
+    chain(mode, chain) {
+      const of = { mode, chain };
+      for (const count of [blocks, transfers, reorganisations, missed, invented, foundLate, lost])
+        count.inc(of, 0);
+      return {
+        head(head) {
+          headBlock.set(of, head.head);
+          finalBlock.set(of, head.finalized);
+          readBlock.set(of, head.cursor);
+          headTime.set(of, head.headTime.getTime() / 1000);
+          seenAt.set(of, Date.now() / 1000);
+        },
+        block(count, lagMs) {
+          blocks.inc(of);
+          transfers.inc(of, count);
+          lags.observe(of, lagMs / 1000);
+        },
+        reorganisation({ depth }) {
+          reorganisations.inc(of);
+          deepest.set(of, depth);
+        },
+        secondReading(difference) {
+          missed.inc(of, difference.missed);
+          invented.inc(of, difference.invented);
+        },
+        nodeFault: (fault) => faults.inc({ ...of, fault }),
+        nodeRequest: (method) => requests.inc({ ...of, method }),
+        change(type, status, labels) {
+          events.inc({ ...of, type });
+          if (type === 'payment_intent.late_payment' && labels.includes('found_late')) foundLate.inc(of);
+          if (type === 'payment_intent.reorged' && status === 'succeeded') lost.inc(of);
+        },
+      };
+    },
+    unattributed({ count, oldestMs }) {
+      waiting.set(count);
+      oldest.set(oldestMs / 1000);
     },
   };
 }

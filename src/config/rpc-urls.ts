@@ -1,0 +1,37 @@
+// The nodes of each chain: `RPC_URL_BASE` and its like.
+
+import type { ChainName, ModeName } from '../contract/chains.ts';
+
+interface RpcVariable {
+  name: string;
+  mode: ModeName;
+  chain: ChainName;
+}
+
+/** The variable of each chain that can be watched. */
+export const rpcVariables: readonly RpcVariable[] = [
+  { name: 'RPC_URL_BASE', mode: 'mainnet', chain: 'base' },
+  { name: 'RPC_URL_POLYGON', mode: 'mainnet', chain: 'polygon' },
+  { name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base' },
+  { name: 'RPC_URL_POLYGON_AMOY', mode: 'testnet', chain: 'polygon' },
+];
+
+/** A chain and its nodes. */
+export interface ChainNodes extends RpcVariable {
+  /** The first is read, the others confirm. They may hold keys and are never printed whole. */
+  urls: readonly [string, ...string[]];
+}
+
+/** Throws, without repeating the text, if it is not a list of addresses. */
+export function parseRpcUrls(text: string): [string, ...string[]] {
+  const [first = '', ...others] = text.split(',').map((url) => url.trim());
+  const urls: [string, ...string[]] = [first, ...others];
+  for (const [i, url] of urls.entries()) {
+    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+      throw new Error(`entry ${i + 1} is not an address that begins with http:// or https://`);
+    }
+  }
+  if (new Set(urls).size < urls.length)
+    throw new Error('an address is there twice: another one could not confirm');
+  return urls;
+}

@@ -1,0 +1,165 @@
+// Watches every chain that has nodes: a watcher for each, with its metrics and its lines in the log.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Logger } from 'pino';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
+import { type Change, createLedger } from '../settlement/ledger.ts';
+import { connectNode, type Node } from '../settlement/node.ts';
+import { NodeError } from '../settlement/node-answers.ts';
+import { measureUnattributed } from '../settlement/unattributed.ts';
+import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
+import { createWatcher } from '../settlement/watcher.ts';
+import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
+
+/** How often what has become final is read a second time. */
+const readAgainEveryMs = 30_000;
+/** Longest pause while a node does not answer. */
+const maxRetryMs = 5_000;
+const measureEveryMs = 10_000;
+/** A node that has not named its chain by then is asked again by its watcher: the start does not wait. */
+const chainCheckMs = 3_000;
+
+export interface WatchOptions {
+  nodes: readonly ChainNodes[];
+  metrics: Metrics;
+  logger: Logger;
+  /** Called when an event was recorded. */
+  onEvent: () => void;
+  /** For a chain that has a block each second while somebody waits. */
+  pollMs?: number;
+}
+
+export interface Watching {
+  /** Resolves when the block in hand is committed, and the leases are given up. */
+  stop(): Promise<void>;
+}
+
+/** Starts the watchers. Throws StartupError, naming the variable, if a node is one of another chain. */
+export async function watchChains(em: EntityManager, options: WatchOptions): Promise<Watching> {
+  const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
+  await Promise.all(watched.map(({ assertChains }) => assertChains()));
+  const running = watched.map(({ start }) => start(em));
+  const measuring = startRepeater({
+    name: 'unattributed transfers',
+    work: async () => {
+      options.metrics.unattributed(await measureUnattributed(em));
+      return false;
+    },
+    intervalMs: measureEveryMs,
+    logger: options.logger,
+  });
+  return {
+    async stop() {
+      await Promise.all([measuring.stop(), ...running.map((stop) => stop())]);
+    },
+  };
+}
+
+function watchedChainOf(
+  { name, mode, chain, urls }: ChainNodes,
+  { metrics, logger: parent, onEvent, pollMs }: WatchOptions,
+) {
+  const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
+  const logger = parent.child({ mode, chain });
+  const chainMetrics = metrics.chain(mode, chain);
+  const nodes = urls.map((url) =>
+    connectNode({
+      url,
+      chainId: settings.chainId,
+      tokens: settings.tokens,
+      onFault: ({ fault }) => chainMetrics.nodeFault(fault),
+      onRequest: chainMetrics.nodeRequest,
+    }),
+  ) as [Node, ...Node[]];
+
+  /** Those that answer in time. */
+  const assertChains = async () => {
+    const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
+    const late = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
+    for (const [i, answer] of answers.entries()) {
+      const reason = await Promise.race([answer, late]);
+      if (reason instanceof NodeError && reason.fault === 'another_chain') {
+        throw new StartupError(`${name} is not usable: ${reason.message}`, { cause: reason });
+      }
+      if (reason instanceof NodeError) {
+        logger.warn({ node: nodes[i]?.name, variable: name }, `${reason.message}; it is asked again`);
+      }
+    }
+  };
+
+  const start = (em: EntityManager): (() => Promise<void>) => {
+    const ledger = createLedger(em, {
+      settings,
+      onChanges: (changes) => {
+        onEvent();
+        for (const change of changes) report(change, chainMetrics, logger);
+      },
+      onUnreadable: (id, reason) =>
+        logger.error(
+          { err: reason, payment_intent: id },
+          'an intent cannot be expired: its row cannot be read',
+        ),
+    });
+    const watcher = createWatcher({
+      settings,
+      nodes,
+      ledger,
+      holder: newUuid(),
+      logger,
+      observer: {
+        onHead: ({ head, finalized, cursor }) =>
+          chainMetrics.head({ head: head.number, finalized, cursor, headTime: head.time }),
+        onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
+        onReorganisation: chainMetrics.reorganisation,
+        onSecondReading: chainMetrics.secondReading,
+        onExpiry({ expired, lagMs }) {
+          metrics.expiry(expired, lagMs);
+          if (expired > 0) onEvent();
+        },
+      },
+    });
+    const following = startRepeater({
+      name: `watching ${mode} ${chain}`,
+      work: watcher.follow,
+      intervalMs: pollMs ?? settings.blockTimeMs,
+      maxRetryMs,
+      logger,
+    });
+    const readingAgain: Repeater = startRepeater({
+      name: `second reading of ${mode} ${chain}`,
+      work: watcher.readAgain,
+      intervalMs: readAgainEveryMs,
+      maxRetryMs: readAgainEveryMs,
+      logger,
+    });
+    return async () => {
+      await Promise.all([following.stop(), readingAgain.stop()]);
+      await watcher.release();
+    };
+  };
+  return { assertChains, start };
+}
+
+/** One line for each change of an intent, and each transfer that is nobody's. */
+function report(
+  { paymentIntent, merchantId, event, status, labels }: Change,
+  metrics: ChainMetrics,
+  logger: Logger,
+) {
+  metrics.change(event, status, labels);
+  const needsSomebody =
+    labels.includes('found_late') || (event === 'payment_intent.reorged' && status === 'succeeded');
+  logger[needsSomebody ? 'error' : 'info'](
+    {
+      ...(paymentIntent !== undefined && { payment_intent: formatIdentifier('pi', paymentIntent) }),
+      merchant_id: formatIdentifier('mer', merchantId),
+      event,
+      status,
+      ...(labels.length > 0 && { labels }),
+    },
+    needsSomebody ? 'a person has to look at this payment intent' : 'the chain has changed a payment intent',
+  );
+}
