@@ -1,9 +1,10 @@
 // Runs anvil, the development node of `@foundry-rs/anvil`. The package is a development dependency: a production
 // installation does not have it.
 
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
+import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface Anvil {
@@ -41,41 +42,64 @@ export function findAnvil(): string | Missing {
 /** Longest wait until anvil answers. A state file of several hundred MB takes a few seconds to load. */
 const startTimeoutMs = 30_000;
 
+/** Others may take a free port before anvil does. */
+const portAttempts = 5;
+
 /**
- * Starts anvil on a free port of 127.0.0.1, or on `port`. Resolves once it answers. It writes nothing to its standard
- * output, so that it outlives this process, and is not ended by the terminal's Ctrl-C. Throws an error with its last
+ * Starts anvil on `port` or any free one of 127.0.0.1. Resolves once it answers. It writes nothing to its standard
+ * output, so that it outlives this process, and the terminal's Ctrl-C does not reach it. Throws an error with its own
  * words if it ends before it answers.
  */
 export async function startAnvil(program: string, flags: readonly string[], port?: number): Promise<Anvil> {
-  const chosenPort = port ?? (await freePort());
-  const child = spawn(program, ['--quiet', '--host', '127.0.0.1', '--port', String(chosenPort), ...flags], {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await startAt(port ?? (await freePort()), program, flags);
+    } catch (error) {
+      const isTaken = error instanceof Error && error.message.includes('already in use');
+      if (!isTaken || port !== undefined || attempt === portAttempts) throw error;
+    }
+  }
+}
+
+async function startAt(port: number, program: string, flags: readonly string[]): Promise<Anvil> {
+  const child = spawn(program, ['--quiet', '--host', '127.0.0.1', '--port', String(port), ...flags], {
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
   });
-  let lastWords = '';
-  child.stderr.on('data', (chunk: Buffer) => {
-    lastWords = (lastWords + chunk).slice(-2_000);
-  });
-  let end: Error | undefined;
-  child.once('error', (error) => {
-    end = error;
-  });
-  child.once('exit', (code, signal) => {
-    end ??= new Error(lastWords.trim().split('\n').at(-1) || `anvil ended with ${code ?? signal}`);
-  });
+  const ended = untilItEnds(child);
   for (const deadlineMs = Date.now() + startTimeoutMs; Date.now() < deadlineMs; await sleep(5)) {
-    if (end !== undefined) throw end;
-    if (!(await answers(chosenPort))) continue;
+    if (ended.reason !== undefined) throw ended.reason;
+    if (!(await answers(port))) continue;
+    // Another program may answer on a port that anvil could not have.
+    if (ended.reason !== undefined) throw ended.reason;
     child.unref();
     child.stderr.destroy();
-    return { pid: child.pid as number, port: chosenPort, process: child };
+    return { pid: child.pid as number, port, process: child };
   }
   child.kill('SIGKILL');
   throw new Error(`anvil did not answer within ${startTimeoutMs / 1000} s`);
 }
 
+/** Watches a process that starts. Its `reason` is set as soon as it ends. */
+function untilItEnds(child: ChildProcessByStdio<null, null, Readable>): { reason?: Error } {
+  const ended: { reason?: Error } = {};
+  let lastWords = '';
+  child.stderr.on('data', (chunk: Buffer) => {
+    lastWords = (lastWords + chunk).slice(-2_000);
+  });
+  child.once('error', (error) => {
+    ended.reason = error;
+  });
+  child.once('close', (code, signal) => {
+    const lines = lastWords.trim().split('\n');
+    const reason = lines.find((line) => /^error: /i.test(line)) ?? lines.at(-1);
+    ended.reason ??= new Error(reason || `anvil ended with ${code ?? signal}`);
+  });
+  return ended;
+}
+
 /** True if a JSON-RPC node answers on that port of 127.0.0.1. */
-async function answers(port: number): Promise<boolean> {
+export async function answers(port: number): Promise<boolean> {
   try {
     const response = await fetch(`http://127.0.0.1:${port}`, {
       method: 'POST',

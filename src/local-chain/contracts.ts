@@ -1,0 +1,40 @@
+// What a local chain has besides anvil's own: USDC, Multicall3 and the payer's money.
+
+import { type Address, erc20Abi } from 'viem';
+import { type Network, usdcSymbol } from '../contract/chains.ts';
+import type { ChainClient } from './chain-client.ts';
+import { assertSucceeded, deployAt } from './deploy-at.ts';
+import { multicall3 } from './multicall3.ts';
+import { deployerAddress, issuerAddress, mintCall, payerAddress } from './payer.ts';
+import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from './usdc.ts';
+
+/** More than anybody pays: a trillion USDC. */
+const payerAmountUnits = 10n ** 18n;
+
+/** Puts the contracts on a new chain and gives the payer money. Mines two blocks. */
+export async function deployContracts(client: ChainClient, { usdcAddress }: Network): Promise<void> {
+  const artifacts = readUsdcArtifacts();
+  const usdc = usdcAddress as Address;
+  await deployAt(client, deployerAddress, [await multicall3(), ...usdcDeployments(artifacts, [usdc])]);
+  // The name as Circle has it on the test networks; it is part of the EIP-712 domain.
+  const names = { name: usdcSymbol, symbol: usdcSymbol };
+  const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, names);
+  hashes.push(
+    await client.sendTransaction({
+      account: issuerAddress,
+      to: usdc,
+      data: mintCall(payerAddress, payerAmountUnits),
+      gas: 500_000n,
+      chain: null,
+    }),
+  );
+  await client.mine({ blocks: 1 });
+  for (const hash of hashes) await assertSucceeded(client, hash);
+}
+
+/** True once the last step of `deployContracts` is done. */
+export async function areContractsDeployed(client: ChainClient, { usdcAddress }: Network): Promise<boolean> {
+  const address = usdcAddress as Address;
+  const call = { address, abi: erc20Abi, functionName: 'totalSupply' } as const;
+  return (await client.readContract(call).catch(() => 0n)) > 0n;
+}

@@ -1,0 +1,208 @@
+// One chain of this machine: finds or starts its anvil, puts the contracts there, mines, and saves its state.
+
+import { randomUUID } from 'node:crypto';
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import { StartupError } from '../config/startup-error.ts';
+import type { ChainName, Network } from '../contract/chains.ts';
+import { startRepeater } from '../scheduling/repeater.ts';
+import { answers, startAnvil } from './anvil.ts';
+import { type ChainClient, createChainClient } from './chain-client.ts';
+import { areContractsDeployed, deployContracts } from './contracts.ts';
+import { mineIfDue } from './mining.ts';
+import { endNode, findNode, forgetNode, isAlive, type NodeRecord, recordNode } from './node-record.ts';
+import { createPayer, type Payer } from './payer.ts';
+import { DamagedState, removeUnpackedState, saveState, setStateAside, unpackState } from './state-file.ts';
+
+/** A local chain that stands in for a network. */
+export interface LocalChain {
+  network: Network;
+  rpcUrl: string;
+  client: ChainClient;
+  payer: Payer;
+}
+
+export interface RunningChain extends LocalChain {
+  pid: number;
+  /** Saves the state and ends anvil, unless another process still uses it. */
+  stop(): Promise<void>;
+}
+
+export interface LocalChainOptions {
+  /** Anvil's path. */
+  program: string;
+  dataDir: string;
+  network: Network;
+  /** True while blocks are awaited, because an intent of this chain is open. */
+  isBusy: (chain: ChainName) => boolean | Promise<boolean>;
+  logger: Logger;
+}
+
+/** The folder of a chain within the data folder. */
+export const chainFolder = (dataDir: string, { chain }: Network): string => resolve(dataDir, 'chains', chain);
+
+export function localChain(network: Network, { port }: NodeRecord): LocalChain {
+  const rpcUrl = `http://127.0.0.1:${port}`;
+  const client = createChainClient(rpcUrl);
+  return { network, rpcUrl, client, payer: createPayer(client, network) };
+}
+
+/** How often it is checked whether a block is due. */
+const tickMs = 1_000;
+/** Most that a crash of anvil can take away. */
+const saveIntervalMs = 10_000;
+/** Empty blocks that are mined before anvil is started again without the old ones: each costs 6 kB of memory. */
+const maxBlocksOfARun = 2_000n;
+
+/** Runs the chain. Throws StartupError, with the remedy, if the folder cannot be used. */
+export async function runLocalChain(options: LocalChainOptions): Promise<RunningChain> {
+  const { network, isBusy, logger } = options;
+  const folder = chainFolder(options.dataDir, network);
+  const use = join(folder, 'users', `${process.pid}-${randomUUID()}`);
+  let node: NodeRecord;
+  try {
+    await mkdir(join(folder, 'users'), { recursive: true });
+    await writeFile(use, '');
+    node = await openNode(folder, options);
+  } catch (cause) {
+    await rm(use, { force: true }).catch(() => {});
+    throw folderError(folder, network, cause);
+  }
+  const chain = localChain(network, node);
+  let head = await chain.client.getBlockNumber();
+  let savedHead = 0n;
+  let savedAtMs = 0;
+  let firstHead = head;
+
+  async function save(): Promise<void> {
+    await saveState(chain.client, folder);
+    [savedHead, savedAtMs] = [head, Date.now()];
+  }
+
+  /** On the same port, because others know it. */
+  async function restart(reason: string): Promise<void> {
+    logger.info({ chain: network.chain }, `local chain: ${reason}`);
+    await endNode(node);
+    await forgetNode(folder);
+    node = await openNode(folder, options, node.port);
+    head = await chain.client.getBlockNumber();
+    firstHead = head;
+  }
+
+  async function tick(): Promise<boolean> {
+    if (!isAlive(node.pid)) await restart('anvil has ended and is started again');
+    head = await mineIfDue(chain.client, () => isBusy(network.chain));
+    if (head !== savedHead && Date.now() - savedAtMs >= saveIntervalMs) await save();
+    if (head - firstHead >= maxBlocksOfARun && (await chain.client.getTxpoolStatus()).pending === 0) {
+      await save();
+      await restart('anvil is started again without old empty blocks');
+    }
+    return false;
+  }
+
+  const name = `local chain ${network.chain}`;
+  const mining = startRepeater({ name, work: tick, intervalMs: tickMs, maxRetryMs: 5_000, logger });
+
+  async function stop(): Promise<void> {
+    await mining.stop();
+    await rm(use, { force: true });
+    if (await hasUsers(folder)) return;
+    if (isAlive(node.pid)) {
+      await save();
+      await endNode(node);
+    }
+    await forgetNode(folder);
+  }
+
+  let stopped: Promise<void> | undefined;
+  return {
+    ...chain,
+    get pid() {
+      return node.pid;
+    },
+    stop() {
+      stopped ??= stop();
+      return stopped;
+    },
+  };
+}
+
+/** Finds the chain's anvil or starts one, and makes sure that the contracts are there. */
+async function openNode(folder: string, options: LocalChainOptions, port?: number): Promise<NodeRecord> {
+  const { network, logger } = options;
+  const found = await adoptNode(folder, network);
+  if (found !== undefined) return found;
+  await forgetNode(folder);
+  const node = await startNode(folder, options, port).catch(async (error) => {
+    if (!(error instanceof DamagedState)) throw error;
+    logger.warn({ err: error, chain: network.chain }, 'local chain: it begins anew');
+    await setStateAside(folder);
+    return startNode(folder, options, port);
+  });
+  const { client } = localChain(network, node);
+  if (await areContractsDeployed(client, network)) return node;
+  if ((await client.getBlockNumber()) > 0n) {
+    logger.warn({ chain: network.chain }, 'local chain: its contracts are not complete, so it begins anew');
+    await endNode(node);
+    await forgetNode(folder);
+    await setStateAside(folder);
+    return openNode(folder, options, port);
+  }
+  await deployContracts(client, network);
+  await saveState(client, folder);
+  return node;
+}
+
+/** How long another process may take to put the contracts on the chain that it has just started. */
+const deploymentTimeoutMs = 5_000;
+
+/** Returns the living anvil of the folder. Ends one that does not answer or has no contracts. */
+async function adoptNode(folder: string, network: Network): Promise<NodeRecord | undefined> {
+  const node = await findNode(folder);
+  if (node === undefined) return undefined;
+  const { client } = localChain(network, node);
+  for (const deadlineMs = Date.now() + deploymentTimeoutMs; Date.now() < deadlineMs; await sleep(50)) {
+    if (!(await answers(node.port))) break;
+    if (await areContractsDeployed(client, network)) return node;
+  }
+  await endNode(node);
+  return undefined;
+}
+
+async function startNode(
+  folder: string,
+  { program, network }: LocalChainOptions,
+  port?: number,
+): Promise<NodeRecord> {
+  const state = await unpackState(folder);
+  const flags = [
+    ...['--chain-id', String(network.chainId), '--no-mining', '--accounts', '3'],
+    // Without history there is nothing in the cache; the path also tells whose anvil this is.
+    ...['--prune-history', '--slots-in-an-epoch', '1', '--cache-path', `${folder}/cache`],
+    ...(state === undefined ? [] : ['--load-state', state]),
+  ];
+  const started = await startAnvil(program, flags, port).catch((error) => {
+    throw error.message.includes('--load-state') ? new DamagedState(error) : error;
+  });
+  await removeUnpackedState(folder);
+  const node = { pid: started.pid, port: started.port };
+  const recorded = await recordNode(folder, node);
+  // Another process was first: there must not be two.
+  if (recorded.pid !== node.pid) await endNode(node);
+  return recorded;
+}
+
+async function hasUsers(folder: string): Promise<boolean> {
+  const users = await readdir(join(folder, 'users'));
+  return users.some((name) => isAlive(Number.parseInt(name, 10)));
+}
+
+function folderError(folder: string, { chain }: Network, cause: unknown): StartupError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new StartupError(
+    `the local chain for ${chain} cannot use ${folder}: ${reason}. Make the folder writable, set DATA_DIR to another one, or remove the folder to begin the chain anew`,
+    { cause },
+  );
+}

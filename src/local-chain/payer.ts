@@ -1,0 +1,50 @@
+import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, parseAbi } from 'viem';
+import type { Network } from '../contract/chains.ts';
+import type { ChainClient } from './chain-client.ts';
+
+// Accounts of every anvil, with keys that everybody knows and it has itself. They have 10,000 ETH each.
+/** Has the money to pay with. */
+export const payerAddress: Address = '0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266';
+/** Has Circle's roles on this chain. */
+export const issuerAddress: Address = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8';
+/** Has put the contracts there. */
+export const deployerAddress: Address = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';
+
+export interface Payment {
+  to: Address;
+  amountUnits: bigint;
+  /** Bytes after the arguments of `transfer`, such as an intent's id. */
+  suffix?: Hex | undefined;
+}
+
+/** Somebody with test money. Both methods return the hash of a transaction that waits for the next block. */
+export interface Payer {
+  address: Address;
+  /** Throws, with the token's reason, if the token refuses it. */
+  pay(payment: Payment): Promise<Hex>;
+  /** New USDC for anybody. */
+  mint(to: Address, amountUnits: bigint): Promise<Hex>;
+}
+
+export function createPayer(client: ChainClient, { usdcAddress }: Network): Payer {
+  const to = usdcAddress as Address;
+  async function send(account: Address, data: Hex): Promise<Hex> {
+    const gas = await client.estimateGas({ account, to, data });
+    return client.sendTransaction({ account, to, data, gas, chain: null });
+  }
+  return {
+    address: payerAddress,
+    pay({ to: wallet, amountUnits, suffix = '0x' }) {
+      const args = [wallet, amountUnits] as const;
+      const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
+      return send(payerAddress, concatHex([call, suffix]));
+    },
+    mint: (to, amountUnits) => send(issuerAddress, mintCall(to, amountUnits)),
+  };
+}
+
+/** The call of Circle's `mint`. */
+export function mintCall(to: Address, amountUnits: bigint): Hex {
+  const abi = parseAbi(['function mint(address to, uint256 amount) returns (bool)']);
+  return encodeFunctionData({ abi, functionName: 'mint', args: [to, amountUnits] });
+}

@@ -1,0 +1,330 @@
+// The chain on this machine: Circle's USDC on anvil, which is never doubled, keeps its state and mines when needed.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { pino } from 'pino';
+import {
+  type Address,
+  erc20Abi,
+  type Hex,
+  hashDomain,
+  parseAbi,
+  parseEventLogs,
+  stringToHex,
+  zeroAddress,
+} from 'viem';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { StartupError } from '../src/config/startup-error.ts';
+import { type ChainName, chainNames, networkFor } from '../src/contract/chains.ts';
+import { findLocalChain } from '../src/local-chain/find-local-chain.ts';
+import type { RunningChain } from '../src/local-chain/local-chain.ts';
+import { isAlive } from '../src/local-chain/node-record.ts';
+import { type LocalChains, startLocalChains } from '../src/local-chain/start-local-chains.ts';
+
+const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
+const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';
+
+let dataDir: string;
+let isBusy: boolean;
+let log: { msg: string; level: number }[];
+const logger = pino({ level: 'info' }, { write: (line) => void log.push(JSON.parse(line)) });
+const ends: (() => unknown)[] = [];
+
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'pi-chain-'));
+  isBusy = false;
+  log = [];
+});
+
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end();
+  await rm(dataDir, { recursive: true, force: true });
+});
+
+async function start(chains: readonly ChainName[] = ['base']): Promise<LocalChains> {
+  const local = await startLocalChains({ dataDir, isBusy: () => isBusy, logger, chains });
+  if ('missing' in local) throw new Error(local.missing);
+  ends.push(local.stop);
+  return local;
+}
+
+async function startBase(): Promise<RunningChain> {
+  const { base } = (await start()).chains;
+  if (base === undefined) throw new Error('no chain');
+  return base;
+}
+
+const balanceOf = ({ client, network }: RunningChain, address: Address) =>
+  client.readContract({
+    address: network.usdcAddress as Address,
+    abi: erc20Abi,
+    functionName: 'balanceOf',
+    args: [address],
+  });
+
+/** A payment, once it is mined. */
+async function pay({ payer, client }: RunningChain, amountUnits: bigint) {
+  const hash = await payer.pay({ to: wallet, amountUnits, suffix: id });
+  return client.waitForTransactionReceipt({ hash });
+}
+
+/** Without its state, a chain differs from one of the same second in nothing. */
+async function untilNextSecond({ client }: RunningChain): Promise<void> {
+  const { timestamp } = await client.getBlock({ blockNumber: 0n });
+  await vi.waitUntil(() => Date.now() / 1000 >= Number(timestamp) + 1, 2_000);
+}
+
+const hashOf = async ({ client }: RunningChain, blockNumber: bigint): Promise<Hex> =>
+  (await client.getBlock({ blockNumber })).hash;
+
+test.for(chainNames)('%s has the USDC of its test network', async (name) => {
+  const { chains } = await start([name]);
+  const { client, network } = chains[name] as RunningChain;
+  expect(network).toBe(networkFor('testnet', name));
+  expect(await client.getChainId()).toBe(network.chainId);
+  const address = network.usdcAddress as Address;
+  const abi = parseAbi([
+    'function name() view returns (string)',
+    'function symbol() view returns (string)',
+    'function decimals() view returns (uint8)',
+    'function currency() view returns (string)',
+    'function version() view returns (string)',
+    'function DOMAIN_SEPARATOR() view returns (bytes32)',
+  ]);
+  const read = (functionName: (typeof abi)[number]['name']) =>
+    client.readContract({ address, abi, functionName });
+  expect(await read('name')).toBe('USDC');
+  expect(await read('symbol')).toBe('USDC');
+  expect(await read('decimals')).toBe(6);
+  expect(await read('currency')).toBe('USD');
+  expect(await read('version')).toBe('2');
+  expect(await read('DOMAIN_SEPARATOR')).toBe(
+    hashDomain({
+      domain: { name: 'USDC', version: '2', chainId: BigInt(network.chainId), verifyingContract: address },
+      types: {
+        EIP712Domain: [
+          { name: 'name', type: 'string' },
+          { name: 'version', type: 'string' },
+          { name: 'chainId', type: 'uint256' },
+          { name: 'verifyingContract', type: 'address' },
+        ],
+      },
+    }),
+  );
+});
+
+test('a payment carries the id after its arguments, and is mined although nobody else waits', async () => {
+  const chain = await startBase();
+  const receipt = await pay(chain, 12_500_000n);
+  const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
+  expect(transfer?.args).toEqual({ from: chain.payer.address, to: wallet, value: 12_500_000n });
+  const { input } = await chain.client.getTransaction({ hash: receipt.transactionHash });
+  expect(input).toMatch(new RegExp(`^0xa9059cbb.*${id.slice(2)}$`));
+});
+
+test('a payment that the token refuses fails at once', async () => {
+  const { payer } = await startBase();
+  await expect(payer.pay({ to: zeroAddress, amountUnits: 1n })).rejects.toThrow(
+    'ERC20: transfer to the zero address',
+  );
+});
+
+test('new USDC can be made for anybody', async () => {
+  const chain = await startBase();
+  const hash = await chain.payer.mint(wallet, 5n);
+  await chain.client.waitForTransactionReceipt({ hash });
+  expect(await balanceOf(chain, wallet)).toBe(5n);
+});
+
+test('Multicall3 is at its address', async () => {
+  const { client } = await startBase();
+  const address = '0xcA11bde05977b3631167028862bE2a173976CA11';
+  const abi = parseAbi(['function getChainId() view returns (uint256)']);
+  expect(await client.readContract({ address, abi, functionName: 'getChainId' })).toBe(84532n);
+});
+
+test('a restart keeps balances and block hashes', async () => {
+  const first = await start();
+  const before = first.chains.base as RunningChain;
+  const { blockNumber } = await pay(before, 3n);
+  const hashes = [await hashOf(before, 0n), await hashOf(before, blockNumber)];
+  await first.stop();
+  expect(isAlive(before.pid)).toBe(false);
+
+  const after = await startBase();
+  expect(after.pid).not.toBe(before.pid);
+  expect(await balanceOf(after, wallet)).toBe(3n);
+  expect([await hashOf(after, 0n), await hashOf(after, blockNumber)]).toEqual(hashes);
+  const { timestamp } = await after.client.getBlock({ blockNumber: (await pay(after, 1n)).blockNumber });
+  expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(3);
+});
+
+test('a restart drops old empty blocks, and no payment', async () => {
+  const first = await start();
+  const before = first.chains.base as RunningChain;
+  const { blockNumber, transactionHash } = await pay(before, 1n);
+  await before.client.mine({ blocks: 700 });
+  const begin = await hashOf(before, 0n);
+  await first.stop();
+
+  const after = await startBase();
+  const { client } = after;
+  const head = await client.getBlockNumber();
+  expect(head).toBeGreaterThanOrEqual(blockNumber + 700n);
+  expect(await hashOf(after, 0n)).toBe(begin);
+  await expect(client.getBlock({ blockNumber: blockNumber + 50n })).rejects.toThrow('could not be found');
+  expect((await client.getBlock({ blockNumber: head - 499n })).number).toBe(head - 499n);
+  const logs = await client.getLogs({ address: after.network.usdcAddress as Address, fromBlock: 0n });
+  expect(logs.map((each) => each.transactionHash)).toContain(transactionHash);
+});
+
+describe('mining', () => {
+  const blocksIn = async ({ client }: RunningChain, ms: number) => {
+    const before = await client.getBlockNumber();
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    return Number((await client.getBlockNumber()) - before);
+  };
+
+  test('each second while somebody waits, otherwise not', async () => {
+    const chain = await startBase();
+    expect(await blocksIn(chain, 2_200)).toBe(0);
+    isBusy = true;
+    const blocks = await blocksIn(chain, 3_500);
+    expect(blocks).toBeGreaterThanOrEqual(2);
+    expect(blocks).toBeLessThanOrEqual(4);
+    const { timestamp } = await chain.client.getBlock();
+    expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(3);
+  });
+
+  test('each minute if nobody waits', async () => {
+    const chain = await startBase();
+    const before = await chain.client.getBlock();
+    // For the process, not for anvil, a minute passes.
+    vi.setSystemTime(Date.now() + 61_000);
+    ends.push(() => vi.useRealTimers());
+    await vi.waitUntil(async () => (await chain.client.getBlockNumber()) === before.number + 1n, 5_000);
+    expect((await chain.client.getBlock()).timestamp).toBeGreaterThanOrEqual(before.timestamp + 60n);
+  });
+});
+
+describe('one anvil for each chain', () => {
+  async function startProcess(): Promise<{ child: ChildProcess; url: string }> {
+    const child = spawn(process.execPath, ['test/support/local-chain-process.ts', dataDir], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    ends.push(() => child.kill('SIGKILL'));
+    const [url] = await once(createInterface({ input: child.stdout }), 'line');
+    return { child, url };
+  }
+  const pidOnDisk = async (): Promise<number> =>
+    JSON.parse(await readFile(join(dataDir, 'chains/base/anvil.json'), 'utf8')).pid;
+
+  test('that of a killed process is adopted', async () => {
+    const { child, url } = await startProcess();
+    const pid = await pidOnDisk();
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+    expect(isAlive(pid)).toBe(true);
+
+    const local = await start();
+    expect(local.rpcUrls).toEqual({ base: url });
+    expect(local.chains.base?.pid).toBe(pid);
+    await local.stop();
+    expect(isAlive(pid)).toBe(false);
+  });
+
+  test('that of a killed process is ended if it does not answer', async () => {
+    const { child } = await startProcess();
+    const pid = await pidOnDisk();
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+    process.kill(pid, 'SIGSTOP');
+
+    const chain = await startBase();
+    expect(chain.pid).not.toBe(pid);
+    expect(isAlive(pid)).toBe(false);
+    expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
+  });
+
+  test('two that start at once share it, and the last one ends it', async () => {
+    const [first, second] = await Promise.all([start(), start()]);
+    const pid = first.chains.base?.pid as number;
+    expect(second.chains.base?.pid).toBe(pid);
+    await first.stop();
+    expect(isAlive(pid)).toBe(true);
+    await second.stop();
+    expect(isAlive(pid)).toBe(false);
+  });
+
+  test('one that has ended is started again on its port', async () => {
+    const chain = await startBase();
+    const { blockNumber } = await pay(chain, 4n);
+    await vi.waitUntil(() => readFile(join(dataDir, 'chains/base/state.json.gz')));
+    const begin = await hashOf(chain, 0n);
+    const { pid, rpcUrl } = chain;
+    process.kill(pid, 'SIGKILL');
+    await vi.waitUntil(() => chain.pid !== pid && isAlive(chain.pid), 20_000);
+    expect(chain.rpcUrl).toBe(rpcUrl);
+    expect(await hashOf(chain, 0n)).toBe(begin);
+    expect(await chain.client.getBlockNumber()).toBeLessThanOrEqual(blockNumber + 1n);
+  });
+
+  test('another process finds it', async () => {
+    expect(await findLocalChain(dataDir, 'base')).toBeUndefined();
+    const chain = await startBase();
+    const found = await findLocalChain(dataDir, 'base');
+    expect(found?.rpcUrl).toBe(chain.rpcUrl);
+    expect(await findLocalChain(dataDir, 'polygon')).toBeUndefined();
+  });
+
+  test('the number of an old process in the file is not taken for it', async () => {
+    const local = await start();
+    await local.stop();
+    const file = join(dataDir, 'chains/base/anvil.json');
+    await writeFile(file, JSON.stringify({ pid: process.pid, port: 1 }));
+    const chain = await startBase();
+    expect(chain.pid).not.toBe(process.pid);
+    expect(await pidOnDisk()).toBe(chain.pid);
+  });
+});
+
+test.for([
+  ['cut off', Buffer.from('1f8b08', 'hex')],
+  ['no state', Buffer.from('1f8b0800000000000003abae0500430a4a0e02000000', 'hex')],
+] as const)('a chain whose state is damaged begins anew and says so: %s', async ([, bytes]) => {
+  const first = await start();
+  const begin = await hashOf(first.chains.base as RunningChain, 0n);
+  await untilNextSecond(first.chains.base as RunningChain);
+  await first.stop();
+  await writeFile(join(dataDir, 'chains/base/state.json.gz'), bytes);
+  const chain = await startBase();
+  expect(await hashOf(chain, 0n)).not.toBe(begin);
+  expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
+  expect(log.map(({ msg }) => msg)).toContain('local chain: it begins anew');
+});
+
+test('a chain whose contracts are not complete begins anew', async () => {
+  const first = await start();
+  const chain = first.chains.base as RunningChain;
+  const begin = await hashOf(chain, 0n);
+  await chain.client.setCode({ address: chain.network.usdcAddress as Address, bytecode: '0x' });
+  await untilNextSecond(chain);
+  await first.stop();
+  expect(await hashOf(await startBase(), 0n)).not.toBe(begin);
+});
+
+test('a data folder that cannot be used is named, with the remedy', async () => {
+  const file = join(dataDir, 'file');
+  await writeFile(file, '');
+  const started = startLocalChains({ dataDir: file, isBusy: () => false, logger });
+  await expect(started).rejects.toThrow(StartupError);
+  await expect(started).rejects.toThrow(
+    new RegExp(`^the local chain for base cannot use ${file}/chains/base: ENOTDIR.*set DATA_DIR`),
+  );
+});

@@ -1,0 +1,266 @@
+// A node that lies when it is told to: a proxy for JSON-RPC over HTTP in front of a real one.
+
+import { EventEmitter, once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import {
+  answerLies,
+  concerns,
+  isTransportLie,
+  type Lie,
+  type LieOptions,
+  type RpcAnswer,
+  type RpcCall,
+  type TransportLieName,
+} from './lies.ts';
+
+export type { Lie } from './lies.ts';
+
+/** One call that was answered, or was not to be. */
+export interface NodeRequest {
+  method: string;
+  params: unknown[];
+  /** The lie that was told; undefined if the node was honest. */
+  lie: Lie | undefined;
+  /** Of the HTTP request that it was in. */
+  batchSize: number;
+  /** Of that HTTP request. */
+  requestBytes: number;
+  /** Of its own answer; its part of what was written, if the whole response was spoilt. */
+  responseBytes: number;
+}
+
+export interface NodeLimits {
+  /** Values in one position of a filter's topics; as Geth and Erigon have it, which anvil does not. */
+  maxTopicValues?: number;
+  /** Logs in one answer about a range of blocks, as providers have it. */
+  maxResults?: number;
+}
+
+export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
+
+/** Starts an honest proxy in front of the node at `upstream`. Close it. */
+export async function startLyingNode(
+  upstream: string,
+  { maxTopicValues = 1_000, maxResults = 10_000 }: NodeLimits = {},
+) {
+  let told: { lie: Lie; options: LieOptions; times: number } | undefined;
+  const requests: NodeRequest[] = [];
+  const answered = new EventEmitter().setMaxListeners(0);
+
+  async function ask(method: string, params: unknown[]): Promise<RpcAnswer> {
+    const [answer] = await forward(upstream, [{ id: 1, method, params }]);
+    return answer ?? {};
+  }
+
+  /** The lie for this call, which is then told once more. */
+  function lieAbout(
+    call: RpcCall,
+    isWanted: (lie: Lie) => boolean,
+  ): { lie: Lie; options: LieOptions } | undefined {
+    if (told === undefined || !isWanted(told.lie) || !concerns(told.lie, told.options, call))
+      return undefined;
+    const { lie, options } = told;
+    told.times++;
+    if (told.times === options.times) told = undefined;
+    return { lie, options };
+  }
+
+  function until(isLast: (request: NodeRequest) => boolean): Promise<NodeRequest> {
+    return new Promise((resolve) => {
+      const listener = (request: NodeRequest) => {
+        if (!isLast(request)) return;
+        answered.off('request', listener);
+        resolve(request);
+      };
+      answered.on('request', listener);
+    });
+  }
+
+  function record(request: NodeRequest): void {
+    requests.push(request);
+    answered.emit('request', request);
+  }
+
+  async function answerCalls(calls: RpcCall[], requestBytes: number): Promise<string[]> {
+    const refusals = calls.map((call) => refusedTopics(call, maxTopicValues));
+    const accepted = calls.filter((_, index) => refusals[index] === undefined);
+    const honest = accepted.length === 0 ? [] : await forward(upstream, accepted);
+    const texts: string[] = [];
+    for (const [index, call] of calls.entries()) {
+      const forwarded = honest[accepted.indexOf(call)] ?? {};
+      const real = refusals[index] ?? refusedResults(call, forwarded, maxResults) ?? forwarded;
+      const lie = lieAbout(call, (each) => !isTransportLie(each));
+      const answer =
+        lie === undefined || isTransportLie(lie.lie)
+          ? real
+          : await answerLies[lie.lie].tell(call, real, ask, lie.options);
+      const text = textOf(call.id, answer);
+      record({
+        ...{ method: call.method, params: call.params, lie: lie?.lie },
+        ...{ batchSize: calls.length, requestBytes, responseBytes: Buffer.byteLength(text) },
+      });
+      texts.push(text);
+    }
+    return texts;
+  }
+
+  async function handle(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    const parsed: RpcCall | RpcCall[] = JSON.parse(String(body));
+    const calls = [parsed].flat();
+
+    const spoiled = calls.map((call) => lieAbout(call, isTransportLie)).find((lie) => lie !== undefined);
+    if (spoiled !== undefined && isTransportLie(spoiled.lie)) {
+      const { lie } = spoiled;
+      const honest = async () => {
+        const answers = await forward(upstream, calls);
+        return bodyOf(
+          answers.map((answer, index) => textOf(calls[index]?.id, answer)),
+          Array.isArray(parsed),
+        );
+      };
+      const responseBytes = Math.round((await spoil[lie](response, honest)) / calls.length);
+      for (const { method, params } of calls) {
+        record({ method, params, lie, batchSize: calls.length, requestBytes: body.length, responseBytes });
+      }
+      return;
+    }
+    const texts = await answerCalls(calls, body.length);
+    response.setHeader('Content-Type', 'application/json');
+    response.end(bodyOf(texts, Array.isArray(parsed)));
+  }
+
+  const server = http.createServer((request, response) => {
+    handle(request, response).catch((error) => {
+      // The client has gone, or the real node has.
+      if (!response.headersSent) response.writeHead(502);
+      response.end(String(error));
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    /** Everything that was asked, oldest first. */
+    requests,
+    /** Lies from now on, or is honest again. */
+    lie(lie: Lie | undefined, options: LieOptions = {}): void {
+      told = lie && { lie, options, times: 0 };
+    },
+    /** How often each method was called. */
+    counts(): Record<string, number> {
+      const counts: Record<string, number> = {};
+      for (const { method } of requests) counts[method] = (counts[method] ?? 0) + 1;
+      return counts;
+    },
+    /** Bytes of all requests and answers. */
+    bytes(): { received: number; sent: number } {
+      let [received, sent] = [0, 0];
+      for (const { requestBytes, responseBytes, batchSize } of requests) {
+        received += requestBytes / batchSize;
+        sent += responseBytes;
+      }
+      return { received: Math.round(received), sent };
+    },
+    /** Resolves with the next request that matches, once it is answered. */
+    next(matches: (request: NodeRequest) => boolean = () => true): Promise<NodeRequest> {
+      return until((request) => matches(request));
+    },
+    /** Resolves once this lie has been told `times` times from now on. */
+    async untilTold(lie: Lie, times = 1): Promise<void> {
+      let left = times;
+      await until((request) => request.lie === lie && --left === 0);
+    },
+    async close(): Promise<void> {
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+const textOf = (id: unknown, answer: RpcAnswer) => JSON.stringify({ jsonrpc: '2.0', id, ...answer });
+
+const bodyOf = (texts: readonly string[], isBatch: boolean) =>
+  isBatch ? `[${texts.join(',')}]` : (texts[0] ?? '');
+
+/** Asks the real node, and puts its answers in the order of the calls. */
+async function forward(upstream: string, calls: readonly RpcCall[]): Promise<RpcAnswer[]> {
+  const response = await fetch(upstream, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(
+      calls.map(({ method, params = [] }, id) => ({ jsonrpc: '2.0', id, method, params })),
+    ),
+  });
+  const answers = (await response.json()) as (RpcAnswer & { id: number })[];
+  const byCall: RpcAnswer[] = calls.map(() => ({}));
+  for (const { id, result, error } of answers) byCall[id] = error === undefined ? { result } : { error };
+  return byCall;
+}
+
+function refusedTopics({ method, params }: RpcCall, maxTopicValues: number): RpcAnswer | undefined {
+  if (method !== 'eth_getLogs') return undefined;
+  const { topics = [] } = (params[0] ?? {}) as { topics?: unknown[] };
+  const isTooMany = topics.some((values) => Array.isArray(values) && values.length > maxTopicValues);
+  if (!isTooMany) return undefined;
+  return { error: { code: -32602, message: 'exceed max addresses or topics per search position' } };
+}
+
+function refusedResults(
+  { method, params }: RpcCall,
+  { result }: RpcAnswer,
+  maxResults: number,
+): RpcAnswer | undefined {
+  if (method !== 'eth_getLogs' || 'blockHash' in ((params[0] ?? {}) as object)) return undefined;
+  if (!Array.isArray(result) || result.length <= maxResults) return undefined;
+  return { error: { code: -32005, message: `query returned more than ${maxResults} results` } };
+}
+
+/** Writes the response and returns how many bytes of it were written. */
+type Spoil = (response: http.ServerResponse, honest: () => Promise<string>) => Promise<number>;
+
+const json = { 'Content-Type': 'application/json' };
+
+const spoil: Record<TransportLieName, Spoil> = {
+  async 'rate limit'(response) {
+    const body = '{"jsonrpc":"2.0","id":null,"error":{"code":429,"message":"Too Many Requests"}}';
+    response.writeHead(429, { ...json, 'Retry-After': '1' }).end(body);
+    return body.length;
+  },
+  async 'malformed JSON'(response, honest) {
+    const half = firstHalf(await honest());
+    response.writeHead(200, json).end(half);
+    return half.length;
+  },
+  async 'endless body'(response) {
+    response.writeHead(200, json).write('{"jsonrpc":"2.0","id":1,"result":"0x');
+    const closed = once(response, 'close');
+    const zeros = '0'.repeat(65_536);
+    let bytes = 0;
+    while (!response.destroyed) {
+      bytes += zeros.length;
+      if (!response.write(zeros)) await Promise.race([once(response, 'drain'), closed]);
+    }
+    return bytes;
+  },
+  async hang(response) {
+    await once(response, 'close');
+    return 0;
+  },
+  async 'cut connection'(response, honest) {
+    const text = await honest();
+    const half = firstHalf(text);
+    response.writeHead(200, { ...json, 'Content-Length': Buffer.byteLength(text) });
+    await new Promise<void>((resolve) => response.write(half, () => resolve()));
+    response.destroy();
+    return half.length;
+  },
+};
+
+const firstHalf = (text: string) => text.slice(0, Math.ceil(text.length / 2));
