@@ -10,6 +10,7 @@ import { chainNames } from './contract/chains.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/administration-error.ts';
+import { addChainCommands } from './processes/admin-chains.ts';
 import {
   expiresInOption,
   keyOption,
@@ -23,7 +24,7 @@ import {
   yesOption,
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
-import { addWebhookCommands } from './processes/admin-webhooks.ts';
+import { type AdminProgram, addWebhookCommands } from './processes/admin-webhooks.ts';
 import type { Finding } from './processes/doctor.ts';
 import type { Database } from './processes/open-database.ts';
 
@@ -31,7 +32,7 @@ import type { Database } from './processes/open-database.ts';
 // completion and the refusal of wrong usage are quick.
 
 const program: Command = new Command('admin')
-  .description('Merchants, their payout wallets and API keys, webhooks, and the database schema.')
+  .description('Merchants, their payout wallets and API keys, webhooks, chains, and the database schema.')
   .version(manifest.version, '-V, --version', 'print the version')
   .option('--json', 'print JSON for scripts instead of a table')
   .configureHelp({
@@ -83,7 +84,7 @@ withExample(program.command('migrate'), 'migrate')
 
 withExample(program.command('doctor'), 'doctor')
   .description(
-    'check configuration, database, schema, rights, disk, secrets, intents, clock and ports, one line each',
+    'check configuration, database, schema, rights, disk, secrets, intents, chains, clock and ports, one line each',
   )
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {
@@ -235,7 +236,8 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
     }),
   );
 
-addWebhookCommands({
+const adminProgram: AdminProgram = {
+  program,
   group,
   withExample,
   withDatabase: (use) => withDatabase({}, use),
@@ -247,7 +249,9 @@ addWebhookCommands({
     console.log('\nKeep the secret now: it is not stored, and only "webhook rotate" shows another.');
   },
   confirm,
-});
+};
+addWebhookCommands(adminProgram);
+addChainCommands(adminProgram);
 
 /** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {

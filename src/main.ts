@@ -7,6 +7,7 @@ import { type Config, loadConfig, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import type { RunningServer } from './processes/serve.ts';
+import type { StandIns } from './processes/stand-in-chains.ts';
 import { createLogger, standardOutput } from './telemetry/logging.ts';
 
 async function main(): Promise<void> {
@@ -23,13 +24,16 @@ async function main(): Promise<void> {
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
   // Everything else is loaded while PostgreSQL starts. Together they take as long as the slower of the two.
-  const [postgres, { openDatabase }, { ensureDemo }, { startServer }] = await Promise.all([
-    config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
-    import('./processes/open-database.ts'),
-    import('./processes/demo.ts'),
-    import('./processes/serve.ts'),
-  ]);
+  const [postgres, { openDatabase }, { ensureDemo }, { startServer }, { standInsOf, runStandIns }] =
+    await Promise.all([
+      config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
+      import('./processes/open-database.ts'),
+      import('./processes/demo.ts'),
+      import('./processes/serve.ts'),
+      import('./processes/stand-in-chains.ts'),
+    ]);
   const database = await openDatabase(config, postgres);
+  let stopStandIns = async () => {};
   try {
     if (database.pending.length > 0) {
       throw new StartupError(
@@ -39,9 +43,13 @@ async function main(): Promise<void> {
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
     const server = await startServer(config, database, logger, output);
     logger.info({ host: config.host, ...server.ports }, 'ready');
+    const standIns = standInsOf(config);
+    stopStandIns = runStandIns(standIns, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined)
-      console.log(welcome(config, server.ports, process.stdout.isTTY ? demo.testnet_key : undefined));
+      console.log(
+        welcome(config, server.ports, standIns, process.stdout.isTTY ? demo.testnet_key : undefined),
+      );
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
     if (signal === undefined) {
@@ -53,6 +61,7 @@ async function main(): Promise<void> {
     }
     await server.close();
   } finally {
+    await stopStandIns();
     await database.close();
   }
   logger.info('stopped');
@@ -130,6 +139,7 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
 function welcome(
   { host, dataDir, tls }: Config,
   ports: RunningServer['ports'],
+  { chains, missing }: StandIns,
   testnetKey: string | undefined,
 ): string {
   const address = reachable(host);
@@ -138,19 +148,29 @@ function welcome(
   const fromFile = `"Authorization: Bearer $(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})"`;
   const authorization = testnetKey === undefined ? fromFile : `'Authorization: Bearer ${testnetKey}'`;
   const keyInEnvironment = testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
+  const chainsLine =
+    chains.length > 0
+      ? `\n  Chains            ${chains.join(', ')}: local stand-ins for the test networks, on this machine`
+      : missing === undefined
+        ? ''
+        : `\n  Chains            none, so nothing can be paid: ${missing}`;
+  const payment =
+    chains.length > 0
+      ? '  Pay it with test money; ten blocks later, about twelve seconds, it has succeeded:\n\nnpm run -s admin -- test-pay --intent pi_…\n\n'
+      : '';
   const curl = `curl -i ${tls ? '-k ' : ''}`;
   return `
   Payment intents   ${url}
   Reference         ${new URL('/docs', url)}
   gRPC              ${address}:${ports.grpc}
   Operations        http://${address}:${ports.metrics}/readyz and /metrics
-  Demo merchant     ${demoFile} (test money only)
+  Demo merchant     ${demoFile} (test money only)${chainsLine}
 
   Create a payment intent of 12.50 USDC:
 
 ${curl}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 
-  Receive its events in another terminal, then retrieve it and cancel it:
+${payment}  Receive its events in another terminal, then retrieve it and cancel it:
 
 PAYMENTS_URL=${new URL('/', url).origin} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
 ${curl}${url}/pi_… -H ${authorization}

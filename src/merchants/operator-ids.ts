@@ -29,6 +29,15 @@ export function endpointUuidOf(endpointId: string): string {
   );
 }
 
+/** Returns the UUID of a payment intent's id. Throws AdministrationError if the text is not one. */
+export function intentUuidOf(paymentIntentId: string): string {
+  const id = parseIdentifier('pi', paymentIntentId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${paymentIntentId}" is not a payment intent's id: it ${identifierProblem('pi', paymentIntentId)}`,
+  );
+}
+
 /** Returns the UUID of an event's id. Throws AdministrationError if the text is not one. */
 export function eventUuidOf(eventId: string): string {
   const id = parseIdentifier('evt', eventId);

@@ -10,6 +10,7 @@ import type { Output } from './webhook-tasks.ts';
 
 /** What the commands take from the program. */
 export interface AdminProgram {
+  program: Command;
   group(name: string, description: string): Command;
   withExample(command: Command, line: string): Command;
   withDatabase(use: (database: Database) => Promise<void>): Promise<void>;

@@ -29,6 +29,11 @@ const minPostgresVersion = 140_000;
 /** An intent's times come from this machine's clock. Payers would notice a larger difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
+/** A block comes every two seconds; the chain of this machine has one at least each minute. */
+const maxBlockAgeMs = 120_000;
+const maxClockSkewMs = 30_000;
+/** Two minutes. */
+const maxBlocksBehind = 60;
 /** The number of intents verified unless all are requested. It takes some tenths of a second. */
 const newestIntents = 100_000;
 
@@ -52,7 +57,7 @@ export async function* diagnose(
     databaseConfig.databaseTimeouts = { ...config.databaseTimeouts, statementTimeoutMs: 3_600_000 };
   const intents = allIntents ? 'all' : newestIntents;
   if (config.databaseUrl === undefined) yield* checkEmbedded(databaseConfig, intents);
-  else yield* checkDatabase(() => openDatabase(databaseConfig), intents);
+  else yield* checkDatabase(databaseConfig, () => openDatabase(databaseConfig), intents);
   for (const [variable, port] of [
     ['HTTP_PORT', config.httpPort],
     ['GRPC_PORT', config.grpcPort],
@@ -67,7 +72,7 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(() => openAsItIs(config, postgres), intents);
+    yield* checkDatabase(config, () => openAsItIs(config, postgres), intents);
     return;
   }
   const message =
@@ -91,6 +96,7 @@ async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'chec
 }
 
 async function* checkDatabase(
+  config: Config,
   open: () => Promise<Database>,
   intents: number | 'all',
 ): AsyncGenerator<Finding> {
@@ -110,6 +116,7 @@ async function* checkDatabase(
       yield await attempt('secrets', () => checkSecrets(database));
       yield await attempt('keys', () => checkKeyFormats(database));
       yield await attempt('intents', () => checkIntents(database, intents));
+      yield await attempt('chains', () => checkChains(database, config));
     }
     yield await attempt('clock', () => checkClock(database));
   } finally {
@@ -216,6 +223,45 @@ async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check
         ? 'all have keyed check characters'
         : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`,
   };
+}
+
+/** A chain that is watched has to be read, by a node whose blocks are new. */
+async function checkChains(database: Database, config: Config): Promise<Omit<Finding, 'check'>> {
+  // Loads viem.
+  const { chainsHealth } = await import('./chain-health.ts');
+  const problems: string[] = [];
+  const watched: string[] = [];
+  const unwatched: string[] = [];
+  for (const { settings, row, isHeld, nodes } of await chainsHealth(database, config)) {
+    const name = `${settings.mode} ${settings.chain}`;
+    (row === undefined ? unwatched : watched).push(name);
+    for (const { name: node, head, problem } of nodes) {
+      const ageMs = head === undefined ? undefined : Date.now() - head.time.getTime();
+      if (problem !== undefined) problems.push(`${name}: ${problem}`);
+      else if (ageMs !== undefined && ageMs > maxBlockAgeMs)
+        problems.push(
+          `${name}: the newest block of ${node} is ${Math.round(ageMs / 1000)} s old: the chain stands still, or the node does`,
+        );
+      else if (ageMs !== undefined && -ageMs > maxClockSkewMs)
+        problems.push(
+          `${name}: the newest block of ${node} is ${Math.round(-ageMs / 1000)} s ahead of this machine's clock: let it follow a time server`,
+        );
+    }
+    if (row === undefined) continue;
+    const behind = Number(row.headNumber) - Number(row.cursorNumber);
+    if (!isHeld)
+      problems.push(
+        `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL, or run "chain unwatch"`,
+      );
+    else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks are still to be read`);
+  }
+  const found = [
+    ...(watched.length > 0 ? [`${watched.join(', ')} watched`] : []),
+    ...(unwatched.length > 0
+      ? [`${unwatched.join(', ')} not watched: payments there are not seen, and intents expire by the clock`]
+      : []),
+  ].join('; ');
+  return problems.length > 0 ? { ok: false, message: problems.join('; ') } : { ok: true, message: found };
 }
 
 async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {

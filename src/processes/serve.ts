@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
 import { readTls } from '../config/tls.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
@@ -45,6 +46,7 @@ import { createWebhookService } from '../webhooks/service.ts';
 import { type Background, startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
+import type { Watching } from './watch-chains.ts';
 
 export interface RunningServer {
   /**
@@ -57,6 +59,8 @@ export interface RunningServer {
    * second before the drain timeout are cut. The database stays open: it belongs to whoever opened it.
    */
   close(): Promise<void>;
+  /** Watches more chains, besides those of the configuration. Throws StartupError if a node is one of another chain. */
+  watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   /**
    * Reads the TLS files again: new connections get the new certificate, open ones keep theirs. Throws StartupError where
    * the files are not usable; the old certificate stays then.
@@ -141,9 +145,31 @@ export async function startServer(
     logger,
   );
   const servesApi = config.roles.has('api');
+  const watching: Watching[] = [];
+  const watch = async (nodes: readonly ChainNodes[], pollMs?: number) => {
+    if (nodes.length === 0 || stopping.signal.aborted) return;
+    // Loads viem, which takes longer than everything else.
+    const { watchChains } = await import('./watch-chains.ts');
+    const { metrics } = telemetry;
+    watching.push(
+      await watchChains(em, {
+        nodes,
+        metrics,
+        logger,
+        onEvent: background.onEvent,
+        ...(pollMs && { pollMs }),
+      }),
+    );
+  };
   const stopWork = (timeoutMs: number) =>
-    Promise.all([notifications.stop(), background.stop(timeoutMs), feed.stop()]);
+    Promise.all([
+      notifications.stop(),
+      // What the chain changes is announced by the background.
+      Promise.all(watching.map((one) => one.stop())).then(() => background.stop(timeoutMs)),
+      feed.stop(),
+    ]);
   try {
+    if (config.roles.has('watcher')) await watch(config.chainNodes);
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
@@ -168,6 +194,7 @@ export async function startServer(
       telemetry.requestLog.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
+    watch,
     reloadTls: () => reloadTls(config, servers),
   };
 }

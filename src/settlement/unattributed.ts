@@ -11,5 +11,5 @@ export async function measureUnattributed(em: EntityManager): Promise<{ count: n
 const measure = preparedStatement(
   'measure_unattributed_transfers',
   `select count(*)::int as count, greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint as oldest_ms
-     from (select created_at from transfers where payment_intent is null and state <> 'reorged' limit 1000) as some`,
+     from (select created_at from transfers where payment_intent is null and state <> 'reorged' limit 1000) as oldest`,
 );

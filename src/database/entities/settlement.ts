@@ -37,6 +37,8 @@ export const WatchedChainEntity = defineEntity({
   },
 });
 
+export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
+
 /** The header of a block that is on the chain as far as we know: the newest ones, and one a day of the older ones. */
 export const BlockHeaderEntity = defineEntity({
   name: 'BlockHeader',

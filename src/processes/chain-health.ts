@@ -1,0 +1,77 @@
+// What the database and the nodes say of each chain, for `chain status` and `doctor`.
+
+import type { Config } from '../config/config.ts';
+import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
+import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
+import { findLocalChain } from '../local-chain/find-local-chain.ts';
+import { connectNode } from '../settlement/node.ts';
+import type { Header } from '../settlement/node-answers.ts';
+import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
+import type { Database } from './open-database.ts';
+
+/** What a node said when it was asked now. */
+export interface NodeHealth {
+  /** Host and port. */
+  name: string;
+  head: Header | undefined;
+  tookMs: number;
+  /** Why it cannot be used. */
+  problem: string | undefined;
+}
+
+export interface ChainHealth {
+  settings: ChainSettings;
+  /** Undefined if the chain is not watched. */
+  row: WatchedChainRow | undefined;
+  /** A process has the lease. */
+  isHeld: boolean;
+  nodes: NodeHealth[];
+}
+
+/** Asks for every chain, all nodes at once. */
+export async function chainsHealth(database: Database, config: Config): Promise<ChainHealth[]> {
+  const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
+  const nodes = await nodesOf(database, config);
+  return Promise.all(
+    chains.map(async (settings) => {
+      const { chainId, mode, chain, tokens } = settings;
+      const row = known.find((one) => one.chainId === chainId);
+      const own = nodes.find((one) => one.mode === mode && one.chain === chain);
+      return {
+        settings,
+        row,
+        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Date.now(),
+        nodes: await Promise.all(
+          (own?.urls ?? []).map((url) => healthOf(connectNode({ url, chainId, tokens }))),
+        ),
+      };
+    }),
+  );
+}
+
+/** The nodes of the configuration, and those of this machine. */
+async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
+  const all = [...chainNodes];
+  for (const variable of embedded ? rpcVariables : []) {
+    if (variable.mode !== 'testnet' || all.some(({ name }) => name === variable.name)) continue;
+    const local = await findLocalChain(dataDir, variable.chain);
+    if (local !== undefined) all.push({ ...variable, urls: [local.rpcUrl] });
+  }
+  return all;
+}
+
+async function healthOf(node: ReturnType<typeof connectNode>): Promise<NodeHealth> {
+  const startedAtMs = performance.now();
+  const asked = { name: node.name, head: undefined, problem: undefined };
+  try {
+    await node.assertChain();
+    const head = await node.header('latest');
+    return { ...asked, head, tookMs: Math.round(performance.now() - startedAtMs) };
+  } catch (reason) {
+    return {
+      ...asked,
+      tookMs: Math.round(performance.now() - startedAtMs),
+      problem: reason instanceof Error ? reason.message : String(reason),
+    };
+  }
+}

@@ -1,0 +1,126 @@
+// The work of `admin chain …` and `admin test-pay`.
+
+import { type Hex, stringToHex } from 'viem';
+import { loadConfig } from '../config/config.ts';
+import { rpcVariables } from '../config/rpc-urls.ts';
+import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
+import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
+import { WatchedChainEntity } from '../database/entities/settlement.ts';
+import { findLocalChain } from '../local-chain/find-local-chain.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { intentUuidOf } from '../merchants/operator-ids.ts';
+import { chains } from '../settlement/watched-chain.ts';
+import { chainsHealth } from './chain-health.ts';
+import type { Database } from './open-database.ts';
+import type { Output } from './webhook-tasks.ts';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** The state of every chain: as the database has it, and as its nodes do. */
+export async function chainStatus(database: Database, env: Environment): Promise<Output> {
+  const health = await chainsHealth(database, loadConfig(env, []));
+  const secondsSince = (moment: Date) => Math.round((Date.now() - moment.getTime()) / 1000);
+  return {
+    json: health.map(({ settings: { mode, chain, chainId }, row, isHeld, nodes }) => ({
+      mode,
+      chain,
+      chain_id: chainId,
+      watched: row !== undefined,
+      ...(row && {
+        head: Number(row.headNumber),
+        read: Number(row.cursorNumber),
+        finalized: Number(row.finalizedNumber),
+        read_twice: Number(row.secondNumber),
+        read_block_time: row.cursorTime,
+        node_seen_at: row.seenAt,
+        watcher: isHeld ? row.leaseHolder : null,
+      }),
+      nodes: nodes.map(({ name, head, tookMs, problem }) => ({
+        name,
+        head: head?.number ?? null,
+        took_ms: tookMs,
+        problem: problem ?? null,
+      })),
+    })),
+    rows: health.map(({ settings: { mode, chain }, row, isHeld, nodes }) => ({
+      chain: `${mode} ${chain}`,
+      head: row && Number(row.headNumber),
+      read: row && Number(row.cursorNumber),
+      'read twice': row && Number(row.secondNumber),
+      'block age': row && `${secondsSince(row.cursorTime)} s`,
+      'node seen': row && `${secondsSince(row.seenAt)} s ago`,
+      watcher: row === undefined ? 'not watched' : isHeld ? 'running' : 'none',
+      nodes:
+        nodes.map(({ name, tookMs, problem }) => problem ?? `${name}, ${tookMs} ms`).join('; ') || undefined,
+    })),
+  };
+}
+
+/** Forgets that a chain is watched. Its transfers stay. Throws AdministrationError if it is not. */
+export async function unwatchChain({ orm }: Database, mode: ModeName, chain: ChainName): Promise<Output> {
+  const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
+  const em = orm.em.fork();
+  const removed = await em.transactional(async (tx) => {
+    await tx.execute('delete from block_headers where chain_id = ?', [chainId]);
+    return tx.nativeDelete(WatchedChainEntity, { chainId });
+  });
+  if (removed === 0) throw new AdministrationError(`${mode} ${chain} is not watched`);
+  const unwatched = { mode, chain, watched: 'no' };
+  return { json: unwatched, rows: [unwatched] };
+}
+
+/** Pays an intent on the chain of this machine. Throws AdministrationError where there is none. */
+export async function testPay(
+  { orm, embedded }: Database,
+  env: Environment,
+  { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
+): Promise<Output> {
+  if (!embedded) {
+    throw new AdministrationError(
+      'test-pay pays on the chain of this machine, which only the embedded mode has',
+    );
+  }
+  const row = await orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
+  if (row === null) throw new AdministrationError(`there is no payment intent ${publicId}`);
+  const network = networkOf(row.network);
+  if (network === undefined || network.mode !== 'testnet') {
+    throw new AdministrationError(
+      `${publicId} is an intent of real money: it cannot be paid with test money`,
+    );
+  }
+  const { dataDir } = loadConfig(env, []);
+  const local = await findLocalChain(dataDir, network.chain);
+  if (local === undefined) {
+    throw new AdministrationError(
+      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${variableOf(network)} is set`,
+    );
+  }
+  const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
+  const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
+  const hash = await local.payer
+    .pay({
+      to: row.expectedWallet,
+      amountUnits: amount,
+      ...(withoutId !== true && { suffix: stringToHex(publicId) }),
+    })
+    .catch((cause) => {
+      throw new AdministrationError(`the token refused the transfer: ${reasonOf(cause)}`, { cause });
+    });
+  const paid: { [name: string]: string | number | Hex } = {
+    payment_intent: publicId,
+    chain: network.chain,
+    amount_units: Number(amount),
+    to: row.expectedWallet,
+    transaction_hash: hash,
+  };
+  return { json: paid, rows: [paid] };
+}
+
+function variableOf({ mode, chain }: { mode: ModeName; chain: ChainName }): string {
+  return rpcVariables.find((one) => one.mode === mode && one.chain === chain)?.name ?? '';
+}
+
+function reasonOf(cause: unknown): string {
+  const { shortMessage, message } = cause as { shortMessage?: string; message?: string };
+  return (shortMessage ?? message ?? String(cause)).split('\n')[0] ?? '';
+}
