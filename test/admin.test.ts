@@ -510,6 +510,7 @@ describe('doctor', () => {
         'secrets',
         'keys',
         'intents',
+        'chains',
         'clock',
         'HTTP_PORT',
         'GRPC_PORT',

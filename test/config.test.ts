@@ -21,7 +21,8 @@ describe('the configuration', () => {
       metricsPort: 9464,
       secrets: {},
       rateLimits: { creates: 500, reads: 500, changes: 500 },
-      roles: new Set(['api', 'deliveries', 'expiry']),
+      roles: new Set(['api', 'watcher', 'deliveries', 'expiry']),
+      chainNodes: [],
       eventRetentionDays: 30,
       // Without a DATABASE_URL, a developer's own machine.
       webhookAllow: { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] },

@@ -6,6 +6,7 @@ import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { blockCreates } from './support/blocker.ts';
+import { startChain, type TestChain } from './support/chain.ts';
 import { type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 
@@ -162,6 +163,19 @@ test('creates that wait for the database, and callers that wait for a connection
   await blocked.close();
 });
 
+/** Resolves when the service has seen a payment. */
+async function payOnce(chain: TestChain): Promise<void> {
+  const [payer] = chain.accounts;
+  await chain.mint(payer.address, 1n);
+  await chain.transfer({
+    from: payer.address,
+    to: service.merchant.wallets.testnet.base,
+    amountUnits: 1n,
+  });
+  await chain.mine();
+  await service.loggedLine(({ event }) => typeof event === 'string');
+}
+
 /** The queries in the dashboard, the documentation and the rules. */
 async function givenQueries(): Promise<{ dashboard: string[]; documented: string[]; rules: string[] }> {
   const dashboard = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
@@ -187,7 +201,14 @@ test('the documentation explains exactly the shipped alerts', async () => {
 
 test('every query of the dashboard and every alert is valid PromQL on existing series', async () => {
   for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
+  const chain = await startChain();
+  await service.server.watch(
+    [{ name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base', urls: [chain.url] }],
+    50,
+  );
+  await payOnce(chain);
   const samples = [...(await scrape()).keys()];
+  await chain.stop();
   const { dashboard, rules } = await givenQueries();
   const queries = [...dashboard, ...rules];
   expect(queries.length).toBeGreaterThan(20);

@@ -4,11 +4,12 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
+import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import { type Change, createLedger } from '../settlement/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
-import { NodeError } from '../settlement/node-answers.ts';
+import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { measureUnattributed } from '../settlement/unattributed.ts';
 import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import { createWatcher } from '../settlement/watcher.ts';
@@ -64,7 +65,10 @@ function watchedChainOf(
 ) {
   const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
   const logger = parent.child({ mode, chain });
-  const chainMetrics = metrics.chain(mode, chain);
+  const chainMetrics = metrics.chain(mode, chain, {
+    faults: nodeFaults,
+    events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
+  });
   const nodes = urls.map((url) =>
     connectNode({
       url,

@@ -4,15 +4,18 @@
 import type { Address, Hash, Hex } from 'viem';
 
 /** Why an answer of a node was not used. Each is a label of a metric. */
-export type NodeFault =
-  | 'unreachable'
-  | 'late'
-  | 'refused'
-  | 'malformed'
-  | 'another_chain'
-  | 'another_block'
-  | 'no_answer'
-  | 'contradiction';
+export const nodeFaults = [
+  'unreachable',
+  'late',
+  'refused',
+  'malformed',
+  'another_chain',
+  'another_block',
+  'no_answer',
+  'contradiction',
+] as const;
+
+export type NodeFault = (typeof nodeFaults)[number];
 
 /** A node did not answer, or what it said cannot be used. Ask again later. */
 export class NodeError extends Error {

@@ -39,8 +39,12 @@ export interface Metrics {
   webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
   /** Records how old the oldest webhook is that is still to be delivered, and how late its attempts are. */
   webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
-  /** The metrics of a chain that is watched, from zero. */
-  chain(mode: string, chain: string): ChainMetrics;
+  /** The metrics of a chain that is watched, from zero; with the faults and the types of events that are counted. */
+  chain(
+    mode: string,
+    chain: string,
+    counted: { faults: readonly string[]; events: readonly string[] },
+  ): ChainMetrics;
   /** Records how many transfers wait to be attributed, and how old the oldest is. */
   unattributed(waiting: { count: number; oldestMs: number }): void;
   /** Adds the metrics that are read at each scrape. */
@@ -277,8 +281,10 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
     registers: [registry],
   });
   return {
-    chain(mode, chain) {
+    chain(mode, chain, counted) {
       const of = { mode, chain };
+      for (const fault of counted.faults) faults.inc({ ...of, fault }, 0);
+      for (const type of counted.events) events.inc({ ...of, type }, 0);
       for (const count of [blocks, transfers, reorganisations, missed, invented, foundLate, lost])
         count.inc(of, 0);
       return {
