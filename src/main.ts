@@ -154,10 +154,14 @@ function welcome(
       : missing === undefined
         ? ''
         : `\n  Chains            none, so nothing can be paid: ${missing}`;
-  const payment =
+  const testPay = `${dataDir === '.data' ? '' : `DATA_DIR=${inShell(dataDir)} `}npm run -s admin -- test-pay --intent pi_…\n`;
+  const [next, payment] =
     chains.length > 0
-      ? '  Pay it with test money; ten blocks later, about twelve seconds, it has succeeded:\n\nnpm run -s admin -- test-pay --intent pi_…\n\n'
-      : '';
+      ? [
+          'Receive its events in another terminal, pay it with test money, and retrieve it; or cancel it instead:',
+          testPay,
+        ]
+      : ['Receive its events in another terminal, then retrieve it and cancel it:', ''];
   const curl = `curl -i ${tls ? '-k ' : ''}`;
   return `
   Payment intents   ${url}
@@ -170,10 +174,10 @@ function welcome(
 
 ${curl}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 
-${payment}  Receive its events in another terminal, then retrieve it and cancel it:
+  ${next}
 
 PAYMENTS_URL=${new URL('/', url).origin} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
-${curl}${url}/pi_… -H ${authorization}
+${payment}${curl}${url}/pi_… -H ${authorization}
 ${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 `;
 }
