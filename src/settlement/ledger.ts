@@ -132,6 +132,10 @@ export interface Ledger {
   confirmAll(lease: bigint, ids: readonly string[]): Promise<void>;
   /** Transfers in these blocks that are on the chain as far as we know. */
   transfersIn(from: number, to: number): Promise<DueTransfer[]>;
+  /** Blocks of the last day whose answer is doubted, newest first. */
+  doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
+  /** The answer for that block is no longer doubted. Throws LeaseLost. */
+  trust(lease: bigint, number: number): Promise<void>;
   /** Notes that everything up to this block was read a second time. Throws LeaseLost. */
   noteSecondReading(lease: bigint, number: number): Promise<void>;
   /** Expires some intents by the chain's clock, without a word to `onChanges`. Throws LeaseLost. */
@@ -664,6 +668,13 @@ export function createLedger(
       const { rows } = await run(findBetween, [chainId, from, to]);
       return rows.map((row) => dueOf(transfers.read(row)));
     },
+    async doubtful(limit) {
+      const { rows } = await run(findDoubtful, [chainId, limit]);
+      return rows.map((row) => ({ number: Number(row.number), hash: hashOf(row.hash) }));
+    },
+    async trust(lease, number) {
+      await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
+    },
     async noteSecondReading(lease, number) {
       await holding(lease, (inside) => inside(noteSecond, [chainId, number]));
     },
@@ -811,6 +822,15 @@ const stepBack = preparedStatement(
       set cursor_number = $2, cursor_hash = $3, cursor_time = $4, second_number = least(second_number, $2)
     where chain_id = $1`,
 );
+const findDoubtful = preparedStatement(
+  'find_doubtful_blocks',
+  `select number, hash from block_headers
+    where chain_id = $1 and is_doubtful and time > now() - interval '1 day' order by number desc limit $2`,
+);
+const clearDoubt = preparedStatement(
+  'clear_doubt',
+  'update block_headers set is_doubtful = false where chain_id = $1 and number = $2',
+);
 const noteSecond = preparedStatement(
   'note_second_reading',
   'update watched_chains set second_number = greatest(second_number, $2) where chain_id = $1',
@@ -819,7 +839,9 @@ const deleteHeaders = preparedStatement(
   'delete_block_headers',
   `with old as (
      select number, row_number() over (partition by date_trunc('day', time, 'UTC') order by number) as place
-       from block_headers where chain_id = $1 and number < $2 and not is_checkpoint
+       from block_headers
+      where chain_id = $1 and number < $2 and not is_checkpoint
+        and not (is_doubtful and time > now() - interval '1 day')
    ), first_of_day as (
      update block_headers h set is_checkpoint = true from old
       where h.chain_id = $1 and h.number = old.number and old.place = 1

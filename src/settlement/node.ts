@@ -18,7 +18,7 @@ import {
 } from './node-answers.ts';
 
 /** A request takes no longer, its answer's body included. */
-const timeoutMs = 10_000;
+const defaultTimeoutMs = 10_000;
 /** Largest answer in bytes. A block with 2,000 transfers has receipts of 3.3 MB. */
 const maxAnswerBytes = 64 * 1024 * 1024;
 /** An empty answer for a block that may have transfers is believed when it has come as often. */
@@ -62,11 +62,20 @@ export interface NodeOptions {
   tokens: readonly Hex[];
   /** Called for each answer that could not be used. */
   onFault?: (error: NodeError) => void;
-  /** Called for each request, with the length of its answer in bytes. */
+  /** Called for each request. */
   onRequest?: (method: string) => void;
+  /** How long a request may take. */
+  timeoutMs?: number;
 }
 
-export function connectNode({ url, chainId, tokens, onFault, onRequest }: NodeOptions): Node {
+export function connectNode({
+  url,
+  chainId,
+  tokens,
+  onFault,
+  onRequest,
+  timeoutMs = defaultTimeoutMs,
+}: NodeOptions): Node {
   const name = new URL(url).host;
   const wanted: ReadonlySet<string> = new Set(tokens);
   const client = createClient({
@@ -96,7 +105,7 @@ export function connectNode({ url, chainId, tokens, onFault, onRequest }: NodeOp
       const answer: unknown = await client.request({ method, params } as never);
       return read(answer);
     } catch (reason) {
-      const error = reason instanceof NodeError ? reason : faultOf(reason, method, name);
+      const error = reason instanceof NodeError ? reason : faultOf(reason, method, name, timeoutMs);
       onFault?.(error);
       throw error;
     }
@@ -209,7 +218,7 @@ function anotherBlock(name: string): NodeError {
 }
 
 /** viem's errors name the whole address, which may hold a key: only the host is passed on. */
-function faultOf(reason: unknown, method: string, name: string): NodeError {
+function faultOf(reason: unknown, method: string, name: string, timeoutMs: number): NodeError {
   const { name: kind = '', code, details } = reason as { name?: string; code?: unknown; details?: unknown };
   const isLate =
     /Timeout|Abort/.test(kind) || (reason instanceof DOMException && reason.name === 'TimeoutError');

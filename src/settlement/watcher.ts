@@ -21,7 +21,9 @@ const maxRange = 2_000;
 /** More recipients are no longer a filter that every node takes. */
 const maxRecipients = 1_000;
 /** How long what is known of the final block stays new enough. */
-const finalizedEveryMs = 10_000;
+const defaultFinalizedEveryMs = 10_000;
+/** Blocks that are doubted and asked for once more at a time. */
+const maxDoubtful = 64;
 /** Headers are forgotten so many blocks apart, and so many are kept. */
 const forgetEvery = 256;
 const minHeaders = 256;
@@ -49,6 +51,8 @@ export interface WatcherOptions {
   holder: string;
   logger: Logger;
   observer?: WatchObserver;
+  /** How often the node is asked for its final block. */
+  finalizedEveryMs?: number;
 }
 
 export interface Watcher {
@@ -73,6 +77,7 @@ export function createWatcher({
   holder,
   logger,
   observer = {},
+  finalizedEveryMs = defaultFinalizedEveryMs,
 }: WatcherOptions): Watcher {
   const [node] = nodes;
   const confirmer = nodes[1] ?? node;
@@ -368,14 +373,31 @@ export function createWatcher({
     return tip.number < head.number || mayExpireMore;
   };
 
+  /** Asks once more for blocks that the node said were empty, against their bloom filter. Returns what it finds. */
+  const readDoubtful = async (held: bigint): Promise<number> => {
+    let missed = 0;
+    for (const { number, hash } of await ledger.doubtful(maxDoubtful)) {
+      const header = await confirmer.headerByHash(hash);
+      if (header === undefined) continue;
+      const logs = await confirmer.transfersBetween(number, number);
+      if (logs.length === 0) continue;
+      if (logs.some(({ blockHash }) => blockHash !== hash)) continue;
+      missed += (await ledger.apply(held, header, await purposesOf(confirmer, header, logs), undefined))
+        .length;
+      await ledger.trust(held, number);
+    }
+    return missed;
+  };
+
   const readAgain = async (): Promise<boolean> => {
     const held = lease;
     const progress = await ledger.progress();
     if (held === undefined || progress === undefined || finalized === undefined) return false;
+    await assertChain(confirmer);
+    reportDifference(await readDoubtful(held), 0);
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
-    await assertChain(confirmer);
     const to = Math.min(from + rangeAgain - 1, final);
     // Only what this node, too, has as final blocks of this chain.
     const last = await confirmer.header(to);
@@ -402,14 +424,17 @@ export function createWatcher({
     for (const { header, found } of blocks)
       missed += (await ledger.apply(held, header, found, undefined)).length;
     await ledger.noteSecondReading(held, to);
-    if (missed > 0 || invented.length > 0) {
-      observer.onSecondReading?.({ missed, invented: invented.length });
-      logger.error(
-        { chain_id: settings.chainId, from, to, missed, invented: invented.length },
-        'the second reading of final blocks differs from the first: a node has said what is not so',
-      );
-    }
+    reportDifference(missed, invented.length);
     return to < final;
+  };
+
+  const reportDifference = (missed: number, invented: number): void => {
+    if (missed === 0 && invented === 0) return;
+    observer.onSecondReading?.({ missed, invented });
+    logger.error(
+      { chain_id: settings.chainId, missed, invented },
+      'the second reading differs from the first: a node has said what is not so',
+    );
   };
 
   /** What is believed of the node ends with its failure, and what is known with the lease. */

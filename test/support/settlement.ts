@@ -17,12 +17,14 @@ export interface TestWatcherOptions {
   urls: readonly [string, ...string[]];
   chainId?: number;
   observer?: WatchObserver;
+  /** How long a node may take to answer. */
+  timeoutMs?: number;
 }
 
 /** A watcher with a lease of its own on the service's database. */
 export function createTestWatcher(
   service: TestService,
-  { urls, chainId = networkFor('testnet', 'base').chainId, observer }: TestWatcherOptions,
+  { urls, chainId = networkFor('testnet', 'base').chainId, observer, timeoutMs = 10_000 }: TestWatcherOptions,
 ) {
   const settings = chains.find((chain) => chain.chainId === chainId);
   if (settings === undefined) throw new Error(`there is no chain ${chainId}`);
@@ -37,6 +39,7 @@ export function createTestWatcher(
       tokens: settings.tokens,
       onFault: (error) => faults.push(error),
       onRequest: (method) => requests.push(method),
+      timeoutMs,
     }),
   );
   const ledger = createLedger(service.database.orm.em, {
@@ -51,6 +54,7 @@ export function createTestWatcher(
     holder: newUuid(),
     logger: createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) }),
     ...(observer && { observer }),
+    finalizedEveryMs: 0,
   });
   return {
     ...watcher,

@@ -53,6 +53,9 @@ export const BlockHeaderEntity = defineEntity({
     /** Kept when the others of its day are removed. */
     isCheckpoint: p.boolean().default(false),
   },
+  indexes: [
+    { name: 'block_headers_doubtful_index', properties: ['chainId', 'number'], where: 'is_doubtful' },
+  ],
 });
 
 const stateNames = ['pending', 'confirmed', 'reorged'] as const;

@@ -38,6 +38,10 @@ export class SettlePayments extends Migration {
         primary key (chain_id, number)
       )`);
 
+    this.addSql(
+      'create index block_headers_doubtful_index on block_headers (chain_id, number) where is_doubtful',
+    );
+
     this.addSql("create type transfer_state as enum ('pending', 'confirmed', 'reorged')");
     this.addSql(`
       create table transfers (

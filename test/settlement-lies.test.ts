@@ -1,0 +1,120 @@
+// A node that lies: nothing succeeds that is not on the chain, and nothing on the chain is missed once it is honest again.
+
+import type { Address, Hex } from 'viem';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { startChain, type TestChain } from './support/chain.ts';
+import { answerLies, type Lie, transportLies } from './support/lies.ts';
+import { type LyingNode, startLyingNode } from './support/lying-node.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createTestWatcher, idBytes } from './support/settlement.ts';
+
+let service: TestService;
+let chain: TestChain;
+let node: LyingNode;
+let watcher: ReturnType<typeof createTestWatcher>;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+});
+
+afterAll(() => service.close());
+
+beforeEach(async () => {
+  chain = await startChain();
+  node = await startLyingNode(chain.url);
+  watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 300 });
+  await watcher.catchUp();
+});
+
+afterEach(async () => {
+  await watcher.release();
+  await node.close();
+  await chain.stop();
+  for (const table of ['watched_chains', 'block_headers', 'transfers'])
+    await service.query(`delete from ${table}`);
+});
+
+interface Intent {
+  id: string;
+  expected_wallet: Address;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+async function request(method: string, path: string, body?: object): Promise<any> {
+  const answer = await fetch(service.publicUrl + path, {
+    method,
+    headers: {
+      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      'content-type': 'application/json',
+    },
+    ...(body && { body: JSON.stringify(body) }),
+  });
+  return answer.json();
+}
+
+let amount = 1_000_000;
+/** Each of another amount. */
+const createIntent = () => request('POST', '/v1/payment_intents', { amount_units: ++amount, chain: 'base' });
+const getIntent = (id: string) => request('GET', `/v1/payment_intents/${id}`);
+
+async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): Promise<Hex> {
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, amountUnits);
+  return chain.transfer({ from, to, amountUnits, suffix: idBytes(id) });
+}
+
+/** Follows as a process does that goes on after each failure. */
+async function tryToFollow(times: number): Promise<void> {
+  for (let i = 0; i < times; i++) {
+    await watcher.follow().catch(() => {});
+    await watcher.readAgain().catch(() => {});
+  }
+}
+
+const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
+
+describe.each(lies)('%s', (lie) => {
+  test('nothing succeeds that is not on the chain, and nothing on the chain is missed', async () => {
+    const [paid, also, unpaid] = [await createIntent(), await createIntent(), await createIntent()];
+    await send(paid, BigInt(paid.amount_units));
+    await send(also, BigInt(also.amount_units));
+    if (lie === 'other chain') {
+      // A node is asked for its chain after each failure.
+      node.lie('cut connection', { times: 1 });
+      await watcher.follow().catch(() => {});
+    }
+    node.lie(lie, {
+      transfer: {
+        token: paid.token_address,
+        to: unpaid.expected_wallet,
+        amountUnits: BigInt(unpaid.amount_units),
+      },
+    });
+    const told = node.untilTold(lie);
+    await chain.mine();
+    await tryToFollow(2);
+    await chain.mine(12);
+    await tryToFollow(3);
+    await told;
+    expect((await getIntent(unpaid.id)).status).not.toBe('succeeded');
+
+    node.lie(undefined);
+    await tryToFollow(6);
+    await watcher.catchUp();
+    await watcher.readAllAgain();
+    await chain.mine(12);
+    await tryToFollow(2);
+    await watcher.catchUp();
+    for (const intent of [paid, also]) {
+      expect(await getIntent(intent.id), lie).toMatchObject({
+        status: 'succeeded',
+        amount_received_units: intent.amount_units,
+        payments_count: 1,
+      });
+    }
+    expect(await getIntent(unpaid.id)).toMatchObject({
+      status: 'requires_payment',
+      amount_received_units: 0,
+    });
+  });
+});
