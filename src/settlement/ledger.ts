@@ -26,8 +26,8 @@ import type { Header, TransferLog } from './node-answers.ts';
 import { transferEventData } from './transfer.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
-/** How long a lease lasts: longer than a watcher takes for a block, or waits for a node. */
-const leaseMs = 15_000;
+/** How long a lease lasts: several polls. A watcher that waits longer for its node may lose it to another, which does no harm. */
+const leaseMs = 6_000;
 /** Merchants are told of a transfer to a wallet that an intent of theirs named so long ago at most. */
 const reportDays = 30;
 /** An intent that ended without being paid may still be paid by a transfer without an id so long. */

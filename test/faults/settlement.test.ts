@@ -1,0 +1,147 @@
+// The watcher ends at any moment, and PostgreSQL does: every intent ends as the chain says, with every event once.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { stringToHex } from 'viem';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { startChain, type TestChain } from '../support/chain.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { random } from './support/seed.ts';
+
+/** `KILLS=100 npm run test:faults -- settlement` is the soak. */
+const kills = Number(process.env.KILLS ?? 6);
+
+let cluster: Cluster;
+let chain: TestChain;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+beforeEach(async () => {
+  chain = await startChain();
+});
+
+afterEach(async () => {
+  await endAll();
+  await chain.stop();
+  await cluster.query('delete from watched_chains');
+  await cluster.query('delete from block_headers');
+});
+
+const startWatcher = async () =>
+  startProcess(cluster, await choosePorts(), { ROLES: 'watcher,expiry', RPC_URL_BASE_SEPOLIA: chain.url });
+
+async function createIntent(api: ServiceProcess): Promise<string> {
+  const answer = await fetch(`${api.publicUrl}/v1/payment_intents`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ amount_units: 1_000, chain: 'base' }),
+  });
+  return ((await answer.json()) as { id: string }).id;
+}
+
+/** Pays intents, a block for every few, until told to stop. Returns the ids of those that were paid. */
+function keepPaying(api: ServiceProcess) {
+  let isDone = false;
+  const [{ address: from }] = chain.accounts;
+  const paid: string[] = [];
+  const run = async () => {
+    await chain.mint(from, 1_000_000_000n);
+    while (!isDone) {
+      const ids = await Promise.all([createIntent(api), createIntent(api), createIntent(api)]);
+      const calls = ids.map((id) =>
+        chain.transferCall({ to: `0x${'1'.repeat(40)}`, amountUnits: 1_000n, suffix: stringToHex(id) }),
+      );
+      await chain.sendMany(from, calls);
+      await chain.mine();
+      paid.push(...ids);
+      await sleep(100);
+    }
+    // Enough for every confirmation.
+    await chain.mine(12);
+    return paid;
+  };
+  const running = run();
+  return () => {
+    isDone = true;
+    return running;
+  };
+}
+
+async function expectAllPaid(paid: readonly string[]): Promise<void> {
+  for (;;) {
+    const [row] = await cluster.query<{ open: number }>(
+      `select count(*)::int as open from payment_intents where status <> 'succeeded'`,
+    );
+    if (row?.open === 0) break;
+    await sleep(100);
+  }
+  const rows = await cluster.query<{
+    events: string;
+    sequences: number[];
+    received: string;
+    transfers: number;
+  }>(
+    `select string_agg(e.type, ' ' order by e.sequence) as events, array_agg(e.sequence order by e.sequence) as sequences,
+            i.amount_received_units as received,
+            (select count(*)::int from transfers t where t.payment_intent = i.id) as transfers
+       from payment_intents i join events e on e.payment_intent = i.id group by i.id`,
+  );
+  expect(rows).toHaveLength(paid.length);
+  expect(new Set(rows.map((row) => JSON.stringify(row)))).toEqual(
+    new Set([
+      JSON.stringify({
+        events: 'payment_intent.processing payment_intent.succeeded',
+        sequences: [1, 2],
+        received: '1000',
+        transfers: 1,
+      }),
+    ]),
+  );
+  await cluster.query('delete from payment_intents');
+  await cluster.query('delete from events');
+  await cluster.query('delete from transfers');
+}
+
+test('two processes watch, and one of them is killed at random moments', {
+  timeout: 60_000 + kills * 15_000,
+}, async () => {
+  const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
+  const watchers = [await startWatcher(), await startWatcher()];
+  const stopPaying = keepPaying(api);
+  for (let i = 0; i < kills; i++) {
+    await sleep(random.fraction() * 3_000);
+    const [victim] = watchers.splice(random.below(watchers.length), 1);
+    await victim?.end('SIGKILL');
+    watchers.push(await startWatcher());
+  }
+  const paid = await stopPaying();
+  await expectAllPaid(paid);
+  console.log(`${paid.length} intents paid, ${kills} watchers killed`);
+});
+
+test('PostgreSQL ends in the middle of blocks', async () => {
+  const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
+  await startWatcher();
+  const ids = await Promise.all(Array.from({ length: 60 }, () => createIntent(api)));
+  const [{ address: from }] = chain.accounts;
+  await chain.mint(from, 1_000_000n);
+  await chain.mine();
+  for (let i = 0; i < ids.length; i += 6) {
+    const calls = ids
+      .slice(i, i + 6)
+      .map((id) =>
+        chain.transferCall({ to: `0x${'1'.repeat(40)}`, amountUnits: 1_000n, suffix: stringToHex(id) }),
+      );
+    await chain.sendMany(from, calls);
+    await chain.mine();
+    if (i % 18 === 6) {
+      await sleep(random.fraction() * 500);
+      await cluster.stopImmediately();
+      await cluster.start();
+    }
+  }
+  await chain.mine(12);
+  await expectAllPaid(ids);
+});
