@@ -176,6 +176,18 @@ export const batchRows: Row[] = [
     },
   },
   {
+    name: "Multicall3: the sender's own allowance, with the whole call of a transfer and the id",
+    async pay(stage) {
+      const { chain } = stage;
+      const [intent] = await stage.pair();
+      const { address: by } = chain.accounts[1];
+      await stage.approve(by, chain.multicall3Address);
+      await chain.multicall([stage.spendCall(by, intent.wallet, stage.callWithId(intent).data)], { by });
+      // The owner of the money sent the transaction, and wrote the id.
+      return [pays(intent)];
+    },
+  },
+  {
     name: 'Multicall3, called by a Safe',
     async pay(stage) {
       const { chain, shop } = stage;

@@ -101,6 +101,9 @@ export const directRows: Row[] = [
   named('the id, and data of ERC-8021 after it', (id) => concatHex([id, erc8021])),
   named('the id, and other bytes before it', (id) => concatHex([toHex('order-1001/'), id])),
   named('the id, and characters of an id after it', (id) => concatHex([id, toHex('0123')])),
+  named('the id, and what is no id before it', (id, intent) =>
+    concatHex([idBytes(intent.id.toUpperCase()), idBytes(intent.id.replace(/^pi_./, 'pi_8')), id]),
+  ),
   named('the same id twice', (id) => concatHex([id, id])),
   named('the id after the whole call once more', (id, { wallet, amountUnits }) =>
     concatHex([`0xa9059cbb${wallet.slice(2).padStart(64, '0')}`, toHex(amountUnits, { size: 32 }), id]),

@@ -33,13 +33,34 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: "another merchant's intent names this payout wallet, and is named: both as without the id",
+    name: "another merchant's intent names this payout wallet, and is named",
     async pay(stage) {
       const other = await stage.merchant();
       const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
       await stage.pair();
       await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
       return [pays(intent), unattributed(stage.shop)];
+    },
+  },
+  {
+    name: "another merchant's intent names this payout wallet, and is named: it is not the shop's candidate's",
+    async pay(stage) {
+      const other = await stage.merchant();
+      const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
+      await stage.intent();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      // A proven id settles it for every merchant.
+      return [pays(intent), unattributed(stage.shop)];
+    },
+  },
+  {
+    name: "another merchant's only intent names this payout wallet: it gets no transfer that names the shop's",
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.intent({ of: other, wallet: stage.wallet });
+      const [intent] = await stage.pair();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      return [pays(intent)];
     },
   },
   {
