@@ -107,9 +107,9 @@ function spokenInBundle(
   const [topic, , sender] = logs[end]?.topics ?? [];
   if (at === -1 || begin === -1 || topic !== userOperationEvent) return undefined;
   if (sender !== `0x${'0'.repeat(24)}${log.from.slice(2)}`) return undefined;
-  const nonce = BigInt(logs[end]?.data.slice(0, 66) ?? 0);
   const operation = operationsIn(abi, input).find(
-    (other) => other.sender.toLowerCase() === log.from && other.nonce === nonce,
+    (other) =>
+      other.sender.toLowerCase() === log.from && logs[end]?.data.startsWith(`0x${wordOf(other.nonce)}`),
   );
   return operation && { data: operation.callData, logs: logs.slice(begin + 1, end) };
 }
@@ -136,7 +136,12 @@ function safeDataOf(input: Hex): Hex | undefined {
 
 /** The call that a transfer is the effect of, in hexadecimal digits. */
 function callOf({ to, amountUnits }: TransferLog): string {
-  return `${transferSelector}${to.slice(2).padStart(64, '0')}${amountUnits.toString(16).padStart(64, '0')}`;
+  return `${transferSelector}${to.slice(2).padStart(64, '0')}${wordOf(amountUnits)}`;
+}
+
+/** A number as 32 bytes, in hexadecimal digits. */
+function wordOf(value: bigint): string {
+  return value.toString(16).padStart(64, '0');
 }
 
 /** The one id that these bytes hold. */
@@ -161,7 +166,7 @@ function idAfterCall(log: TransferLog, data: Hex, logs: readonly PlainLog[]): st
       topic === transferTopic &&
       from?.endsWith(log.from.slice(2)) &&
       to?.endsWith(log.to.slice(2)) &&
-      BigInt(amount) === log.amountUnits,
+      amount === `0x${wordOf(log.amountUnits)}`,
   );
   return others.length === 0 && ids.length === made.length ? id : undefined;
 }

@@ -1,7 +1,7 @@
 // Reads from a node what matters to anybody in a block: transfers to wallets of merchants, with the intents that they
 // name.
 
-import type { Address, Hash } from 'viem';
+import { type Address, type Hash, numberToHex } from 'viem';
 import { namedIntent, needsReceipt } from './attribution.ts';
 import type { FoundTransfer, WalletOwner } from './ledger.ts';
 import type { Node } from './node.ts';
@@ -101,7 +101,7 @@ export function holds(
     log?.address === token &&
     sender?.slice(26) === from.slice(2) &&
     recipient?.slice(26) === to.slice(2) &&
-    BigInt(log.data) === amountUnits
+    log.data === numberToHex(amountUnits, { size: 32 })
   );
 }
 

@@ -31,6 +31,10 @@ export interface Operation {
   account: SimpleAccount;
   to: Address;
   data: Hex;
+  /** The first of a random sequence unless given. */
+  nonce?: bigint;
+  /** 300,000 unless given. */
+  callGasLimit?: bigint;
 }
 
 const entryPoints = {
@@ -173,13 +177,15 @@ async function signedPacked(operation: Operation, version: '0.7' | '0.8', chainI
   return toPackedUserOperation({ ...userOperation, signature });
 }
 
-function unsigned({ account, to, data }: Operation) {
+/** The first nonce of a random sequence, so that operations need not know of each other. */
+export const randomNonce = (): bigint => bytesToBigInt(randomBytes(24)) << 64n;
+
+function unsigned({ account, to, data, nonce = randomNonce(), callGasLimit = 300_000n }: Operation) {
   return {
     sender: account.address,
-    // The first of a sequence of its own, so that operations need not know of each other.
-    nonce: bytesToBigInt(randomBytes(24)) << 64n,
+    nonce,
     callData: encodeFunctionData({ abi: executeAbi, functionName: 'execute', args: [to, 0n, data] }),
-    callGasLimit: 300_000n,
+    callGasLimit,
     verificationGasLimit: 300_000n,
     preVerificationGas: 50_000n,
     // The bundler pays.

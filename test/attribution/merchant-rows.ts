@@ -1,0 +1,175 @@
+// Several merchants and one wallet: each by itself, and who hears of what is nobody's.
+
+import type { Address } from 'viem';
+import { formatIdentifier } from '../../src/database/identifiers.ts';
+import { insertIntents } from '../support/intent-rows.ts';
+import type { TestMerchant } from '../support/service.ts';
+import { idBytes } from '../support/settlement.ts';
+import { amount, pays, type Row, type Stage, unattributed } from './stage.ts';
+
+/** Two intents of a merchant that expected a wallet so many days ago, and have expired. */
+async function expectedDaysAgo({ service }: Stage, of: TestMerchant, wallet: Address, days: number) {
+  await insertIntents(service, {
+    merchantId: of.id,
+    count: 2,
+    firstAtMs: Date.now() - days * 86_400_000,
+    columns: {
+      amount_units: String(amount),
+      expected_wallet: `'\\x${wallet.slice(2)}'::bytea`,
+      status: `'expired'`,
+      expired_at: `to_timestamp($3 / 1000.0) + interval '31 minutes'`,
+    },
+  });
+}
+
+export const merchantRows: Row[] = [
+  {
+    name: "another merchant's intent names this payout wallet: the transfer is that intent's, and reported here",
+    async pay(stage) {
+      const other = await stage.merchant();
+      const [intent] = [await stage.intent({ of: other, wallet: stage.wallet })];
+      await stage.transfer({ to: stage.wallet });
+      return [pays(intent), unattributed(stage.shop)];
+    },
+  },
+  {
+    name: "another merchant's intent names this payout wallet, and is named",
+    async pay(stage) {
+      const other = await stage.merchant();
+      const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
+      await stage.pair();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      return [pays(intent), unattributed(stage.shop)];
+    },
+  },
+  {
+    name: "another merchant's intent names this payout wallet, and is named: it is not the shop's candidate's",
+    async pay(stage) {
+      const other = await stage.merchant();
+      const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
+      await stage.intent();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      // A proven id settles it for every merchant.
+      return [pays(intent), unattributed(stage.shop)];
+    },
+  },
+  {
+    name: "another merchant's only intent names this payout wallet: it gets no transfer that names the shop's",
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.intent({ of: other, wallet: stage.wallet });
+      const [intent] = await stage.pair();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      return [pays(intent)];
+    },
+  },
+  {
+    name: "another merchant's intents name this payout wallet: they take no candidate away",
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.pair({ of: other, wallet: stage.wallet });
+      await stage.intent({ amountUnits: 1n });
+      const intent = await stage.intent();
+      await stage.transfer({ to: stage.wallet });
+      return [pays(intent)];
+    },
+  },
+  {
+    name: "another merchant's intents name this payout wallet: an id of one of the shop's is not theirs",
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.pair({ of: other, wallet: stage.wallet });
+      const [intent] = await stage.pair();
+      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+      return [pays(intent)];
+    },
+  },
+  {
+    name: 'two merchants and one wallet, each with one candidate',
+    async pay(stage) {
+      const other = await stage.merchant();
+      const theirs = await stage.intent({ of: other, wallet: stage.wallet });
+      await stage.intent({ of: other, wallet: stage.wallet, amountUnits: 1n });
+      await stage.intent({ amountUnits: 2n });
+      const ours = await stage.intent();
+      await stage.transfer({ to: stage.wallet });
+      return [pays(theirs), pays(ours)];
+    },
+  },
+  {
+    name: "a wallet that is nobody's payout wallet: reported to each who expects it",
+    async pay(stage) {
+      const [other, third] = [await stage.merchant(), await stage.merchant()];
+      const wallet = stage.newWallet();
+      await stage.pair({ wallet });
+      await stage.pair({ wallet, of: other });
+      await stage.intent({ of: third });
+      await stage.transfer({ to: wallet });
+      return [unattributed(stage.shop), unattributed(other)];
+    },
+  },
+  {
+    name: 'a payout wallet: reported to its merchant, not to others who expect it',
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.pair({ of: other, wallet: stage.wallet });
+      await stage.transfer({ to: stage.wallet });
+      return [unattributed(stage.shop)];
+    },
+  },
+  {
+    name: 'a payout wallet of two merchants: reported to both',
+    async pay(stage) {
+      const other = await stage.merchant();
+      await stage.setPayoutWallet(other, stage.wallet);
+      await stage.transfer({ to: stage.wallet });
+      return [unattributed(stage.shop), unattributed(other)];
+    },
+  },
+  {
+    name: 'a payout wallet of another chain and of another mode: reported to nobody',
+    async pay({ shop, transfer }) {
+      await transfer({ to: shop.wallets.testnet.polygon as Address });
+      await transfer({ to: shop.wallets.mainnet.base as Address });
+      return [];
+    },
+  },
+  {
+    name: 'a wallet that nobody ever named',
+    async pay({ transfer, newWallet }) {
+      await transfer({ to: newWallet() });
+      return [];
+    },
+  },
+  {
+    name: 'a wallet that intents expected 29 days ago',
+    async pay(stage) {
+      const wallet = stage.newWallet();
+      await expectedDaysAgo(stage, stage.shop, wallet, 29);
+      await stage.transfer({ to: wallet });
+      return [unattributed(stage.shop)];
+    },
+  },
+  {
+    name: 'a wallet that intents expected 31 days ago',
+    async pay(stage) {
+      const wallet = stage.newWallet();
+      await expectedDaysAgo(stage, stage.shop, wallet, 31);
+      await stage.transfer({ to: wallet });
+      return [];
+    },
+  },
+  {
+    name: 'a wallet that intents expected 31 days ago, with the id of one of them',
+    async pay(stage) {
+      const wallet = stage.newWallet();
+      await expectedDaysAgo(stage, stage.shop, wallet, 31);
+      const [row] = await stage.service.query<{ id: string }>(
+        'select id from payment_intents where merchant_id = $1',
+        [stage.shop.id],
+      );
+      await stage.transfer({ to: wallet, suffix: idBytes(formatIdentifier('pi', row?.id ?? '')) });
+      return [];
+    },
+  },
+];

@@ -1,0 +1,266 @@
+// What transfers do to an intent: each status, in time and late, in the right token and in a wrong one.
+
+import { describe, expect, test } from 'vitest';
+import type { PaymentIntentRow, StatusName } from '../src/database/entities/payment-intent.ts';
+import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from '../src/settlement/judgement.ts';
+
+const amount = 100n;
+const expiresAt = new Date('2026-01-01T12:00:00Z');
+const inTime = expiresAt;
+const tooLate = new Date(expiresAt.getTime() + 1_000);
+
+/** Only what the rules look at. */
+function intent(status: StatusName, received = 0n, labels: string[] | null = null): PaymentIntentRow {
+  const row = {
+    status,
+    expiresAt,
+    amountUnits: amount,
+    amountReceivedUnits: received,
+    paymentsCount: 3,
+    labels,
+  };
+  return row as Partial<PaymentIntentRow> as PaymentIntentRow;
+}
+
+const times = { 'in time': inTime, late: tooLate } as const;
+const tokens = { right: true, wrong: false } as const;
+
+describe('a payment counts, and its labels', () => {
+  test.for<[StatusName, keyof typeof times, keyof typeof tokens, boolean, string[]]>([
+    ['requires_payment', 'in time', 'right', true, []],
+    ['requires_payment', 'late', 'right', false, ['late']],
+    ['requires_payment', 'in time', 'wrong', false, ['wrong_token']],
+    ['requires_payment', 'late', 'wrong', false, ['wrong_token']],
+    ['processing', 'in time', 'right', true, []],
+    ['processing', 'late', 'right', false, ['late']],
+    ['processing', 'in time', 'wrong', false, ['wrong_token']],
+    ['processing', 'late', 'wrong', false, ['wrong_token']],
+    ['succeeded', 'in time', 'right', true, []],
+    ['succeeded', 'late', 'right', false, ['late']],
+    ['succeeded', 'in time', 'wrong', false, ['wrong_token']],
+    ['succeeded', 'late', 'wrong', false, ['wrong_token']],
+    ['expired', 'in time', 'right', false, ['late', 'found_late']],
+    ['expired', 'late', 'right', false, ['late']],
+    ['expired', 'in time', 'wrong', false, ['wrong_token']],
+    ['expired', 'late', 'wrong', false, ['wrong_token']],
+    ['canceled', 'in time', 'right', false, ['after_cancel']],
+    ['canceled', 'late', 'right', false, ['after_cancel', 'late']],
+    ['canceled', 'in time', 'wrong', false, ['wrong_token']],
+    ['canceled', 'late', 'wrong', false, ['wrong_token']],
+  ])('%s, %s, %s token', ([status, time, token, counts, labels]) => {
+    const judged = judge(intent(status), { blockTime: times[time], isRightToken: tokens[token] });
+    expect(judged).toEqual({ counts, labels });
+  });
+});
+
+/** A transfer as it was judged. */
+const arrived = (
+  amountUnits: bigint,
+  labels: string[] = [],
+  isReturned = false,
+): Arrival & { judged: Judged } => ({
+  amountUnits,
+  blockTime: inTime,
+  isRightToken: !labels.includes('wrong_token'),
+  isReturned,
+  judged: { counts: labels.length === 0, labels },
+});
+
+interface Step {
+  type: string;
+  status?: StatusName;
+  received: bigint;
+  count: number;
+  labels: string[] | null;
+}
+
+describe('the steps of an intent that transfers of a block arrive at', () => {
+  const late = arrived(7n, ['late']);
+  const wrong = arrived(9n, ['wrong_token']);
+  test.for<[string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]]>([
+    ['nothing', intent('requires_payment'), [], []],
+    [
+      'a part',
+      intent('requires_payment'),
+      [arrived(1n)],
+      [{ type: 'partially_paid', received: 1n, count: 4, labels: null }],
+    ],
+    [
+      'several parts',
+      intent('requires_payment', 10n),
+      [arrived(1n), arrived(2n)],
+      [{ type: 'partially_paid', received: 13n, count: 5, labels: null }],
+    ],
+    [
+      'one less than the amount',
+      intent('requires_payment'),
+      [arrived(99n)],
+      [{ type: 'partially_paid', received: 99n, count: 4, labels: null }],
+    ],
+    [
+      'the amount',
+      intent('requires_payment'),
+      [arrived(100n)],
+      [{ type: 'processing', status: 'processing', received: 100n, count: 4, labels: null }],
+    ],
+    [
+      'what is missing',
+      intent('requires_payment', 60n),
+      [arrived(40n)],
+      [{ type: 'processing', status: 'processing', received: 100n, count: 4, labels: null }],
+    ],
+    [
+      'one more than the amount',
+      intent('requires_payment'),
+      [arrived(101n)],
+      [{ type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] }],
+    ],
+    [
+      'more while it is being paid',
+      intent('processing', 100n),
+      [arrived(1n)],
+      [{ type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] }],
+    ],
+    [
+      'more after success',
+      intent('succeeded', 100n),
+      [arrived(1n)],
+      [{ type: 'overpaid', received: 101n, count: 4, labels: ['overpaid'] }],
+    ],
+    [
+      'after success, what a reorganisation took away',
+      intent('succeeded', 0n, ['reorged']),
+      [arrived(100n)],
+      [{ type: 'overpaid', received: 100n, count: 4, labels: ['reorged'] }],
+    ],
+    [
+      'a payment that returns',
+      intent('requires_payment'),
+      [arrived(100n, [], true)],
+      [{ type: 'processing', status: 'processing', received: 100n, count: 3, labels: null }],
+    ],
+    ...(['requires_payment', 'processing', 'succeeded', 'expired', 'canceled'] as const).flatMap(
+      (status): [string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]][] => [
+        [
+          `late, ${status}`,
+          intent(status, 5n),
+          [late],
+          [{ type: 'late_payment', received: 5n, count: 4, labels: ['late'] }],
+        ],
+        [
+          `another token, ${status}`,
+          intent(status, 5n),
+          [wrong, wrong],
+          [{ type: 'wrong_token', received: 5n, count: 5, labels: ['wrong_token'] }],
+        ],
+      ],
+    ),
+    [
+      'labels are kept, and there once',
+      intent('expired', 5n, ['underpaid', 'late']),
+      [late, arrived(7n, ['late', 'found_late'])],
+      [{ type: 'late_payment', received: 5n, count: 5, labels: ['underpaid', 'late', 'found_late'] }],
+    ],
+    [
+      'of every kind',
+      intent('requires_payment'),
+      [wrong, late, arrived(150n)],
+      [
+        { type: 'processing', status: 'processing', received: 150n, count: 4, labels: ['overpaid'] },
+        { type: 'late_payment', received: 150n, count: 5, labels: ['overpaid', 'late'] },
+        { type: 'wrong_token', received: 150n, count: 6, labels: ['overpaid', 'late', 'wrong_token'] },
+      ],
+    ],
+  ])('%s', ([, row, arrivals, steps]) => {
+    expect(arrive(row, arrivals)).toEqual(
+      steps.map(({ type, status, received, count, labels }) => ({
+        type: `payment_intent.${type}`,
+        fields: { ...(status && { status }), amountReceivedUnits: received, paymentsCount: count, labels },
+      })),
+    );
+  });
+});
+
+describe('an intent of which the chain has taken payments back', () => {
+  test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
+    ['everything', intent('processing', 100n), 0n, [], 'requires_payment', null],
+    [
+      'so much that it is not enough',
+      intent('processing', 150n, ['overpaid']),
+      99n,
+      [],
+      'requires_payment',
+      null,
+    ],
+    ['so much that it is enough', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
+    [
+      'so much that it is still too much',
+      intent('processing', 150n, ['overpaid']),
+      101n,
+      [],
+      'processing',
+      ['overpaid'],
+    ],
+    ['a part', intent('requires_payment', 50n), 20n, [], 'requires_payment', null],
+    ['a late one', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
+    [
+      'one of two late ones',
+      intent('requires_payment', 0n, ['late']),
+      0n,
+      ['late'],
+      'requires_payment',
+      ['late'],
+    ],
+    ['one of another token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
+    ['everything after success', intent('succeeded', 100n), 0n, [], undefined, ['reorged']],
+    [
+      'what was too much after success',
+      intent('succeeded', 150n, ['overpaid']),
+      100n,
+      [],
+      undefined,
+      ['reorged'],
+    ],
+    ['again after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
+    [
+      'a late one after its end',
+      intent('expired', 5n, ['underpaid', 'late', 'found_late']),
+      5n,
+      [],
+      undefined,
+      ['underpaid'],
+    ],
+    [
+      'one after cancellation',
+      intent('canceled', 0n, ['after_cancel', 'late']),
+      0n,
+      ['late'],
+      undefined,
+      ['late'],
+    ],
+  ])('%s', ([, row, receivedUnits, left, status, labels]) => {
+    expect(takeBack(row, { receivedUnits, labels: left })).toEqual({
+      type: 'payment_intent.reorged',
+      fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, labels },
+    });
+  });
+});
+
+describe('an intent of which payments are confirmed', () => {
+  const at = new Date();
+  test.for<[StatusName, bigint, boolean]>([
+    ['processing', 99n, false],
+    ['processing', 100n, true],
+    ['processing', 101n, true],
+    ['requires_payment', 100n, false],
+    ['succeeded', 100n, false],
+    ['expired', 100n, false],
+    ['canceled', 100n, false],
+  ])('%s with %d of 100', ([status, confirmed, succeeds]) => {
+    expect(confirm(intent(status, 101n), confirmed, at)).toEqual(
+      succeeds
+        ? { type: 'payment_intent.succeeded', fields: { status: 'succeeded', succeededAt: at } }
+        : undefined,
+    );
+  });
+});

@@ -1,0 +1,502 @@
+// The id that the owner of the money wrote: whatever else a transaction, a bundle or a node says, no other comes out.
+
+import fc from 'fast-check';
+import {
+  type Address,
+  concatHex,
+  encodeFunctionData,
+  erc20Abi,
+  type Hex,
+  multicall3Abi,
+  numberToHex,
+  padHex,
+  stringToHex,
+} from 'viem';
+import {
+  entryPoint06Abi,
+  entryPoint06Address,
+  entryPoint07Abi,
+  entryPoint07Address,
+  entryPoint08Address,
+} from 'viem/account-abstraction';
+import { describe, expect, test } from 'vitest';
+import { namedIntent, needsReceipt } from '../src/settlement/attribution.ts';
+import { holds } from '../src/settlement/block-reader.ts';
+import {
+  type PlainLog,
+  type Transaction,
+  type TransferLog,
+  transferTopic,
+} from '../src/settlement/node-answers.ts';
+
+const token: Address = '0x036cbd53842c5426634e7929541ec2318f3dcf7e';
+const wallet: Address = '0x1111111111111111111111111111111111111111';
+const owner: Address = '0x2222222222222222222222222222222222222222';
+const stranger: Address = '0x3333333333333333333333333333333333333333';
+const router: Address = '0x4444444444444444444444444444444444444444';
+const multicall3: Address = '0xca11bde05977b3631167028862be2a173976ca11';
+const hash: Hex = `0x${'ab'.repeat(32)}`;
+const beforeExecution: Hex = '0xbb47ee3e183a558b1a2ff0874b079f3fc5478b7454eacf2bfc5af2ff5878f972';
+const userOperationEvent: Hex = '0x49628fd1471006c1482da88028e9ce4dbb080b815c9b0344d39e5a8e6ec1419f';
+const amountUnits = 12_500_000n;
+const id = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
+const otherId = 'pi_01m7yzn1c0edqrx1nberv1e58s';
+
+const logAt = (logIndex: number, from: Address = owner): TransferLog => ({
+  token,
+  from,
+  to: wallet,
+  amountUnits,
+  transactionHash: hash,
+  logIndex,
+  blockNumber: 1,
+  blockHash: hash,
+});
+const log = logAt(0);
+
+const plain = ({ token: address, from, to, amountUnits: amount, logIndex }: TransferLog): PlainLog => ({
+  address,
+  topics: [transferTopic, padHex(from), padHex(to)],
+  data: numberToHex(amount, { size: 32 }),
+  logIndex,
+});
+
+const sent = (from: Address, to: Address | null, input: Hex): Transaction => ({
+  hash,
+  from,
+  to,
+  input,
+  blockHash: hash,
+});
+
+const call = (suffix: Hex = '0x', to: Address = wallet, amount = amountUnits): Hex =>
+  concatHex([encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args: [to, amount] }), suffix]);
+const withId = (text: string) => call(stringToHex(text));
+
+const inMulticall = (...calls: Hex[]) =>
+  encodeFunctionData({
+    abi: multicall3Abi,
+    functionName: 'aggregate3',
+    args: [calls.map((callData) => ({ target: token, allowFailure: false, callData }))],
+  });
+
+interface Op {
+  sender: Address;
+  nonce: bigint;
+  callData: Hex;
+}
+
+const zero32: Hex = `0x${'00'.repeat(32)}`;
+const in07 = (ops: readonly Op[]) =>
+  encodeFunctionData({
+    abi: entryPoint07Abi,
+    functionName: 'handleOps',
+    args: [
+      ops.map((op) => ({
+        ...op,
+        initCode: '0x' as const,
+        accountGasLimits: zero32,
+        preVerificationGas: 0n,
+        gasFees: zero32,
+        paymasterAndData: '0x' as const,
+        signature: '0x' as const,
+      })),
+      stranger,
+    ],
+  });
+const in06 = (ops: readonly Op[]) =>
+  encodeFunctionData({
+    abi: entryPoint06Abi,
+    functionName: 'handleOps',
+    args: [
+      ops.map((op) => ({
+        ...op,
+        initCode: '0x' as const,
+        callGasLimit: 0n,
+        verificationGasLimit: 0n,
+        preVerificationGas: 0n,
+        maxFeePerGas: 0n,
+        maxPriorityFeePerGas: 0n,
+        paymasterAndData: '0x' as const,
+        signature: '0x' as const,
+      })),
+      stranger,
+    ],
+  });
+
+const entryPoints = [
+  ['0.6', entryPoint06Address.toLowerCase() as Address, in06],
+  ['0.7', entryPoint07Address.toLowerCase() as Address, in07],
+  ['0.8', entryPoint08Address.toLowerCase() as Address, in07],
+] as const;
+const entryPoint = entryPoints[1][1];
+
+const began = (address: Address, logIndex: number): PlainLog => ({
+  address,
+  topics: [beforeExecution],
+  data: '0x',
+  logIndex,
+});
+const ended = (
+  address: Address,
+  { sender, nonce }: Pick<Op, 'sender' | 'nonce'>,
+  logIndex: number,
+): PlainLog => ({
+  address,
+  topics: [userOperationEvent, hash, padHex(sender), zero32],
+  data: concatHex([numberToHex(nonce, { size: 32 }), zero32, zero32, zero32]),
+  logIndex,
+});
+
+interface Example {
+  name: string;
+  transfer?: TransferLog;
+  transaction: Transaction;
+  logs?: readonly PlainLog[];
+  expected?: string;
+}
+
+const ownOp: Op = { sender: owner, nonce: 7n, callData: withId(id) };
+const strangersOp: Op = { sender: stranger, nonce: 7n, callData: withId(otherId) };
+const bundled = (logs: readonly PlainLog[], ops: readonly Op[] = [ownOp]) => ({
+  transfer: logAt(5),
+  transaction: sent(stranger, entryPoint, in07(ops)),
+  logs,
+});
+
+const examples: Example[] = [
+  { name: 'a direct transfer', transaction: sent(owner, token, withId(id)), logs: [], expected: id },
+  { name: 'a direct transfer that another sent', transaction: sent(stranger, token, withId(id)) },
+  {
+    name: 'what is no id beside a true one',
+    transaction: sent(owner, token, concatHex([withId(id.replace('pi_0', 'pi_8')), stringToHex(id)])),
+    expected: id,
+  },
+  {
+    name: 'a call of another contract, with bytes before the id',
+    transaction: sent(owner, router, call(stringToHex(`/${id}`))),
+  },
+  {
+    name: 'a direct transfer of another amount',
+    transaction: sent(owner, token, call(stringToHex(id), wallet, 1n)),
+  },
+  { name: 'a direct transfer to another', transaction: sent(owner, token, call(stringToHex(id), stranger)) },
+  { name: 'capital letters', transaction: sent(owner, token, withId(id.toUpperCase())) },
+  { name: 'a call of the owner', transaction: sent(owner, router, inMulticall(withId(id))), expected: id },
+  { name: 'a new contract', transaction: sent(owner, null, withId(id)), expected: id },
+  { name: 'a call of another', transaction: sent(stranger, router, inMulticall(withId(id))) },
+  { name: 'a call half a byte off', transaction: sent(owner, router, `0x0${withId(id).slice(2)}0`) },
+  {
+    name: 'a call half a byte off beside a true one',
+    transaction: sent(owner, router, concatHex([withId(id), `0x0${withId(otherId).slice(2)}0`])),
+    expected: id,
+  },
+  { name: 'a call of the owner that moved nothing', transaction: sent(owner, router, withId(id)), logs: [] },
+  {
+    name: 'a log of another contract beside it',
+    transaction: sent(owner, router, withId(id)),
+    logs: [plain(log), { ...plain(log), address: router, logIndex: 1 }],
+    expected: id,
+  },
+  {
+    name: 'logs of the token without data beside it',
+    transaction: sent(owner, router, withId(id)),
+    logs: [plain(log), { ...plain(log), data: '0x', logIndex: 1 }],
+    expected: id,
+  },
+  {
+    name: 'Multicall3, called by a router',
+    transfer: logAt(0, multicall3),
+    transaction: sent(stranger, router, inMulticall(withId(id))),
+    logs: [plain(logAt(0, multicall3))],
+  },
+  ...entryPoints.map(
+    ([version, address, encode]): Example => ({
+      name: `an operation of entry point ${version}`,
+      transfer: logAt(5),
+      transaction: sent(stranger, address, encode([strangersOp, ownOp])),
+      logs: [began(address, 3), ended(address, strangersOp, 4), plain(logAt(5)), ended(address, ownOp, 6)],
+      expected: id,
+    }),
+  ),
+  {
+    name: 'an unknown entry point',
+    transfer: logAt(5),
+    transaction: sent(stranger, router, in07([ownOp])),
+    logs: [began(router, 4), plain(logAt(5)), ended(router, ownOp, 6)],
+  },
+  {
+    name: 'a transfer before the operations',
+    ...bundled([plain(logAt(5)), began(entryPoint, 6), ended(entryPoint, ownOp, 7)]),
+  },
+  {
+    name: 'a transfer after the operations',
+    ...bundled([began(entryPoint, 3), ended(entryPoint, ownOp, 4), plain(logAt(5))]),
+  },
+  { name: 'a receipt without a beginning', ...bundled([plain(logAt(5)), ended(entryPoint, ownOp, 6)]) },
+  { name: 'a receipt without the transfer', ...bundled([began(entryPoint, 4), ended(entryPoint, ownOp, 6)]) },
+  {
+    name: 'an event of another contract that says the operation has ended',
+    ...bundled(
+      [began(entryPoint, 4), plain(logAt(5)), ended(router, ownOp, 6), ended(entryPoint, strangersOp, 7)],
+      [ownOp, strangersOp],
+    ),
+  },
+  {
+    name: 'an event of another contract that says the operation has begun',
+    ...bundled([
+      began(entryPoint, 3),
+      plain(logAt(4)),
+      began(router, 5),
+      plain(logAt(6)),
+      ended(entryPoint, ownOp, 7),
+    ]),
+    transfer: logAt(6),
+  },
+  {
+    name: 'an operation of another nonce',
+    ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, { sender: owner, nonce: 8n }, 6)]),
+  },
+  {
+    name: 'an event without data',
+    ...bundled([began(entryPoint, 4), plain(logAt(5)), { ...ended(entryPoint, ownOp, 6), data: '0x' }]),
+  },
+];
+
+test.for(examples)('$name', ({ transfer = log, transaction, logs = [plain(transfer)], expected }) => {
+  expect(namedIntent(transfer, transaction, logs)).toBe(expected);
+});
+
+test.for<[string, Partial<PlainLog>, boolean]>([
+  ['the log', {}, true],
+  ['another place', { logIndex: 1 }, false],
+  ['another token', { address: router }, false],
+  ['another sender', { topics: [transferTopic, padHex(stranger), padHex(wallet)] }, false],
+  ['another recipient', { topics: [transferTopic, padHex(owner), padHex(stranger)] }, false],
+  ['no topics', { topics: [] }, false],
+  ['another amount', { data: numberToHex(1n, { size: 32 }) }, false],
+  ['no data', { data: '0x' }, false],
+])('a receipt with %s: is it the transfer?', ([, change, expected]) => {
+  const receipt = {
+    transactionHash: hash,
+    blockHash: hash,
+    blockNumber: 1,
+    logs: [{ ...plain(log), ...change }],
+  };
+  expect(holds(receipt, log, hash)).toBe(expected);
+  expect(holds(receipt, log, zero32)).toBe(false);
+});
+
+const digits = '0123456789abcdefghjkmnpqrstvwxyz';
+const anyId = fc
+  .tuple(
+    fc.constantFrom(...digits.slice(0, 8)),
+    fc.string({ unit: fc.constantFrom(...digits), minLength: 25, maxLength: 25 }),
+  )
+  .map(([first, rest]) => `pi_${first}${rest}`);
+const anyBytes = fc
+  .uint8Array({ maxLength: 80 })
+  .map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`);
+/** Pieces of which calldata that misleads is made. */
+const piece = fc.oneof(
+  anyBytes,
+  anyId.map((text) => stringToHex(text)),
+  fc.constantFrom<Hex>(call(), call('0x', stranger), call('0x', wallet, 1n), '0xa9059cbb', zero32),
+  // The call with an id that does not follow at once, or is not whole.
+  anyId.map((text) => call(stringToHex(`.${text}`))),
+  anyId.map((text) => call(stringToHex(text.slice(0, -1)))),
+  anyId.map((text) => call(stringToHex(text.toUpperCase()))),
+  // An id next to another transfer.
+  anyId.map((text) => call(stringToHex(text), stranger)),
+  anyId.map((text) => call(stringToHex(text), wallet, 1n)),
+);
+const misleading = fc.array(piece, { maxLength: 6 }).map((pieces) => concatHex(['0x', ...pieces]));
+/** The bytes after the last piece must not make an id of what stands before them. */
+const stop: Hex = '0xff';
+const around = fc
+  .tuple(misleading, misleading)
+  .map(([a, b]) => [concatHex([a, stop]), concatHex([stop, b])] as const);
+
+/** Everything that stands directly after the matching call, by a search of its own. */
+function idsAfterCall(data: Hex): string[] {
+  const bytes = Buffer.from(data.slice(2), 'hex');
+  const wanted = Buffer.from(call().slice(2), 'hex');
+  const found: string[] = [];
+  for (let at = bytes.indexOf(wanted); at !== -1; at = bytes.indexOf(wanted, at + 1)) {
+    const text = bytes.subarray(at + wanted.length, at + wanted.length + 29).toString('latin1');
+    if (/^pi_[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(text)) found.push(text);
+  }
+  return found;
+}
+
+const owned = [
+  [
+    'a call of the owner',
+    (data: Hex) => ({ transfer: log, transaction: sent(owner, router, data), logs: [plain(log)] }),
+  ],
+  [
+    'an operation of the owner',
+    (data: Hex) => {
+      const op = { ...ownOp, callData: data };
+      return {
+        transfer: logAt(5),
+        transaction: sent(stranger, entryPoint, in07([strangersOp, op])),
+        logs: [
+          began(entryPoint, 3),
+          ended(entryPoint, strangersOp, 4),
+          plain(logAt(5)),
+          ended(entryPoint, op, 6),
+        ],
+      };
+    },
+  ],
+] as const;
+
+describe.for(owned)('%s', ([, spoken]) => {
+  const read = (data: Hex) => {
+    const { transfer, transaction, logs } = spoken(data);
+    return namedIntent(transfer, transaction, logs);
+  };
+
+  test('bytes that do not put an id directly after the call name nothing', () => {
+    fc.assert(
+      fc.property(misleading, (data) => {
+        fc.pre(idsAfterCall(data).length === 0);
+        expect(read(data)).toBeUndefined();
+      }),
+    );
+  });
+
+  test('an id directly after the call is found among all others', () => {
+    fc.assert(
+      fc.property(anyId, around, (text, [before, behind]) => {
+        fc.pre(idsAfterCall(concatHex([before, behind])).length === 0);
+        expect(read(concatHex([before, withId(text), behind]))).toBe(text);
+      }),
+    );
+  });
+
+  test('it is read only if the call with it is there as often as it was made', () => {
+    fc.assert(
+      fc.property(anyId, fc.integer({ min: 2, max: 5 }), (text, times) => {
+        expect(read(concatHex(Array.from({ length: times }, () => withId(text))))).toBeUndefined();
+      }),
+    );
+  });
+});
+
+test('nothing that others add to a bundle names an intent', () => {
+  const noise = fc.array(
+    fc.record({
+      sender: fc.constantFrom(stranger, router, multicall3),
+      nonce: fc.constantFrom(6n, 7n, 8n),
+      callData: fc.oneof(misleading, anyId.map(withId)),
+    }),
+    { maxLength: 4 },
+  );
+  fc.assert(
+    fc.property(noise, noise, misleading, anyId, fc.option(anyId), (before, behind, appended, thief, own) => {
+      const op: Op = { ...ownOp, callData: own === null ? call() : withId(own) };
+      const ops = [...before, op, ...behind];
+      const logs: PlainLog[] = [began(entryPoint, 0)];
+      let transfer = log;
+      for (const each of ops) {
+        const paid = logAt(logs.length, each.sender);
+        logs.push(plain(paid), ended(entryPoint, each, logs.length + 1));
+        if (each === op) transfer = paid;
+      }
+      const input = concatHex([in07(ops), appended, withId(thief)]);
+      expect(namedIntent(transfer, sent(stranger, entryPoint, input), logs)).toBe(own ?? undefined);
+    }),
+  );
+});
+
+test('a direct transfer names the one id after its arguments', () => {
+  fc.assert(
+    fc.property(
+      fc.array(
+        fc.oneof(
+          anyBytes,
+          anyId.map((text) => stringToHex(text)),
+        ),
+        { maxLength: 4 },
+      ),
+      (pieces) => {
+        const suffix = concatHex(['0x', ...pieces]);
+        const text = Buffer.from(suffix.slice(2), 'hex').toString('latin1');
+        const ids = new Set(text.match(/pi_[0-7][0-9a-hjkmnp-tv-z]{25}/g));
+        const [only] = ids.size === 1 ? ids : [];
+        expect(namedIntent(log, sent(owner, token, call(suffix)), [])).toBe(only);
+      },
+    ),
+  );
+});
+
+test('random transactions and receipts name nothing, and nothing throws', () => {
+  const address = fc.constantFrom<Address>(
+    token,
+    wallet,
+    owner,
+    stranger,
+    multicall3,
+    ...entryPoints.map(([, each]) => each),
+  );
+  const topic = fc.oneof(
+    fc.constantFrom(transferTopic, beforeExecution, userOperationEvent, padHex(owner), padHex(wallet)),
+    fc
+      .uint8Array({ minLength: 32, maxLength: 32 })
+      .map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`),
+  );
+  const anyLog = fc.record({
+    address,
+    topics: fc.array(topic, { maxLength: 4 }),
+    data: fc.oneof(anyBytes, fc.constantFrom<Hex>('0x', numberToHex(amountUnits, { size: 32 }))),
+    logIndex: fc.nat(6),
+  });
+  const selector = fc.constantFrom<Hex>(
+    '0x',
+    '0x1fad948c',
+    '0x765e827f',
+    '0x6a761202',
+    '0xa9059cbb',
+    '0x82ad56cb',
+  );
+  const input = fc.oneof(
+    fc.tuple(selector, misleading).map(([head, rest]) => concatHex([head, rest])),
+    // What is cut off, or has a byte changed, where a call was.
+    fc
+      .tuple(
+        fc.constantFrom(in06([ownOp]), in07([ownOp, strangersOp]), inMulticall(call())),
+        fc.nat(2_000),
+        fc.nat(255),
+        fc.boolean(),
+      )
+      .map(([data, at, byte, isCut]): Hex => {
+        const bytes = Buffer.from(data.slice(2), 'hex');
+        const place = at % bytes.length;
+        bytes[place] = byte;
+        return `0x${(isCut ? bytes.subarray(0, place) : bytes).toString('hex')}`;
+      }),
+  );
+  fc.assert(
+    fc.property(
+      address,
+      address,
+      fc.option(address),
+      input,
+      fc.array(anyLog, { maxLength: 8 }),
+      (from, sender, to, data, logs) => {
+        const transfer = logAt(2, from);
+        const transaction = sent(sender, to, data);
+        needsReceipt(transfer, transaction);
+        const named = namedIntent(transfer, transaction, logs);
+        if (named === undefined) return;
+        // A direct transfer has the id anywhere after the arguments, everything else directly after the call.
+        if (to === token && sender === from)
+          expect(Buffer.from(data.slice(2), 'hex').toString('latin1')).toContain(named);
+        else expect(idsAfterCall(data)).toContain(named);
+      },
+    ),
+    { numRuns: 5_000 },
+  );
+});
