@@ -26,7 +26,7 @@ export function attributeTransfer(
   em: EntityManager,
   onEvent: () => void,
 ): Method<AttributeTransferRequest, Transfer> {
-  const { run, transaction } = createPreparedStatements(em);
+  const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createPaymentsReader(em);
