@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { ChainName, ModeName } from '../../src/contract/chains.ts';
 import { networkFor } from '../../src/contract/chains.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../../src/database/identifiers.ts';
-import type { TestMerchant, TestService } from './service.ts';
+import type { TestMerchant } from './service.ts';
 
 export interface TransferSettings {
   mode?: ModeName;
@@ -26,6 +26,11 @@ export interface TransferSettings {
   blockTime?: Date;
 }
 
+/** Where the rows are written. */
+export interface Rows {
+  query(sql: string, values?: unknown[]): Promise<unknown>;
+}
+
 const randomHash = () => `0x${randomBytes(32).toString('hex')}`;
 const bytes = (hex: string) => `\\x${hex.slice(2)}`;
 
@@ -38,7 +43,7 @@ function nextMs(): number {
 
 /** Writes transfers to a merchant's wallets in one statement. Returns their ids, as the API has them. */
 export async function insertTransfers(
-  { query }: Pick<TestService, 'query'>,
+  { query }: Rows,
   merchant: Pick<TestMerchant, 'id' | 'wallets'>,
   transfers: readonly TransferSettings[],
 ): Promise<string[]> {
@@ -75,7 +80,7 @@ export async function insertTransfers(
 
 /** Writes the row of a chain that has been read up to that block. */
 export async function insertWatchedChain(
-  { query }: Pick<TestService, 'query'>,
+  { query }: Rows,
   { chain = 'base' as ChainName, cursorNumber = 21_450_112 },
 ): Promise<void> {
   await query(
