@@ -8,6 +8,7 @@ import type {
   PaymentIntentState,
   RetrievedPaymentIntent,
 } from './payment-intent.ts';
+import type { AttributeTransfer, ListTransfers, Transfer } from './transfer.ts';
 import type { WatchEvents, WatchedEvent } from './watch-events.ts';
 import type {
   CreateWebhookEndpoint,
@@ -101,6 +102,16 @@ export interface PaymentIntentsClient {
    * deliveries. A delivery that is still pending stays as it is.
    */
   redeliverEvent(id: string, redeliver?: RedeliverEvent, options?: CallOptions): Promise<WebhookDelivery[]>;
+
+  /** Lists transfers to your wallets, newest first. */
+  listTransfers(filters?: ListTransfers, options?: CallOptions): List<Transfer>;
+
+  /**
+   * Makes an unattributed transfer the payment of an intent, and returns the transfer. Attributing it to the same intent
+   * again changes nothing. One that belongs to another intent is refused as `invalid_state`, and an intent of another
+   * chain or wallet as `invalid_body`.
+   */
+  attributeTransfer(id: string, attribute: AttributeTransfer, options?: CallOptions): Promise<Transfer>;
 }
 
 /** A client over gRPC, which has a stream of events besides. */

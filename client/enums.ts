@@ -14,6 +14,7 @@ export type Mode = 'testnet' | 'mainnet';
 export type PaymentIntentStatus = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
 export type PaymentStatus = 'pending' | 'confirmed' | 'reorged';
 export type Token = 'USDC';
+export type TransferStatus = 'unattributed' | 'attributed';
 export type WebhookDeliveryStatus = 'pending' | 'delivered' | 'failed';
 
 /** The type of an event, as the service sent it. It may be newer than this client: give a `switch` a `default`. */
@@ -51,6 +52,10 @@ export const statuses = {
   canceled: 5,
 } as const satisfies Record<PaymentIntentStatus, number>;
 export const tokens = { USDC: 1 } as const satisfies Record<Token, number>;
+export const transferStatuses = {
+  unattributed: 1,
+  attributed: 2,
+} as const satisfies Record<TransferStatus, number>;
 
 /** Returns the value for what the server sent: a name over JSON, a number over gRPC. */
 export function enumValueOf<Word extends string>(

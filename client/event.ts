@@ -1,5 +1,6 @@
 import type { EventType, Mode, Unknown } from './enums.ts';
 import type { PaymentIntentState } from './payment-intent.ts';
+import type { Transfer } from './transfer.ts';
 import type { WebhookEndpoint } from './webhook-endpoint.ts';
 
 /** Something that has happened to one of your resources. An event never changes. */
@@ -18,10 +19,12 @@ export interface Event {
   data: EventData;
 }
 
-/** The resource that an event is about: one of the fields. Both are undefined for a kind newer than this client. */
+/** The resource that an event is about: one of the fields. All are undefined for a kind newer than this client. */
 export interface EventData {
   /** The intent, without its client secret. */
   paymentIntent: PaymentIntentState | undefined;
+  /** The transfer. */
+  transfer: Transfer | undefined;
   /** The webhook endpoint, without its secret. */
   webhookEndpoint: WebhookEndpoint | undefined;
 }

@@ -16,6 +16,7 @@ import {
 } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
@@ -30,6 +31,7 @@ const descriptors: Readonly<Record<MethodName, DescMethodUnary>> = {
   ...PaymentIntentService.method,
   ...EventService.method,
   ...WebhookEndpointService.method,
+  ...TransferService.method,
 };
 
 /** The internal port: gRPC over HTTP/2. */

@@ -16,6 +16,7 @@ export type {
   PaymentIntentStatus,
   PaymentStatus,
   Token,
+  TransferStatus,
   Unknown,
   WebhookDeliveryStatus,
 } from './enums.ts';
@@ -39,6 +40,7 @@ export type {
   PaymentIntentState,
   RetrievedPaymentIntent,
 } from './payment-intent.ts';
+export type { AnyTransfer, AttributeTransfer, ListTransfers, Transfer } from './transfer.ts';
 export type { WatchEvents, WatchedEvent } from './watch-events.ts';
 export type {
   CreateWebhookEndpoint,

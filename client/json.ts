@@ -15,6 +15,7 @@ export type {
   PaymentIntentStatus,
   PaymentStatus,
   Token,
+  TransferStatus,
   Unknown,
   WebhookDeliveryStatus,
 } from './enums.ts';
@@ -38,6 +39,7 @@ export type {
   PaymentIntentState,
   RetrievedPaymentIntent,
 } from './payment-intent.ts';
+export type { AnyTransfer, AttributeTransfer, ListTransfers, Transfer } from './transfer.ts';
 export type {
   CreateWebhookEndpoint,
   ListWebhookDeliveries,

@@ -78,6 +78,10 @@ export function createClient(options: CheckedOptions<string>, send: Send): Payme
       );
       return webhookDeliveries;
     },
+    listTransfers: (filters = {}, options) => list('listTransfers', 'transfers', undefined, filters, options),
+    async attributeTransfer(id, attribute, options) {
+      return make('attributeTransfer', withoutKey(options), { id, request: attribute });
+    },
   };
 }
 

@@ -12,6 +12,12 @@ import type {
   PaymentIntentService,
 } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type {
+  AttributeTransferRequest,
+  ListTransfersRequest,
+  ListTransfersResponse,
+  TransferService,
+} from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
+import type {
   CreateWebhookEndpointRequest,
   ListWebhookDeliveriesRequest,
   ListWebhookDeliveriesResponse,
@@ -23,7 +29,7 @@ import type {
   UpdateWebhookEndpointRequest,
   WebhookEndpointService,
 } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { chains, deliveryStatuses, lanes, statuses, tokens } from './enums.ts';
+import { chains, deliveryStatuses, lanes, statuses, tokens, transferStatuses } from './enums.ts';
 import type { Event, ListEvents } from './event.ts';
 import type { CreatePaymentIntent, ListPaymentIntents, PaymentIntentState } from './payment-intent.ts';
 import {
@@ -37,6 +43,7 @@ import {
   metadata,
   moment,
   type RequestFields,
+  requiredId,
   requiredText,
   text,
   word,
@@ -50,7 +57,9 @@ import {
   event,
   intentState,
   retrievedIntent,
+  transfer,
 } from './resources.ts';
+import type { AttributeTransfer, ListTransfers, Transfer } from './transfer.ts';
 import type {
   CreateWebhookEndpoint,
   ListWebhookDeliveries,
@@ -129,6 +138,15 @@ const redeliver: RequestFields<RedeliverEvent, RedeliverEventRequest, 'id'> = {
   webhookEndpoint: filledText,
 };
 
+const listTransfers: RequestFields<ListTransfers, ListTransfersRequest, 'pageToken'> = {
+  status: word(transferStatuses),
+  pageSize,
+};
+
+const attributeTransfer: RequestFields<AttributeTransfer, AttributeTransferRequest, 'id'> = {
+  paymentIntent: requiredId,
+};
+
 /** What a page has besides its items. */
 interface Paged {
   nextPageToken: string | undefined;
@@ -158,11 +176,17 @@ const redelivered: ResourceFields<{ webhookDeliveries: WebhookDelivery[] }, Rede
   webhookDeliveries: list(resource(delivery)),
 };
 
+const transferPage: ResourceFields<{ transfers: Transfer[] } & Paged, ListTransfersResponse> = {
+  transfers: list(resource(transfer)),
+  nextPageToken: textOrNone,
+};
+
 /** The methods of the contract whose answer is one message. */
 type MethodName = Exclude<
   | keyof (typeof PaymentIntentService)['method']
   | keyof (typeof EventService)['method']
-  | keyof (typeof WebhookEndpointService)['method'],
+  | keyof (typeof WebhookEndpointService)['method']
+  | keyof (typeof TransferService)['method'],
   'watchEvents'
 >;
 
@@ -247,6 +271,13 @@ export const methods = {
     status: 200,
     request: redeliver,
     answer: redelivered,
+  },
+  listTransfers: { http: 'GET /v1/transfers', status: 200, request: listTransfers, answer: transferPage },
+  attributeTransfer: {
+    http: 'POST /v1/transfers/{id}/attribute',
+    status: 200,
+    request: attributeTransfer,
+    answer: transfer,
   },
 } as const satisfies Record<MethodName, Method>;
 

@@ -8,6 +8,7 @@ import type {
   Token,
   Unknown,
 } from './enums.ts';
+import type { AnyTransfer } from './transfer.ts';
 
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 
@@ -116,31 +117,9 @@ export interface RetrievedPaymentIntent extends PaymentIntentState {
 }
 
 /** A transfer on the chain that belongs to an intent. */
-export interface Payment {
-  /** The transaction that holds the transfer. */
-  transactionHash: string;
-  /** Place of the transfer among the logs of its block. */
-  logIndex: number;
-  /** The block that holds the transaction. */
-  blockNumber: number;
-  /** Hash of that block. */
-  blockHash: string;
-  /** Time of that block. */
-  blockTime: Date;
-  /** The wallet that the money came from, as an EIP-55 checksummed address. */
-  fromAddress: string;
-  /** The wallet that the money went to. */
-  toAddress: string;
-  /** Contract of the token that was transferred. */
-  tokenAddress: string;
-  /** Amount of the transfer, in the token's smallest unit. */
-  amountUnits: bigint;
-  /** Blocks since the transfer, its own being the first. Counting stops at the intent's `confirmationsRequired`. */
-  confirmations: number;
+export interface Payment extends AnyTransfer {
   /** Where the transfer stands. A value newer than this client is an {@link Unknown}. */
   status: PaymentStatus | Unknown;
-  /** Facts about the transfer, such as `late`: the words of the intent's labels. */
-  labels: Label[];
 }
 
 /** Which intents to list. Without a filter: all of them. */

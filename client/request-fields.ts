@@ -135,16 +135,26 @@ export const text: Input<string, string> = {
 };
 
 /** Text that selects something. Empty, it would select everything over gRPC. */
-export const filledText: Input<string, string> = {
-  ...text,
-  read(given, field, violate) {
-    if (given !== '') return text.read(given, field, violate);
-    violate(field, 'must not be empty; leave it out instead');
-    return undefined;
-  },
-};
+export const filledText = textRefusingEmpty('must not be empty; leave it out instead');
 
 export const requiredText: Input<string, string> = { ...text, isRequired: true };
+
+/** The id of something without which the request means nothing. */
+export const requiredId: Input<string, string> = {
+  ...textRefusingEmpty('must not be empty'),
+  isRequired: true,
+};
+
+function textRefusingEmpty(message: string): Input<string, string> {
+  return {
+    ...text,
+    read(given, field, violate) {
+      if (given !== '') return text.read(given, field, violate);
+      violate(field, message);
+      return undefined;
+    },
+  };
+}
 
 /** Texts. No texts at all would mean the default over gRPC. */
 export const filledTexts: Input<string[], string[]> = {

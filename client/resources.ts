@@ -7,12 +7,21 @@ import type {
 import type { WatchEventsResponse } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import type { PaymentIntent as IntentMessage } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Payment as PaymentMessage } from '../src/contract/gen/payments/v1/payment_pb.ts';
+import type { Transfer as TransferMessage } from '../src/contract/gen/payments/v1/transfer_pb.ts';
 import type {
   WebhookAttempt as AttemptMessage,
   WebhookDelivery as DeliveryMessage,
   WebhookEndpoint as EndpointMessage,
 } from '../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
-import { chains, deliveryStatuses, lanes, modes, paymentStatuses, statuses } from './enums.ts';
+import {
+  chains,
+  deliveryStatuses,
+  lanes,
+  modes,
+  paymentStatuses,
+  statuses,
+  transferStatuses,
+} from './enums.ts';
 import type { Event, EventData } from './event.ts';
 import type { Payment, PaymentIntent, PaymentIntentState, RetrievedPaymentIntent } from './payment-intent.ts';
 import {
@@ -28,9 +37,11 @@ import {
   resource,
   smallInteger,
   text,
+  textOrNone,
   units,
   word,
 } from './resource-fields.ts';
+import type { AnyTransfer, Transfer } from './transfer.ts';
 import type { WatchedEvent } from './watch-events.ts';
 import type {
   WebhookAttempt,
@@ -39,7 +50,8 @@ import type {
   WebhookEndpointWithSecret,
 } from './webhook-endpoint.ts';
 
-const payment: ResourceFields<Payment, PaymentMessage> = {
+/** What payments and transfers have in common. */
+const anyTransfer: ResourceFields<AnyTransfer, PaymentMessage, 'status'> = {
   transactionHash: text,
   logIndex: integer,
   blockNumber: smallInteger,
@@ -50,8 +62,17 @@ const payment: ResourceFields<Payment, PaymentMessage> = {
   tokenAddress: text,
   amountUnits: units,
   confirmations: integer,
-  status: word(paymentStatuses),
   labels: list(text),
+};
+
+const payment: ResourceFields<Payment, PaymentMessage> = { ...anyTransfer, status: word(paymentStatuses) };
+
+export const transfer: ResourceFields<Transfer, TransferMessage> = {
+  ...anyTransfer,
+  id: filledText,
+  chain: word(chains),
+  status: word(transferStatuses),
+  paymentIntent: textOrNone,
 };
 
 export const retrievedIntent: ResourceFields<RetrievedPaymentIntent, IntentMessage> = {
@@ -133,6 +154,7 @@ export const endpoint: ResourceFields<WebhookEndpoint, EndpointMessage, 'secret'
 
 const eventData: ResourceFields<EventData, EventDataMessage> = {
   paymentIntent: optional(resource<PaymentIntentState, IntentMessage>(intentState)),
+  transfer: optional(resource<Transfer, TransferMessage>(transfer)),
   webhookEndpoint: optional(resource<WebhookEndpoint, EndpointMessage>(endpoint)),
 };
 

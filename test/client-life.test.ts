@@ -16,6 +16,7 @@ import {
 import { methods } from '../client/methods.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -91,7 +92,11 @@ async function errorOf(call: Promise<unknown>): Promise<PaymentIntentsError> {
 
 const uuidOf = (id: string) => parseIdentifier('pi', id);
 
-const missing = { pi: 'pi_00000000000000000000000000', evt: 'evt_00000000000000000000000000' };
+const missing = {
+  pi: 'pi_00000000000000000000000000',
+  evt: 'evt_00000000000000000000000000',
+  tr: 'tr_00000000000000000000000000',
+};
 const missingEndpoint = 'we_00000000000000000000000000';
 
 /** Every call that names a resource. */
@@ -106,6 +111,7 @@ const callsOf = (client: PaymentIntentsClient): Record<string, (id: never) => Pr
   pingWebhookEndpoint: (id) => client.pingWebhookEndpoint(id),
   listWebhookDeliveries: async (id) => client.listWebhookDeliveries(id).page(),
   redeliverEvent: (id) => client.redeliverEvent(id),
+  attributeTransfer: (id) => client.attributeTransfer(id, { paymentIntent: missing.pi }),
 });
 
 describe.each(protocols)('over %s', (protocol) => {
@@ -253,7 +259,7 @@ describe.each(protocols)('over %s', (protocol) => {
           createdAt: snapshot.canceledAt,
           mode: 'testnet',
           sequence: 1,
-          data: { paymentIntent: snapshot, webhookEndpoint: undefined },
+          data: { paymentIntent: snapshot, transfer: undefined, webhookEndpoint: undefined },
         });
         expect(await client.retrieveEvent(event.id)).toEqual(event);
       }
@@ -446,7 +452,12 @@ describe.each(protocols)('over %s', (protocol) => {
       const client = await newClient();
       const linesBefore = service.requestLines().length;
       for (const [name, call] of Object.entries(callsOf(client))) {
-        const id = /Intent/.test(name) ? missing.pi : /Event$/.test(name) ? missing.evt : missingEndpoint;
+        const [, id] = [
+          [/Intent/, missing.pi] as const,
+          [/Event$/, missing.evt] as const,
+          [/Transfer$/, missing.tr] as const,
+          [/./, missingEndpoint] as const,
+        ].find(([kind]) => kind.test(name)) as [RegExp, string];
         const error = await errorOf(call(id as never));
         expect([name, error.code, error.isRetryable]).toEqual([name, 'resource_missing', false]);
       }
@@ -737,7 +748,7 @@ describe('a service newer than the client', () => {
       createdAt: new Date(moment),
       mode: 'unknown:sandbox',
       sequence: undefined,
-      data: { paymentIntent: undefined, webhookEndpoint: undefined },
+      data: { paymentIntent: undefined, transfer: undefined, webhookEndpoint: undefined },
     });
   });
 
@@ -824,7 +835,9 @@ describe('a service newer than the client', () => {
 });
 
 test('the routes are those of the contract', () => {
-  const routes = [PaymentIntentService, EventService, WebhookEndpointService].flatMap(httpRoutesOf);
+  const routes = [PaymentIntentService, EventService, WebhookEndpointService, TransferService].flatMap(
+    httpRoutesOf,
+  );
   expect(
     Object.fromEntries(Object.entries(methods).map(([name, { http, status }]) => [name, [http, status]])),
   ).toEqual(

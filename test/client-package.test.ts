@@ -16,6 +16,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/index.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { startService, type TestService } from './support/service.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 
 const run = promisify(execFile);
 const require = createRequire(import.meta.url);
@@ -101,7 +102,7 @@ test('passes Are The Types Wrong', { timeout: 60_000 }, async () => {
 });
 
 const consumer = `
-import { createPaymentIntentsClient, type AnyPaymentIntent, type CreatePaymentIntent, type Event, type List, type Page, type Payment, type PaymentIntent, PaymentIntentsError, type PaymentIntentState, type WebhookDelivery, type WebhookEndpointWithSecret } from 'payment-intents-client';
+import { createPaymentIntentsClient, type AnyPaymentIntent, type CreatePaymentIntent, type Event, type List, type Page, type Payment, type PaymentIntent, PaymentIntentsError, type PaymentIntentState, type Transfer, type WebhookDelivery, type WebhookEndpointWithSecret } from 'payment-intents-client';
 import { createPaymentIntentsClient as overJson } from 'payment-intents-client/json';
 import { verifyWebhook, WebhookVerificationError } from 'payment-intents-client/webhook';
 import type { IncomingMessage } from 'node:http';
@@ -198,6 +199,10 @@ async function follow(created: AnyPaymentIntent): Promise<void> {
   const endpoint: WebhookEndpointWithSecret = await payments.createWebhookEndpoint({ url: 'https://shop.example', eventTypes: ['*', 'payment_intent.succeeded', 'newer'] }, { idempotencyKey: secret });
   const deliveries: WebhookDelivery[] = await payments.redeliverEvent('evt_1', { webhookEndpoint: endpoint.id });
   console.log(deliveries[0]?.attempts[0]?.statusCode);
+  const transfers: Transfer[] = (await payments.listTransfers({ status: 'unattributed' }).page()).items;
+  for (const { id } of transfers) await payments.attributeTransfer(id, { paymentIntent: created.id });
+  // @ts-expect-error: a transfer is attributed to something
+  await payments.attributeTransfer('tr_1');
 }
 
 export function receive(request: IncomingMessage, fetched: Request, body: Buffer): string {
@@ -249,6 +254,7 @@ describe('its types', () => {
         ],
       ],
       ['event.d.ts', ['Event', 'EventData', 'ListEvents']],
+      ['transfer.d.ts', ['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer']],
       [
         'webhook-endpoint.d.ts',
         [
@@ -350,7 +356,7 @@ describe('its README', () => {
   test('every block compiles', { timeout: 60_000 }, async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
-    expect(blocks.length).toBe(10);
+    expect(blocks.length).toBe(11);
     await mkdir(join(folder, 'readme'), { recursive: true });
     const files = blocks.map((_, i) => `readme/${i}.mts`);
     for (const [i, file] of files.entries()) await writeFile(join(folder, file), blocks[i] as string);
@@ -420,6 +426,18 @@ describe('its README', () => {
       new RegExp(`^${id} requires_payment 0n \\[\\]\\ncanceled \\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z\\n$`),
     );
     expect((await run(process.execPath, [file], { env })).stdout).toBe(`${id} canceled 0n []\n`);
+  });
+
+  test('lists unattributed transfers, and attributes one', async () => {
+    const file = join(folder, 'attribute.mts');
+    await writeFile(file, await block('attributeTransfer('));
+    const [id = ''] = await insertTransfers(service, service.merchant, [{ amountUnits: 12_500_000 }]);
+    const script = async (...args: string[]) =>
+      (await run(process.execPath, [file, ...args], { env })).stdout;
+    expect(await script()).toBe(`${id} base 12500000n 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\n`);
+    const intent = await clientOfService().createPaymentIntent({ amountUnits: 12_500_000 });
+    expect(await script(id, intent.id)).toBe(`${id} attributed processing 12500000n\n`);
+    expect(await script()).toBe('');
   });
 
   test('a job follows events, each once', async () => {
@@ -679,6 +697,8 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/payments/v1/payment_intent_pb.js',
     'contract/gen/payments/v1/payment_intent_service_pb.js',
     'contract/gen/payments/v1/payment_pb.js',
+    'contract/gen/payments/v1/transfer_pb.js',
+    'contract/gen/payments/v1/transfer_service_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_service_pb.js',
     'contract/nearest-name.js',

@@ -3,13 +3,18 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
+import pg from 'pg';
+import { getAddress } from 'viem/utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { Cluster } from './faults/support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
 import { openDoors } from './support/doors.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { succeeds } from './support/succeeds.ts';
+import { openTransferMethods } from './support/transfer-methods.ts';
+import { insertTransfers, insertWatchedChain } from './support/transfer-rows.ts';
 
 const run = promisify(execFile);
 const hasPsql = succeeds('psql', '--version');
@@ -45,7 +50,7 @@ async function admin(role: string, ...args: string[]) {
 }
 
 test.runIf(hasPsql)(
-  'a role with only the documented rights creates an intent on a new database',
+  'a role with only the documented rights creates an intent and attributes a transfer on a new database',
   { timeout: 120_000 },
   async () => {
     await sh(await documentedCommands('From nothing'));
@@ -80,6 +85,28 @@ test.runIf(hasPsql)(
       expect(await create()).toMatchObject({ code: 'ok' });
       expect(await create()).toMatchObject({ code: 'ok', replayed: true });
       door.close();
+    }
+
+    // While its chain is watched.
+    const owner = new pg.Client(url('payments'));
+    await owner.connect();
+    const rows = { query: async (sql: string, values?: unknown[]) => (await owner.query(sql, values)).rows };
+    const address = getAddress(`0x${'1'.repeat(40)}`);
+    const wallets = { base: address, polygon: address };
+    await insertWatchedChain(rows, {});
+    const [transfer = ''] = await insertTransfers(
+      rows,
+      { id: parseIdentifier('mer', merchant_id) as string, wallets: { testnet: wallets, mainnet: wallets } },
+      [{ amountUnits: 5 }],
+    );
+    await owner.end();
+    const [door] = openDoors(service);
+    const { intent } = await door.create({ amount_units: 5 }, { authorization: `Bearer ${api_key}` });
+    door.close();
+    for (const methods of openTransferMethods(service)) {
+      const attributed = await methods.attribute(transfer, intent?.id ?? '', api_key);
+      expect(attributed).toMatchObject({ code: 'ok', json: { payment_intent: intent?.id } });
+      methods.close();
     }
     expect(await service.end('SIGTERM')).toMatchObject({ code: 0 });
   },

@@ -8,6 +8,8 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type Door, type Intent, openDoors } from './support/doors.ts';
 import { type IntentMethods, openIntentMethods } from './support/intent-methods.ts';
 import { startService, type TestService } from './support/service.ts';
+import { openTransferMethods } from './support/transfer-methods.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 
 let service: TestService;
 let doors: [Door, Door];
@@ -86,6 +88,16 @@ test.each(['refunded', 'succeeded'])(
     }
   },
 );
+
+test('a transfer of a chain that is newer is refused by lists, and not misread', async () => {
+  await insertTransfers(service, service.merchant, [{}]);
+  await service.query('update transfers set chain_id = 424242');
+  for (const door of openTransferMethods(service)) {
+    expect([door.name, (await door.list({}, apiKey)).code]).toEqual([door.name, 'internal']);
+    expectLogged('chain 424242');
+    door.close();
+  }
+});
 
 test('the public JSON has no word for a number that the contract does not have', () => {
   const intent = create(PaymentIntentSchema, { ...({ status: 99 } as object) });

@@ -23,6 +23,8 @@ const ours = [
   'payment',
   'payment_intent',
   'payment_intent_service',
+  'transfer',
+  'transfer_service',
   'webhook_endpoint',
   'webhook_endpoint_service',
 ].map((name) => `payments/v1/${name}.proto`);

@@ -6,10 +6,12 @@ import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
 import { type Door, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 
 let collector: Collector;
 let service: TestService;
@@ -228,6 +230,27 @@ test('each create of a shared statement has it in its own trace', async () => {
   expect(Math.max(...sizes)).toBeGreaterThan(1);
   // A batch of n is in n traces.
   for (const size of new Set(sizes)) expect(sizes.filter((n) => n === size).length % size).toBe(0);
+});
+
+test('the event of an attribution is in the trace of its request', async () => {
+  const { authorization } = defaults();
+  const call = (path: string, body: object, traceparent = '') =>
+    fetch(`${service.publicUrl}/v1/${path}`, {
+      method: 'POST',
+      headers: { authorization, 'content-type': 'application/json', traceparent },
+      body: JSON.stringify(body),
+    });
+  const created = await call('payment_intents', { amount_units: 1 });
+  const { id: payment_intent } = (await created.json()) as { id: string };
+  const [transfer] = await insertTransfers(service, service.merchant, [{ amountUnits: 1 }]);
+  const { traceId, traceparent } = caller();
+  const attributed = await call(`transfers/${transfer}/attribute`, { payment_intent }, traceparent);
+  expect(attributed.status).toBe(200);
+  const { spanId } = named(await collector.trace(traceId, 1), 'POST /v1/transfers/{id}/attribute');
+  const events = await service.query('select traceparent from events where payment_intent = $1', [
+    parseIdentifier('pi', payment_intent),
+  ]);
+  expect(events).toEqual([{ traceparent: `00-${traceId}-${spanId}-01` }]);
 });
 
 test('a delivery is in the trace of the request whose event it sends', async () => {

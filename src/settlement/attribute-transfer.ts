@@ -1,5 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { networkOf } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { AttributeTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -10,7 +11,8 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { orUnavailable } from '../database/unavailable.ts';
 import { changeOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createPaymentsReader } from '../payment-intents/payments.ts';
-import { invalidBody, plainRefusal, ServiceError } from '../requests/errors.ts';
+import { invalidBody, plainRefusal, refuseInvalid, ServiceError } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
@@ -26,7 +28,7 @@ export function attributeTransfer(
   em: EntityManager,
   onEvent: () => void,
 ): Method<AttributeTransferRequest, Transfer> {
-  const { run, transaction } = createPreparedStatements(em);
+  const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createPaymentsReader(em);
@@ -110,13 +112,23 @@ export function attributeTransfer(
 
   return {
     ratePolicy: 'changes',
+    violations,
     async run(request, { values }) {
+      refuseInvalid(violations(request));
       const traceparent = traceparentOf(requestContextOf(values).trace);
       const { found, isNew } = await orUnavailable(() => attribute(request, identityOf(values), traceparent));
       if (isNew) onEvent();
       return toTransfer(found.row, found.head);
     },
   };
+}
+
+function violations(request: AttributeTransferRequest): FieldViolation[] {
+  const isMissing = request.paymentIntent === '';
+  return [
+    ...unknownFieldViolations(request),
+    ...(isMissing ? [{ field: 'payment_intent', message: 'must be the id of an intent' }] : []),
+  ];
 }
 
 /** Why the transfer cannot be a payment of the intent, as the end of a sentence. */

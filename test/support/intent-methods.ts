@@ -86,27 +86,39 @@ export async function listAll(
 
 function overHttp({ publicUrl }: Endpoints): IntentMethods {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
-  const call = async <Json>(method: string, path: string, apiKey: string): Promise<MethodAnswer<Json>> => {
-    const { status, body } = await httpRequest(`${publicUrl}/v1/payment_intents${path}`, {
-      agent,
-      method,
-      headers: { Authorization: `Bearer ${apiKey}` },
-    });
-    const json = JSON.parse(body);
-    if (json.error === undefined) return { code: 'ok', status, json, message: '', details: [] };
-    const { code, message, details = [] } = json.error;
-    return { code, status, json: {} as Json, message, details };
-  };
+  const call = <Json>(method: string, path: string, apiKey: string) =>
+    jsonCall<Json>(`${publicUrl}/v1/payment_intents${path}`, { agent, method }, apiKey);
   return {
     name: 'public',
     get: (id, apiKey) => call('GET', `/${encodeURIComponent(id)}`, apiKey),
-    list(query, apiKey) {
-      const parameters = Object.entries(query).map(([name, value]) => `${name}=${encodeURIComponent(value)}`);
-      return call('GET', parameters.length === 0 ? '' : `?${parameters.join('&')}`, apiKey);
-    },
+    list: (query, apiKey) => call('GET', queryOf(query), apiKey),
     cancel: (id, apiKey) => call('POST', `/${encodeURIComponent(id)}/cancel`, apiKey),
     close: () => agent.destroy(),
   };
+}
+
+/** The part of a URL that holds a query, with its question mark. */
+export function queryOf(query: ListQuery): string {
+  const parameters = Object.entries(query).map(([name, value]) => `${name}=${encodeURIComponent(value)}`);
+  return parameters.length === 0 ? '' : `?${parameters.join('&')}`;
+}
+
+/** Makes one request over HTTP, with that object as its body if there is one. */
+export async function jsonCall<Json>(
+  url: string,
+  options: http.RequestOptions,
+  apiKey: string,
+  object?: object,
+): Promise<MethodAnswer<Json>> {
+  const headers = {
+    Authorization: `Bearer ${apiKey}`,
+    ...(object && { 'Content-Type': 'application/json' }),
+  };
+  const { status, body } = await httpRequest(url, { ...options, headers }, object && JSON.stringify(object));
+  const json = JSON.parse(body);
+  if (json.error === undefined) return { code: 'ok', status, json, message: '', details: [] };
+  const { code, message, details = [] } = json.error;
+  return { code, status, json: {} as Json, message, details };
 }
 
 function overGrpc(endpoints: Endpoints): IntentMethods {
@@ -181,7 +193,7 @@ export function grpcUnary<Json>(
 }
 
 const integers = /^(?:chain_id|amount_units|amount_received_units|block_number)$/;
-const enumWord = /^(?:PAYMENT_INTENT_STATUS|CHAIN|MODE|LANE)_(.+)$/;
+const enumWord = /^(?:PAYMENT_INTENT_STATUS|PAYMENT_STATUS|TRANSFER_STATUS|CHAIN|MODE|LANE)_(.+)$/;
 
 /** Turns protobuf's own JSON into the public one. Shares no code with the service. */
 export function publicJsonOf(value: JsonValue, name = ''): JsonValue {
@@ -195,6 +207,6 @@ export function publicJsonOf(value: JsonValue, name = ''): JsonValue {
   }
   if (typeof value !== 'string') return value;
   if (integers.test(name)) return Number(value);
-  if (name.endsWith('_at')) return new Date(value).toISOString();
+  if (name.endsWith('_at') || name === 'block_time') return new Date(value).toISOString();
   return enumWord.exec(value)?.[1]?.toLowerCase() ?? value;
 }

@@ -232,14 +232,17 @@ function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
 
 function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
   const replaced = getOption(method, json_method).example;
-  return {
+  return withoutNulls({
     ...exampleOfMessage(
       method.output,
       (field) => successStatus !== 201 || !getOption(field, json_field).afterCreation,
     ),
     ...(replaced !== '' && JSON.parse(replaced)),
-  };
+  });
 }
+
+const withoutNulls = (example: JsonSchema): JsonSchema =>
+  Object.fromEntries(Object.entries(example).filter(([, value]) => value !== null));
 
 /** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
 function exampleOfMessage(
@@ -285,7 +288,7 @@ function webhooksOf(schemas: Schemas, options: OpenApiOptions): Record<string, o
         content: {
           'application/json': {
             schema: refTo(message, 'response', schemas, options),
-            example: { ...exampleOfMessage(message), ...exampleOfEvent(message, type) },
+            example: withoutNulls({ ...exampleOfMessage(message), ...exampleOfEvent(message, type) }),
           },
         },
       },
@@ -327,15 +330,17 @@ const signatureHeaders = [
 
 /** The example of an event of that type: about the one resource that the type is named after. */
 function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
-  const data = message.fields.find(({ name }) => name === 'data')?.message;
+  const kinds = message.fields.find(({ name }) => name === 'data')?.message?.fields;
   const [resource = '', word = ''] = type.split('.');
-  const field = data?.fields.find(({ name }) => name === resource);
+  const field = kinds?.find(({ name }) => name === resource);
   if (field?.message === undefined) throw new Error(`no field of the event's data is called ${resource}`);
   const status = field.message.fields.find(({ name }) => name === 'status');
   const words = status?.fieldKind === 'enum' ? enumWords(status.enum).map((value) => value.word) : [];
   const example = exampleOfMessage(field.message, (inner) => !getOption(inner, json_field).omitEmpty);
   const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
-  return { type, data: { [resource]: { ...example, ...ended } } };
+  const data = { [resource]: { ...example, ...ended } };
+  // Only the events of an intent are counted.
+  return { type, data, ...(resource !== 'payment_intent' && { sequence: null }) };
 }
 
 /** The moment at which a resource got a status, if it has a field for it. */

@@ -86,7 +86,7 @@ export type JsonMethod = Message<"payments.v1.JsonMethod"> & {
   refusals: string[];
 
   /**
-   * A JSON object whose members replace those of the answer's example.
+   * A JSON object whose members replace those of the answer's example. One that is null is left out of it.
    *
    * @generated from field: string example = 2;
    */
