@@ -31,8 +31,9 @@ const { values } = parseArgs({
 const rounds = Number(values.rounds);
 // A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
 const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
+const rows = Number(values.million) * 1_000_000;
 
-if (values.rows) await growTable({ rounds, seconds, rows: Number(values.million) * 1_000_000 });
+if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
