@@ -7,6 +7,7 @@ import { parseArgs } from 'node:util';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareInserts } from './inserts.ts';
+import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
 import { soak } from './soak.ts';
@@ -18,6 +19,7 @@ const { values } = parseArgs({
     inserts: { type: 'boolean' },
     cost: { type: 'boolean' },
     schema: { type: 'boolean' },
+    reads: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -37,5 +39,6 @@ if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
+else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });
