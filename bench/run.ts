@@ -4,6 +4,7 @@
 // beside this file.
 
 import { parseArgs } from 'node:util';
+import { compareCancels } from './cancels.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareInserts } from './inserts.ts';
@@ -20,6 +21,7 @@ const { values } = parseArgs({
     cost: { type: 'boolean' },
     schema: { type: 'boolean' },
     reads: { type: 'boolean' },
+    cancels: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -40,5 +42,6 @@ else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.reads) await compareReads({ rounds, seconds, rows });
+else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });
