@@ -3,7 +3,16 @@
 
 import { fillPaymentIntents } from './fill.ts';
 import { loadByWrk, type Measurement, requireTools } from './load.ts';
-import { median, onThisMachine, prepareDatabase, publish, startOurs, table, withSetting } from './setting.ts';
+import {
+  median,
+  onThisMachine,
+  prepareAnother,
+  prepareDatabase,
+  publish,
+  startOurs,
+  table,
+  withSetting,
+} from './setting.ts';
 
 const kinds = ['no idempotency keys', 'random idempotency keys'] as const;
 type Kind = (typeof kinds)[number];
@@ -21,8 +30,7 @@ export async function growTable({
   await requireTools(['wrk']);
   await withSetting(async ({ folder, postgres }) => {
     const empty = await prepareDatabase(postgres);
-    await empty.orm.em.execute('create database full_table');
-    const full = await prepareDatabase({ ...postgres, database: 'full_table' });
+    const full = await prepareAnother(empty, 'full_table');
     await fillPaymentIntents(full.orm.em, [full.merchantId], 'paid', rows);
     const sizes = await full.orm.em.execute<{ table_size: string; index_size: string }[]>(
       "select pg_size_pretty(pg_table_size('payment_intents')) as table_size, pg_size_pretty(pg_indexes_size('payment_intents')) as index_size",

@@ -12,6 +12,7 @@ import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
 import { soak } from './soak.ts';
+import { measureWebhooks } from './webhooks.ts';
 
 const { values } = parseArgs({
   options: {
@@ -22,20 +23,23 @@ const { values } = parseArgs({
     schema: { type: 'boolean' },
     reads: { type: 'boolean' },
     cancels: { type: 'boolean' },
+    webhooks: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
     seconds: { type: 'string' },
-    /** How far `--rows` fills the table, in millions. */
-    million: { type: 'string', default: '10' },
+    /** How many rows a table has, in millions. */
+    million: { type: 'string' },
     /** How long `--soak` takes. */
     minutes: { type: 'string', default: '10' },
   },
 });
 const rounds = Number(values.rounds);
 // A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
-const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
-const rows = Number(values.million) * 1_000_000;
+// Attempts that hang take ten seconds, and what comes after them has to be measured too.
+const usualSeconds = values.webhooks ? 20 : values.rows ? 8 : 4;
+const seconds = Number(values.seconds ?? usualSeconds);
+const rows = Number(values.million ?? 10) * 1_000_000;
 
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
@@ -43,5 +47,6 @@ else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
+else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });

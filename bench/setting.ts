@@ -73,6 +73,12 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
   };
 }
 
+/** Creates one more database on the same PostgreSQL, and prepares it. */
+export async function prepareAnother(first: PreparedDatabase, name: string): Promise<PreparedDatabase> {
+  await first.orm.em.execute(`create database ${name}`);
+  return prepareDatabase({ ...first.location, database: name });
+}
+
 /** Creates the contenders' database, with its own schema and the same merchant. */
 export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocation> {
   const location = { ...ours.location, database: 'by_hand' };
