@@ -4,6 +4,7 @@
 // beside this file.
 
 import { parseArgs } from 'node:util';
+import { compareBeside } from './beside.ts';
 import { compareCancels } from './cancels.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
@@ -24,6 +25,7 @@ const { values } = parseArgs({
     reads: { type: 'boolean' },
     cancels: { type: 'boolean' },
     webhooks: { type: 'boolean' },
+    beside: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -37,9 +39,9 @@ const { values } = parseArgs({
 const rounds = Number(values.rounds);
 // A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
 // Attempts that hang take ten seconds, and what comes after them has to be measured too.
-const usualSeconds = values.webhooks ? 20 : values.rows ? 8 : 4;
+const usualSeconds = values.webhooks || values.beside ? 20 : values.rows ? 8 : 4;
 const seconds = Number(values.seconds ?? usualSeconds);
-const rows = Number(values.million ?? 10) * 1_000_000;
+const rows = Number(values.million ?? (values.beside ? 1 : 10)) * 1_000_000;
 
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
@@ -48,5 +50,6 @@ else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
+else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });
