@@ -8,6 +8,7 @@ import { compareBeside } from './beside.ts';
 import { compareCancels } from './cancels.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
+import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
 import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
@@ -26,6 +27,7 @@ const { values } = parseArgs({
     cancels: { type: 'boolean' },
     webhooks: { type: 'boolean' },
     beside: { type: 'boolean' },
+    indexes: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
@@ -41,7 +43,7 @@ const rounds = Number(values.rounds);
 // Attempts that hang take ten seconds, and what comes after them has to be measured too.
 const usualSeconds = values.webhooks || values.beside ? 20 : values.rows ? 8 : 4;
 const seconds = Number(values.seconds ?? usualSeconds);
-const rows = Number(values.million ?? (values.beside ? 1 : 10)) * 1_000_000;
+const rows = Number(values.million ?? (values.beside || values.indexes ? 1 : 10)) * 1_000_000;
 
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
@@ -51,5 +53,6 @@ else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });
