@@ -1,7 +1,17 @@
-// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions: `npm run
-// bench -- --rows` (does it stay fast as the table grows), `--soak` (does memory stay flat), `--inserts` (which
-// statement), `--schema` (what rules cost), `--cost` (processor time per answer). Each prints its report and writes it
-// beside this file.
+// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions:
+//
+//   --rows      does a create stay fast as the table grows
+//   --reads     how fast are reads of a large table, compared with a hand-written alternative
+//   --cancels   what does a cancel cost, compared with a create and with a hand-written alternative
+//   --webhooks  how many deliveries a second, and how late while other endpoints never answer
+//   --beside    do creates stay fast while deliveries fail and intents expire
+//   --soak      does memory stay flat
+//   --inserts   which statement inserts fastest
+//   --schema    what do the rules of a row cost
+//   --indexes   what does each index cost, and what is it for
+//   --cost      processor time per answer
+//
+// Each prints its report. All but `--cost` also write it beside this file.
 
 import { parseArgs } from 'node:util';
 import { compareBeside } from './beside.ts';
