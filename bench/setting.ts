@@ -137,6 +137,10 @@ async function start(args: string[], environment: Record<string, string>, port: 
     env: { PATH: process.env.PATH, ...environment },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  // A benchmark that fails leaves nothing running.
+  const kill = () => child.kill('SIGKILL');
+  process.once('exit', kill);
+  child.once('exit', () => process.off('exit', kill));
   await printsReady(child, args.join(' '));
   const procFile = (name: string) => readFile(`/proc/${child.pid}/${name}`, 'utf8');
   return {
