@@ -9,6 +9,7 @@ import { drawChart } from './chart.ts';
 import { type Costs, costTable, measureCosts } from './cost.ts';
 import { loadByH2load, loadByPgbench, loadByWrk, type Measurement, requireTools } from './load.ts';
 import {
+  environmentByHand,
   median,
   onThisMachine,
   type PreparedDatabase,
@@ -17,7 +18,9 @@ import {
   printsReady,
   publish,
   type Running,
+  ratiosOf,
   type Setting,
+  spread,
   startContender,
   startOurs,
   table,
@@ -121,16 +124,8 @@ async function measure(
   await server.stop();
 }
 
-/** A contender that uses the database through `pg`. */
 function byHand(program: string) {
-  return ({ byHand, apiKey, merchantId }: Databases) =>
-    startContender(program, {
-      PGHOST: byHand.socketFolder,
-      PGUSER: byHand.user,
-      PGDATABASE: byHand.database,
-      API_KEY: apiKey,
-      MERCHANT_ID: merchantId,
-    });
+  return (databases: Databases) => startContender(program, environmentByHand(databases, databases.byHand));
 }
 
 /** The statement for `pgbench`: one row, with its values in the statement. */
@@ -176,10 +171,9 @@ function report(samples: Samples, costs: Costs, startsMs: number[], rounds: numb
     median((samples.get(key) ?? []).map((sample) => sample[figure]));
   const ratio = (what: string, figure: keyof Sample, ours: string, theirs: string, target: string) => {
     const peers = samples.get(theirs) ?? [];
-    const ratios = (samples.get(ours) ?? []).map((sample, i) => sample[figure] / (peers[i]?.[figure] ?? 0));
     if (peers.length === 0) return [what, 'not measured', target];
-    const [lowest, highest] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
-    return [what, `**${median(ratios).toFixed(2)}** (${lowest} to ${highest})`, target];
+    const figures = (all: readonly Sample[]) => all.map((sample) => sample[figure]);
+    return [what, spread(ratiosOf(figures(samples.get(ours) ?? []), figures(peers))), target];
   };
   const measured = [...samples.keys()].map((key) => [
     key.replace(' @', ' | '),

@@ -75,30 +75,88 @@ export async function loadByH2load(
 }
 
 /** Creates over JSON, either each with its own idempotency key or all without one. */
-export async function loadByWrk(
+export function loadByWrk(
   folder: string,
   keys: 'random idempotency keys' | 'no idempotency keys',
-  { port, apiKey, inFlight, seconds }: Load,
+  load: Load,
 ): Promise<Measurement> {
-  const script = join(folder, 'create.lua');
   // Both variants generate a key and build every request anew, so that the client's work is the same.
   const send = keys === 'no idempotency keys' ? '' : 'wrk.headers["Idempotency-Key"] = key';
-  await writeFile(
-    script,
+  return loadByScript(
+    folder,
     `wrk.method = "POST"
 wrk.body = '${json}'
 wrk.headers["Content-Type"] = "application/json"
-wrk.headers["Authorization"] = "Bearer ${apiKey}"
-function init() math.randomseed(${Math.floor(Math.random() * 2 ** 31)}) end
 function request()
   local key = string.format("%08x-%08x-%08x", math.random(0, 2^31), math.random(0, 2^31), math.random(0, 2^31))
   ${send}
   return wrk.format()
 end
 `,
+    load,
+  );
+}
+
+/** Gets paths, each chosen at random. */
+export async function loadRandomPaths(
+  folder: string,
+  paths: readonly string[],
+  load: Load,
+): Promise<Measurement> {
+  return loadByScript(
+    folder,
+    `${await luaPaths(folder, paths)}
+function request() return wrk.format("GET", paths[math.random(#paths)]) end
+`,
+    load,
+  );
+}
+
+/** Posts \`{}\` to each path once. Throws if there were too few of them for the time. */
+export async function loadEachPath(
+  folder: string,
+  paths: readonly string[],
+  load: Load,
+): Promise<Measurement> {
+  return loadByScript(
+    folder,
+    `${await luaPaths(folder, paths)}
+wrk.headers["Content-Type"] = "application/json"
+local used = 0
+function request()
+  used = used + 1
+  return wrk.format("POST", paths[used] or "/there-were-too-few-paths", nil, "{}")
+end
+`,
+    load,
+  );
+}
+
+/** Lua that reads the paths from a file: a script of that size would be too large for it. */
+async function luaPaths(folder: string, paths: readonly string[]): Promise<string> {
+  const file = join(folder, 'paths.txt');
+  await writeFile(file, paths.join('\n'));
+  return `local paths = {}
+for line in io.lines("${file}") do paths[#paths + 1] = line end`;
+}
+
+/** Runs wrk with a script whose \`request\` builds each request. */
+async function loadByScript(
+  folder: string,
+  lua: string,
+  { port, apiKey, inFlight, seconds }: Load,
+): Promise<Measurement> {
+  const script = join(folder, 'load.lua');
+  const seed = Math.floor(Math.random() * 2 ** 31);
+  await writeFile(
+    script,
+    `wrk.headers["Authorization"] = "Bearer ${apiKey}"
+function init() math.randomseed(${seed}) end
+${lua}`,
   );
   const { stdout } = await run('wrk', [
-    ...['-t1', '-c', String(inFlight), '-d', `${seconds}s`, '--latency', '-s', script],
+    // A slow answer is one of the measured ones. By default, wrk counts it as an error after two seconds.
+    ...['-t1', '-c', String(inFlight), '-d', `${seconds}s`, '--timeout', '10s', '--latency', '-s', script],
     `http://127.0.0.1:${port}/v1/payment_intents`,
   ]);
   if (/Non-2xx|Socket errors/.test(stdout)) throw new Error(`not every request succeeded: ${stdout}`);
@@ -113,16 +171,16 @@ end
   };
 }
 
-/** Runs the prepared statement with as many clients as requests in flight; undefined if pgbench is not installed. */
+/** Runs the statements, prepared, with as many clients as requests in flight; undefined if pgbench is not installed. */
 export async function loadByPgbench(
   folder: string,
   { socketFolder, user, database }: SocketLocation,
-  insert: string,
+  statements: string,
   clients: number,
   seconds: number,
 ): Promise<Measurement | undefined> {
-  const script = join(folder, 'insert.sql');
-  await writeFile(script, `${insert};\n`);
+  const script = join(folder, 'pgbench.sql');
+  await writeFile(script, `${statements};\n`);
   const log = join(folder, 'pgbench');
   const ran = await run('pgbench', [
     ...['-n', '-M', 'prepared', '-c', String(clients), '-j1', '-T', String(seconds), '-f', script],
@@ -132,7 +190,7 @@ export async function loadByPgbench(
     throw error;
   });
   if (ran === undefined) return undefined;
-  const [file = ''] = (await readdir(folder)).filter((name) => name.startsWith('pgbench.'));
+  const [file = ''] = (await readdir(folder)).filter((name) => /^pgbench\.\d+$/.test(name));
   const percentiles = await percentilesIn(join(folder, file));
   await rm(join(folder, file));
   return { perSecond: Number(/tps = ([\d.]+)/.exec(ran.stdout)?.[1]), ...percentiles };

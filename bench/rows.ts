@@ -1,11 +1,12 @@
 // Does a create stay as fast when the table is large? Measures a full table and an empty one in turn on one PostgreSQL.
 // If they were not measured in turn, a slower machine would look like a slower table.
 
+import { fillPaymentIntents } from './fill.ts';
 import { loadByWrk, type Measurement, requireTools } from './load.ts';
 import {
   median,
   onThisMachine,
-  type PreparedDatabase,
+  prepareAnother,
   prepareDatabase,
   publish,
   startOurs,
@@ -29,9 +30,8 @@ export async function growTable({
   await requireTools(['wrk']);
   await withSetting(async ({ folder, postgres }) => {
     const empty = await prepareDatabase(postgres);
-    await empty.orm.em.execute('create database full_table');
-    const full = await prepareDatabase({ ...postgres, database: 'full_table' });
-    await fill(full, rows);
+    const full = await prepareAnother(empty, 'full_table');
+    await fillPaymentIntents(full.orm.em, [full.merchantId], 'paid', rows);
     const sizes = await full.orm.em.execute<{ table_size: string; index_size: string }[]>(
       "select pg_size_pretty(pg_table_size('payment_intents')) as table_size, pg_size_pretty(pg_indexes_size('payment_intents')) as index_size",
     );
@@ -62,26 +62,6 @@ export async function growTable({
     await Promise.all([empty.orm.close(), full.orm.close()]);
     await publish('results-rows.md', report(samples, rows, sizes[0], rounds, seconds));
   });
-}
-
-/** Fills the table with all its keys and constraints active; every second row has an idempotency key. */
-async function fill({ orm, merchantId }: PreparedDatabase, rows: number): Promise<void> {
-  const chunk = 250_000;
-  for (let done = 0; done < rows; done += chunk) {
-    await orm.em.execute(
-      `insert into payment_intents
-       (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata, created_at, expires_at,
-        client_secret_version, idempotency_key, request_fingerprint)
-       select uuidv7(created_at - now()), ?, 'testnet', 'requires_payment', 3, 12500000, '\\x${'1'.repeat(40)}', 'sdk',
-              '{"order_id":"order-1001"}', created_at, created_at + interval '30 minutes', 1,
-              case when i % 2 = 0 then gen_random_uuid()::text end, case when i % 2 = 0 then sha256(i::text::bytea) end
-         from (select i, date_trunc('milliseconds', now() - make_interval(secs => (${rows} - i) * 0.01)) as created_at
-                 from generate_series(${done + 1}, ${Math.min(done + chunk, rows)}) as i) as series`,
-      [merchantId],
-    );
-    console.error(`${Math.min(done + chunk, rows).toLocaleString('en')} rows`);
-  }
-  await orm.em.execute('vacuum analyze payment_intents');
 }
 
 function report(

@@ -1,15 +1,30 @@
-// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions: `npm run
-// bench -- --rows` (does it stay fast as the table grows), `--soak` (does memory stay flat), `--inserts` (which
-// statement), `--schema` (what rules cost), `--cost` (processor time per answer). Each prints its report and writes it
-// beside this file.
+// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions:
+//
+//   --rows      does a create stay fast as the table grows
+//   --reads     how fast are reads of a large table, compared with a hand-written alternative
+//   --cancels   what does a cancel cost, compared with a create and with a hand-written alternative
+//   --webhooks  how many deliveries a second, and how late while other endpoints never answer
+//   --beside    do creates stay fast while deliveries fail and intents expire
+//   --soak      does memory stay flat
+//   --inserts   which statement inserts fastest
+//   --schema    what do the rules of a row cost
+//   --indexes   what does each index cost, and what is it for
+//   --cost      processor time per answer
+//
+// Each prints its report. All but `--cost` also write it beside this file.
 
 import { parseArgs } from 'node:util';
+import { compareBeside } from './beside.ts';
+import { compareCancels } from './cancels.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
+import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
+import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
 import { soak } from './soak.ts';
+import { measureWebhooks } from './webhooks.ts';
 
 const { values } = parseArgs({
   options: {
@@ -18,23 +33,36 @@ const { values } = parseArgs({
     inserts: { type: 'boolean' },
     cost: { type: 'boolean' },
     schema: { type: 'boolean' },
+    reads: { type: 'boolean' },
+    cancels: { type: 'boolean' },
+    webhooks: { type: 'boolean' },
+    beside: { type: 'boolean' },
+    indexes: { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
     seconds: { type: 'string' },
-    /** How far `--rows` fills the table, in millions. */
-    million: { type: 'string', default: '10' },
+    /** How many rows a table has, in millions. */
+    million: { type: 'string' },
     /** How long `--soak` takes. */
     minutes: { type: 'string', default: '10' },
   },
 });
 const rounds = Number(values.rounds);
 // A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
-const seconds = Number(values.seconds ?? (values.rows ? 8 : 4));
+// Attempts that hang take ten seconds, and what comes after them has to be measured too.
+const usualSeconds = values.webhooks || values.beside ? 20 : values.rows ? 8 : 4;
+const seconds = Number(values.seconds ?? usualSeconds);
+const rows = Number(values.million ?? (values.beside || values.indexes ? 1 : 10)) * 1_000_000;
 
-if (values.rows) await growTable({ rounds, seconds, rows: Number(values.million) * 1_000_000 });
+if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
+else if (values.reads) await compareReads({ rounds, seconds, rows });
+else if (values.cancels) await compareCancels({ rounds, seconds });
+else if (values.webhooks) await measureWebhooks({ rounds, seconds });
+else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });

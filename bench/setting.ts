@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import { join } from 'node:path';
@@ -73,6 +73,12 @@ export async function prepareDatabase(location: SocketLocation): Promise<Prepare
   };
 }
 
+/** Creates one more database on the same PostgreSQL, and prepares it. */
+export async function prepareAnother(first: PreparedDatabase, name: string): Promise<PreparedDatabase> {
+  await first.orm.em.execute(`create database ${name}`);
+  return prepareDatabase({ ...first.location, database: name });
+}
+
 /** Creates the contenders' database, with its own schema and the same merchant. */
 export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocation> {
   const location = { ...ours.location, database: 'by_hand' };
@@ -83,6 +89,20 @@ export async function prepareByHand(ours: PreparedDatabase): Promise<SocketLocat
   await client.query('insert into merchants values ($1, $2)', [ours.merchantId, 'Bench']);
   await client.end();
   return location;
+}
+
+/** The environment of a contender, which uses the database through `pg`. */
+export function environmentByHand(
+  { apiKey, merchantId }: PreparedDatabase,
+  { socketFolder, user, database }: SocketLocation,
+): Record<string, string> {
+  return {
+    PGHOST: socketFolder,
+    PGUSER: user,
+    PGDATABASE: database,
+    API_KEY: apiKey,
+    MERCHANT_ID: merchantId,
+  };
 }
 
 export interface Running {
@@ -106,7 +126,7 @@ export async function startOurs(
   return start(args, { ...environment, [door]: String(port) }, port);
 }
 
-/** Starts a contender, which reads its port from PORT. */
+/** Starts a contender or another program of ours, which reads its port from PORT. */
 export async function startContender(program: string, environment: Record<string, string>): Promise<Running> {
   const port = await freePort();
   return start([program], { ...environment, PORT: String(port) }, port);
@@ -117,6 +137,10 @@ async function start(args: string[], environment: Record<string, string>, port: 
     env: { PATH: process.env.PATH, ...environment },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  // A benchmark that fails leaves nothing running.
+  const kill = () => child.kill('SIGKILL');
+  process.once('exit', kill);
+  child.once('exit', () => process.off('exit', kill));
   await printsReady(child, args.join(' '));
   const procFile = (name: string) => readFile(`/proc/${child.pid}/${name}`, 'utf8');
   return {
@@ -126,11 +150,7 @@ async function start(args: string[], environment: Record<string, string>, port: 
       child.kill('SIGTERM');
       await exited;
     },
-    async cpuSeconds() {
-      // After the command's name: utime and stime are fields 14 and 15, in hundredths of a second.
-      const fields = (await procFile('stat')).replace(/^.*\) /s, '').split(' ');
-      return (Number(fields[11]) + Number(fields[12])) / 100;
-    },
+    cpuSeconds: async () => cpuSecondsOf(await procFile('stat')).own,
     async residentMb() {
       const status = await procFile('status');
       const megabytes = (name: string) =>
@@ -138,6 +158,35 @@ async function start(args: string[], environment: Record<string, string>, port: 
       return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
     },
   };
+}
+
+/** Reads /proc/<pid>/stat: the processor time of a process, and that of its children that have ended. */
+function cpuSecondsOf(stat: string): { own: number; children: number; parent: number } {
+  // Behind the command's name: parent is field 4, utime, stime, cutime and cstime are fields 14 to 17, in hundredths.
+  const fields = stat
+    .replace(/^.*\) /s, '')
+    .split(' ')
+    .map(Number);
+  const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
+  return { own: (user + system) / 100, children: (childUser + childSystem) / 100, parent: fields[1] ?? 0 };
+}
+
+/** Processor time that all processes of the setting's PostgreSQL have used so far, in seconds. */
+export async function postgresCpuSeconds({ folder }: Setting): Promise<number> {
+  const [first = ''] = (await readFile(join(folder, 'data', 'postgres', 'postmaster.pid'), 'utf8')).split(
+    '\n',
+  );
+  const postmaster = Number(first);
+  let seconds = 0;
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    // A process may end while the list is read.
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
+    if (stat === undefined) continue;
+    const { own, children, parent } = cpuSecondsOf(stat);
+    if (Number(pid) === postmaster) seconds += own + children;
+    else if (parent === postmaster) seconds += own;
+  }
+  return seconds;
 }
 
 /** Resolves once the process prints a line with "ready". Its output is read and dropped. */
@@ -151,7 +200,8 @@ export async function printsReady(child: ChildProcess, name: string): Promise<vo
   });
 }
 
-async function freePort(): Promise<number> {
+/** Returns a port on which nothing listens. */
+export async function freePort(): Promise<number> {
   const server = net.createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as net.AddressInfo;
@@ -165,6 +215,21 @@ export function median(values: readonly number[]): number {
   const middle = sorted.length >> 1;
   const [lower, upper] = [sorted[(sorted.length - 1) >> 1], sorted[middle]];
   return ((lower ?? Number.NaN) + (upper ?? Number.NaN)) / 2;
+}
+
+/** The values at the same place of two lists, divided. */
+export function ratiosOf(values: readonly number[], others: readonly number[]): number[] {
+  return values.map((value, i) => value / (others[i] ?? Number.NaN));
+}
+
+/** The median of ratios, with the lowest and the highest: "**1.97** (1.68 to 2.13)". */
+export function spread(ratios: readonly number[]): string {
+  return `**${median(ratios).toFixed(2)}** (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)})`;
+}
+
+/** Returns them in order, or reversed in every second round, so that none always runs first or last. */
+export function inTurn<T>(items: readonly T[], round: number): readonly T[] {
+  return round % 2 === 0 ? items : items.toReversed();
 }
 
 /** The beginning of every report: "on 2026-01-31: 2 cores (AMD EPYC), Node.js v24.1.0". */

@@ -1,4 +1,5 @@
 -- The contenders' own tables, as usually written by hand: a foreign key, two checks, an index for listing.
+-- Ids are UUIDv7, so the list goes down them.
 
 create table merchants (
   id   uuid primary key,
@@ -25,7 +26,26 @@ create table payment_intents (
   expires_at             timestamptz not null,
   client_secret_version  smallint    not null,
   idempotency_key        text,
+  amount_received_units  bigint      not null default 0,
+  payments_count         int         not null default 0,
+  labels                 text[],
+  succeeded_at           timestamptz,
+  canceled_at            timestamptz,
+  expired_at             timestamptz,
   unique (merchant_id, mode, idempotency_key)
 );
 
-create index on payment_intents (merchant_id, created_at desc);
+create index on payment_intents (merchant_id, mode, id);
+
+create table events (
+  id             uuid primary key,
+  merchant_id    uuid        not null references merchants (id),
+  mode           text        not null,
+  type           text        not null,
+  payment_intent uuid        not null references payment_intents (id),
+  created_at     timestamptz not null,
+  position       bigint      not null generated always as identity,
+  data           jsonb       not null
+);
+
+create index on events (merchant_id, mode, position);

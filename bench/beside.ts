@@ -1,0 +1,197 @@
+// Do creates stay as fast while the same process has other work in hand? Measures them beside deliveries that fail, and
+// beside a backlog of intents that have to expire, in turn with creates that have the process for themselves.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  createEndpoints,
+  createMerchants,
+  loopbackAllowed,
+  makeDeliveries,
+  startReceiver,
+} from './deliveries.ts';
+import { fillPaymentIntents } from './fill.ts';
+import { loadByWrk, type Measurement, requireTools } from './load.ts';
+import {
+  freePort,
+  inTurn,
+  median,
+  onThisMachine,
+  type PreparedDatabase,
+  prepareAnother,
+  prepareDatabase,
+  publish,
+  ratiosOf,
+  spread,
+  startOurs,
+  table,
+  withSetting,
+} from './setting.ts';
+
+const kinds = ['nothing else', 'deliveries that fail', 'intents that expire'] as const;
+type Kind = (typeof kinds)[number];
+
+const merchants = 20;
+/** Of each merchant, half of them hang and half of them refuse the connection. */
+const endpointsEach = 4;
+const warmUpSeconds = 3;
+
+export async function compareBeside({
+  rounds,
+  seconds,
+  rows,
+  waiting,
+}: {
+  rounds: number;
+  seconds: number;
+  /** Intents that have to expire. */
+  rows: number;
+  /** Deliveries that wait. */
+  waiting: number;
+}): Promise<void> {
+  await requireTools(['wrk']);
+  await withSetting(async ({ folder, postgres }) => {
+    const receiver = await startReceiver();
+    const alone = await prepareDatabase(postgres);
+    const databases: Record<Kind, PreparedDatabase> = {
+      'nothing else': alone,
+      'deliveries that fail': await prepareAnother(alone, 'deliveries'),
+      'intents that expire': await prepareAnother(alone, 'expiry'),
+    };
+    for (const kind of ['nothing else', 'deliveries that fail'] as const) {
+      const { orm, merchantId } = databases[kind];
+      await fillPaymentIntents(orm.em, [merchantId], 'paid', rows);
+    }
+    const failing = databases['deliveries that fail'];
+    const refusing = `http://127.0.0.1:${await freePort()}`;
+    const owners = await createMerchants(failing, merchants);
+    for (const [m, merchantId] of owners.entries()) {
+      const urls = Array.from({ length: endpointsEach }, (_, e) =>
+        e % 2 === 0 ? receiver.url('hangs', `${m}-${e}`) : `${refusing}/${m}-${e}`,
+      );
+      await createEndpoints(failing, merchantId, urls);
+    }
+    await makeDeliveries(failing, owners, Math.ceil(waiting / (merchants * endpointsEach)));
+    const expiring = databases['intents that expire'];
+    await fillPaymentIntents(expiring.orm.em, [expiring.merchantId], 'overdue', rows);
+
+    const samples: Record<Kind, Measurement[]> = {
+      'nothing else': [],
+      'deliveries that fail': [],
+      'intents that expire': [],
+    };
+    const attempts: number[] = [];
+    const drains = { alone: [] as number[], beside: [] as number[] };
+    for (let round = 0; round < rounds; round++) {
+      for (const kind of inTurn(kinds, round)) {
+        const database = databases[kind];
+        if (kind === 'deliveries that fail') await beginAgain(database);
+        const server = await startOurs({ ...database.environment, ...loopbackAllowed }, 'HTTP_PORT');
+        const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
+        await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
+        await database.orm.em.execute('checkpoint');
+        const { result, ...work } = await during(database, () =>
+          loadByWrk(folder, 'no idempotency keys', target),
+        );
+        samples[kind].push(result);
+        console.error(`beside ${kind}: ${Math.round(result.perSecond)} creates/s, p99 ${result.p99Ms} ms`);
+        if (kind === 'deliveries that fail') attempts.push(work.attemptsPerSecond);
+        if (kind === 'intents that expire') {
+          drains.beside.push(work.eventsPerSecond);
+          const { eventsPerSecond } = await during(database, () => sleep(seconds * 1000));
+          drains.alone.push(eventsPerSecond);
+          console.error(
+            `expired: ${Math.round(work.eventsPerSecond)}/s beside creates, ${Math.round(eventsPerSecond)}/s alone`,
+          );
+          await assertBacklog(database);
+        }
+        await server.stop();
+      }
+    }
+    await receiver.stop();
+    await Promise.all(Object.values(databases).map(({ orm }) => orm.close()));
+    await publish('results-beside.md', report(samples, attempts, drains, { rows, waiting, rounds, seconds }));
+  });
+}
+
+/** All deliveries wait for their first attempt. */
+async function beginAgain({ orm }: PreparedDatabase): Promise<void> {
+  await orm.em.execute('truncate webhook_attempts');
+  await orm.em.execute(
+    "update webhook_deliveries set status = 'pending', next_attempt_at = now(), scheduled = 0, attempts = 0",
+  );
+  await orm.em.execute('update webhook_endpoints set failures = 0, failing_since = null');
+  await orm.em.execute('vacuum analyze webhook_deliveries');
+}
+
+/** How much of its other work the process does meanwhile. */
+async function during<T>(
+  { orm }: PreparedDatabase,
+  run: () => Promise<T>,
+): Promise<{ result: T; eventsPerSecond: number; attemptsPerSecond: number }> {
+  const done = async () => {
+    const [row] = await orm.em.execute<{ events: string; attempts: string }[]>(
+      'select last_position as events, (select count(*) from webhook_attempts) as attempts from event_progress',
+    );
+    return { events: Number(row?.events), attempts: Number(row?.attempts), atMs: performance.now() };
+  };
+  const before = await done();
+  const result = await run();
+  const after = await done();
+  const elapsed = (after.atMs - before.atMs) / 1000;
+  return {
+    result,
+    eventsPerSecond: (after.events - before.events) / elapsed,
+    attemptsPerSecond: (after.attempts - before.attempts) / elapsed,
+  };
+}
+
+/** Throws if every intent has expired: then a part of the measurement had nothing beside it. */
+async function assertBacklog({ orm }: PreparedDatabase): Promise<void> {
+  const [row] = await orm.em.execute<{ left: boolean }[]>(
+    "select exists (select from payment_intents where status = 'requires_payment' and expires_at < now()) as left",
+  );
+  if (row?.left !== true) throw new Error('every intent has expired: use more with --million');
+}
+
+function report(
+  samples: Record<Kind, readonly Measurement[]>,
+  attempts: readonly number[],
+  drains: { alone: readonly number[]; beside: readonly number[] },
+  { rows, waiting, rounds, seconds }: { rows: number; waiting: number; rounds: number; seconds: number },
+): string {
+  const figures = (kind: Kind, of: keyof Measurement) => samples[kind].map((sample) => sample[of]);
+  const ratio = (kind: Kind, of: keyof Measurement) =>
+    spread(ratiosOf(figures(kind, of), figures('nothing else', of)));
+  return `# Creates beside other work
+
+\`npm run bench -- --beside\` ${onThisMachine()}; public door, 64 in flight, one process with all roles, ${rounds} rounds of ${seconds} s for each, in turn on one PostgreSQL with its default settings. Each table begins with ${rows.toLocaleString('en')} intents.
+
+${table(
+  ['creates beside', 'creates/s', 'p50 ms', 'p99 ms'],
+  kinds.map((kind) => [
+    kind,
+    Math.round(median(figures(kind, 'perSecond'))),
+    median(figures(kind, 'p50Ms')).toFixed(2),
+    median(figures(kind, 'p99Ms')).toFixed(2),
+  ]),
+)}
+
+${table(
+  ['creates beside … / beside nothing else', 'creates/s (target: at least 0.9)', 'p99'],
+  kinds.slice(1).map((kind) => [kind, ratio(kind, 'perSecond'), ratio(kind, 'p99Ms')]),
+)}
+
+**Deliveries that fail**: ${waiting.toLocaleString('en')} deliveries wait for ${merchants * endpointsEach} endpoints of ${merchants} merchants. Half of the endpoints never answer, half refuse the connection. The process makes ${Math.round(median(attempts))} attempts a second meanwhile.
+
+**Intents that expire**: ${rows.toLocaleString('en')} intents should have expired before the process starts.
+
+${table(
+  ['intents that expire', 'intents/s'],
+  [
+    ['without creates', Math.round(median(drains.alone))],
+    ['beside creates', Math.round(median(drains.beside))],
+    ['beside / without', spread(ratiosOf(drains.beside, drains.alone))],
+  ],
+)}
+`;
+}
