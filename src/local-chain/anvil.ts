@@ -1,10 +1,12 @@
 // Runs anvil, the development node of `@foundry-rs/anvil`. The package is a development dependency: a production
 // installation does not have it.
 
-import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
-import type { Readable } from 'node:stream';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface Anvil {
@@ -62,40 +64,42 @@ export async function startAnvil(program: string, flags: readonly string[], port
 }
 
 async function startAt(port: number, program: string, flags: readonly string[]): Promise<Anvil> {
-  const child = spawn(program, ['--quiet', '--host', '127.0.0.1', '--port', String(port), ...flags], {
-    detached: true,
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  const ended = untilItEnds(child);
-  for (const deadlineMs = Date.now() + startTimeoutMs; Date.now() < deadlineMs; await sleep(5)) {
-    if (ended.reason !== undefined) throw ended.reason;
-    if (!(await answers(port))) continue;
-    // Another program may answer on a port that anvil could not have.
-    if (ended.reason !== undefined) throw ended.reason;
-    child.unref();
-    child.stderr.destroy();
-    return { pid: child.pid as number, port, process: child };
+  // Not a pipe: anvil would not survive an error message after the end of this process.
+  const folder = await mkdtemp(join(tmpdir(), 'anvil-'));
+  const errors = await open(join(folder, 'errors'), 'w+');
+  try {
+    const child = spawn(program, ['--quiet', '--host', '127.0.0.1', '--port', String(port), ...flags], {
+      detached: true,
+      stdio: ['ignore', 'ignore', errors.fd],
+    });
+    let end: Error | undefined;
+    child.once('error', (error) => {
+      end = error;
+    });
+    child.once('exit', (code, signal) => {
+      end = new Error(`anvil ended with ${code ?? signal}`);
+    });
+    for (const deadlineMs = Date.now() + startTimeoutMs; Date.now() < deadlineMs; await sleep(5)) {
+      // If the port was taken, another program may answer on it.
+      if ((await answers(port)) && end === undefined) {
+        child.unref();
+        return { pid: child.pid as number, port, process: child };
+      }
+      if (end !== undefined) throw new Error((await errorIn(errors)) ?? end.message, { cause: end });
+    }
+    child.kill('SIGKILL');
+    throw new Error(`anvil did not answer within ${startTimeoutMs / 1000} s`);
+  } finally {
+    await errors.close();
+    await rm(folder, { recursive: true });
   }
-  child.kill('SIGKILL');
-  throw new Error(`anvil did not answer within ${startTimeoutMs / 1000} s`);
 }
 
-/** Watches a process that starts. Its `reason` is set as soon as it ends. */
-function untilItEnds(child: ChildProcessByStdio<null, null, Readable>): { reason?: Error } {
-  const ended: { reason?: Error } = {};
-  let lastWords = '';
-  child.stderr.on('data', (chunk: Buffer) => {
-    lastWords = (lastWords + chunk).slice(-2_000);
-  });
-  child.once('error', (error) => {
-    ended.reason = error;
-  });
-  child.once('close', (code, signal) => {
-    const lines = lastWords.trim().split('\n');
-    const reason = lines.find((line) => /^error: /i.test(line)) ?? lines.at(-1);
-    ended.reason ??= new Error(reason || `anvil ended with ${code ?? signal}`);
-  });
-  return ended;
+/** Returns what anvil has written about its end. */
+async function errorIn(errors: FileHandle): Promise<string | undefined> {
+  const { buffer, bytesRead } = await errors.read(Buffer.alloc(4_096), 0, 4_096, 0);
+  const lines = buffer.toString('utf8', 0, bytesRead).trim().split('\n');
+  return lines.find((line) => /^error: /i.test(line)) ?? (lines.at(-1) || undefined);
 }
 
 /** True if a JSON-RPC node answers on that port of 127.0.0.1. */

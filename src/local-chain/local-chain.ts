@@ -12,9 +12,17 @@ import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
 import { areContractsDeployed, deployContracts } from './contracts.ts';
 import { mineIfDue } from './mining.ts';
-import { endNode, findNode, forgetNode, isAlive, type NodeRecord, recordNode } from './node-record.ts';
+import {
+  endNode,
+  findNode,
+  forgetNode,
+  isAlive,
+  isNodeRunning,
+  type NodeRecord,
+  recordNode,
+} from './node-record.ts';
 import { createPayer, type Payer } from './payer.ts';
-import { DamagedState, removeUnpackedState, saveState, setStateAside, unpackState } from './state-file.ts';
+import { DamagedState, saveState, setStateAside, unpackState } from './state-file.ts';
 
 /** A local chain that stands in for a network. */
 export interface LocalChain {
@@ -53,8 +61,8 @@ export function localChain(network: Network, { port }: NodeRecord): LocalChain {
 const tickMs = 1_000;
 /** Most that a crash of anvil can take away. */
 const saveIntervalMs = 10_000;
-/** Empty blocks that are mined before anvil is started again without the old ones: each costs 6 kB of memory. */
-const maxBlocksOfARun = 2_000n;
+/** Age in blocks of the oldest empty one. Then anvil is started again without them: each costs 10 kB of memory. */
+const maxBlocks = 2_000n;
 
 /** Runs the chain. Throws StartupError, with the remedy, if the folder cannot be used. */
 export async function runLocalChain(options: LocalChainOptions): Promise<RunningChain> {
@@ -71,33 +79,32 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     throw folderError(folder, network, cause);
   }
   const chain = localChain(network, node);
-  let head = await chain.client.getBlockNumber();
-  let savedHead = 0n;
+  let savedHead = -1n;
   let savedAtMs = 0;
-  let firstHead = head;
 
-  async function save(): Promise<void> {
+  async function save(head: bigint): Promise<void> {
     await saveState(chain.client, folder);
     [savedHead, savedAtMs] = [head, Date.now()];
   }
 
   /** On the same port, because others know it. */
-  async function restart(reason: string): Promise<void> {
-    logger.info({ chain: network.chain }, `local chain: ${reason}`);
-    await endNode(node);
-    await forgetNode(folder);
+  async function openAgain(why: string): Promise<void> {
+    logger.info({ chain: network.chain }, `local chain: ${why}`);
     node = await openNode(folder, options, node.port);
-    head = await chain.client.getBlockNumber();
-    firstHead = head;
   }
 
   async function tick(): Promise<boolean> {
-    if (!isAlive(node.pid)) await restart('anvil has ended and is started again');
-    head = await mineIfDue(chain.client, () => isBusy(network.chain));
-    if (head !== savedHead && Date.now() - savedAtMs >= saveIntervalMs) await save();
-    if (head - firstHead >= maxBlocksOfARun && (await chain.client.getTxpoolStatus()).pending === 0) {
-      await save();
-      await restart('anvil is started again without old empty blocks');
+    const mine = () => mineIfDue(chain.client, () => isBusy(network.chain));
+    const head = await mine().catch(async (error) => {
+      if (await isNodeRunning(node.pid, folder)) throw error;
+      await openAgain('anvil has ended and is started again');
+      return mine();
+    });
+    if (head !== savedHead && Date.now() - savedAtMs >= saveIntervalMs) await save(head);
+    if (await hasTooManyBlocks(chain.client, head)) {
+      await save(head);
+      await endNode(node, folder);
+      await openAgain('anvil is started again without old empty blocks');
     }
     return false;
   }
@@ -109,9 +116,11 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     await mining.stop();
     await rm(use, { force: true });
     if (await hasUsers(folder)) return;
-    if (isAlive(node.pid)) {
-      await save();
-      await endNode(node);
+    if (await isNodeRunning(node.pid, folder)) {
+      await saveState(chain.client, folder).catch((error) => {
+        logger.warn({ err: error, chain: network.chain }, 'local chain: its state could not be saved');
+      });
+      await endNode(node, folder);
     }
     await forgetNode(folder);
   }
@@ -145,7 +154,7 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
   if (await areContractsDeployed(client, network)) return node;
   if ((await client.getBlockNumber()) > 0n) {
     logger.warn({ chain: network.chain }, 'local chain: its contracts are not complete, so it begins anew');
-    await endNode(node);
+    await endNode(node, folder);
     await forgetNode(folder);
     await setStateAside(folder);
     return openNode(folder, options, port);
@@ -167,7 +176,7 @@ async function adoptNode(folder: string, network: Network): Promise<NodeRecord |
     if (!(await answers(node.port))) break;
     if (await areContractsDeployed(client, network)) return node;
   }
-  await endNode(node);
+  await endNode(node, folder);
   return undefined;
 }
 
@@ -181,22 +190,35 @@ async function startNode(
     ...['--chain-id', String(network.chainId), '--no-mining', '--accounts', '3'],
     // Without history there is nothing in the cache; the path also tells whose anvil this is.
     ...['--prune-history', '--slots-in-an-epoch', '1', '--cache-path', `${folder}/cache`],
-    ...(state === undefined ? [] : ['--load-state', state]),
+    ...(state === undefined ? [] : ['--load-state', state.file]),
   ];
-  const started = await startAnvil(program, flags, port).catch((error) => {
-    throw error.message.includes('--load-state') ? new DamagedState(error) : error;
-  });
-  await removeUnpackedState(folder);
+  const started = await startAnvil(program, flags, port)
+    .catch((error) => {
+      throw error.message.includes('--load-state') ? new DamagedState(error) : error;
+    })
+    .finally(() => state?.remove());
   const node = { pid: started.pid, port: started.port };
   const recorded = await recordNode(folder, node);
   // Another process was first: there must not be two.
-  if (recorded.pid !== node.pid) await endNode(node);
+  if (recorded.pid !== node.pid) await endNode(node, folder);
   return recorded;
 }
 
+/** True if the old empty blocks are still there and no transaction waits, which the end of anvil would lose. */
+async function hasTooManyBlocks(client: ChainClient, head: bigint): Promise<boolean> {
+  if (head <= maxBlocks) return false;
+  const old = await client.getBlock({ blockNumber: head - maxBlocks }).catch(() => undefined);
+  return old?.transactions.length === 0 && (await client.getTxpoolStatus()).pending === 0;
+}
+
+/** True if a living process uses the chain. Forgets those that were killed. */
 async function hasUsers(folder: string): Promise<boolean> {
-  const users = await readdir(join(folder, 'users'));
-  return users.some((name) => isAlive(Number.parseInt(name, 10)));
+  let hasLiving = false;
+  for (const name of await readdir(join(folder, 'users'))) {
+    if (isAlive(Number.parseInt(name, 10))) hasLiving = true;
+    else await rm(join(folder, 'users', name), { force: true });
+  }
+  return hasLiving;
 }
 
 function folderError(folder: string, { chain }: Network, cause: unknown): StartupError {

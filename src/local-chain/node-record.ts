@@ -21,7 +21,7 @@ export async function findNode(folder: string): Promise<NodeRecord | undefined> 
   const text = await readIfThere(recordFile(folder));
   if (text === undefined) return undefined;
   const { pid, port } = parseRecord(text);
-  return pid > 0 && port > 0 && isAlive(pid) && (await usesFolder(pid, folder)) ? { pid, port } : undefined;
+  return pid > 0 && port > 0 && (await isNodeRunning(pid, folder)) ? { pid, port } : undefined;
 }
 
 /** Records a new anvil. Returns it, or the one that another process has started meanwhile. */
@@ -33,14 +33,18 @@ export async function forgetNode(folder: string): Promise<void> {
   await rm(recordFile(folder), { force: true });
 }
 
-/** Ends anvil. It has nothing to save: its state is saved before. Resolves once it is gone. */
-export async function endNode({ pid }: NodeRecord): Promise<void> {
+const endTimeoutMs = 2_000;
+
+/** Kills the folder's anvil, which has nothing to save. Resolves once it is gone. */
+export async function endNode({ pid }: NodeRecord, folder: string): Promise<void> {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
     return;
   }
-  while (isAlive(pid)) await sleep(5);
+  for (const deadlineMs = Date.now() + endTimeoutMs; Date.now() < deadlineMs; await sleep(10)) {
+    if (!(await isNodeRunning(pid, folder))) return;
+  }
 }
 
 export function isAlive(pid: number): boolean {
@@ -61,8 +65,12 @@ function parseRecord(text: string): NodeRecord {
   }
 }
 
-/** True if the process was started with this folder. A process id may be in use again. */
-async function usesFolder(pid: number, folder: string): Promise<boolean> {
+/**
+ * True if the process is the folder's anvil. Its number may be in use again, and one that has ended is in the list,
+ * without a command line, until its parent collects it.
+ */
+export async function isNodeRunning(pid: number, folder: string): Promise<boolean> {
+  if (!isAlive(pid)) return false;
   try {
     const command =
       process.platform === 'linux'

@@ -1,7 +1,8 @@
 // The state of a chain between two runs. Anvil's own `--state-interval` writes all of it again and again, changed or
 // not: with 2,000 blocks, 66 GB a day. Here it is compressed, and written only when there is something new.
 
-import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
@@ -24,16 +25,21 @@ interface State {
 /** Writes the state, whole or not at all. */
 export async function saveState(client: ChainClient, folder: string): Promise<void> {
   const state = await client.dumpState();
-  const draft = `${stateFile(folder)}.new`;
+  const draft = `${stateFile(folder)}.new-${process.pid}`;
   await writeFile(draft, Buffer.from(state.slice(2), 'hex'));
   await rename(draft, stateFile(folder));
 }
 
+export interface UnpackedState {
+  file: string;
+  remove(): Promise<void>;
+}
+
 /**
- * Writes the saved state to a file that anvil can load, without most of the empty blocks: each costs 6 kB of memory.
- * Returns the file, or undefined if there is none. Throws DamagedState.
+ * Writes the saved state to a temporary file that anvil can load, without most of the empty blocks. Returns undefined
+ * if there is none. Throws DamagedState.
  */
-export async function unpackState(folder: string): Promise<string | undefined> {
+export async function unpackState(folder: string): Promise<UnpackedState | undefined> {
   const packed = await readFile(stateFile(folder)).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;
@@ -45,9 +51,10 @@ export async function unpackState(folder: string): Promise<string | undefined> {
     ({ header, transactions }) =>
       transactions.length > 0 || Number(header.number) === 0 || Number(header.number) > oldest,
   );
-  const unpacked = unpackedFile(folder);
-  await writeFile(unpacked, JSON.stringify(state));
-  return unpacked;
+  const unpacked = await mkdtemp(join(tmpdir(), 'local-chain-'));
+  const file = join(unpacked, 'state.json');
+  await writeFile(file, JSON.stringify(state));
+  return { file, remove: () => rm(unpacked, { recursive: true }) };
 }
 
 async function readState(packed: Buffer): Promise<State> {
@@ -68,15 +75,9 @@ export class DamagedState extends Error {
   }
 }
 
-export async function removeUnpackedState(folder: string): Promise<void> {
-  await rm(unpackedFile(folder), { force: true });
-}
-
 /** Lets the chain begin anew. What was there stays beside it until the next time. */
 export async function setStateAside(folder: string): Promise<void> {
   await rename(stateFile(folder), `${stateFile(folder)}.unusable`).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error;
   });
 }
-
-const unpackedFile = (folder: string) => join(folder, 'state.json');

@@ -1,6 +1,7 @@
 // A chain for a test: anvil, with Circle's USDC and the contracts through which people pay. A block is mined only when
 // the test says so. Every helper that pays returns the hash of a transaction that waits for the next block.
 
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   type Address,
@@ -274,15 +275,15 @@ async function startNode(
     ...['--gas-limit', '1000000000', '--max-transactions', '10000'],
     ...(genesisTimestamp === undefined ? [] : ['--timestamp', String(genesisTimestamp)]),
   ]);
-  const kill = () => anvil.process.kill('SIGKILL');
-  process.once('exit', kill);
+  // Ends anvil when this process ends, however it does: the watch reads until its input is closed.
+  const watch = spawn('sh', ['-c', `cat; kill -9 ${anvil.pid}`], { stdio: ['pipe', 'ignore', 'ignore'] });
   return {
     url: `http://127.0.0.1:${anvil.port}`,
     async stop(): Promise<void> {
-      process.off('exit', kill);
+      watch.kill('SIGKILL');
       anvil.process.ref();
       const exited = once(anvil.process, 'exit');
-      kill();
+      anvil.process.kill('SIGKILL');
       await exited;
     },
   };
