@@ -18,9 +18,6 @@ const neededRights = {
   webhook_secrets: ['select', 'insert', 'update'],
   webhook_deliveries: ['select', 'insert', 'update', 'delete'],
   webhook_attempts: ['select', 'insert', 'delete'],
-  watched_chains: ['select', 'insert', 'update'],
-  block_headers: ['select', 'insert', 'update', 'delete'],
-  transfers: ['select', 'insert', 'update'],
 };
 
 export interface MissingRight {

@@ -17,6 +17,8 @@ const maxPrompt = 512;
 const maxLimited = 256;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
+/** A claim that took longer is let go: what is left of its lease may be too short for an attempt. */
+const maxClaimMs = 15_000;
 /** An endpoint that has not answered by then is slow, until it answers sooner. */
 const slowMs = 1_000;
 /** Slow endpoints that are remembered, the latest ones. */
@@ -122,6 +124,7 @@ export function createDeliverer(
       const prompt = inFlight.size - limited;
       const room = Math.min(maxPrompt - prompt, maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
+      const beganAtMs = performance.now();
       const claimed = await queue.claim({
         byEndpoint,
         slow,
@@ -130,6 +133,7 @@ export function createDeliverer(
         room,
         roomForFailing: maxLimited - limited,
       });
+      if (performance.now() - beganAtMs > maxClaimMs) return false;
       for (const delivery of claimed) start(delivery);
       return claimed.length > 0;
     },
