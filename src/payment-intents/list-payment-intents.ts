@@ -9,6 +9,7 @@ import {
   type ListPaymentIntentsResponse,
   ListPaymentIntentsResponseSchema,
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { encodedAs } from '../contract/json/json-codec.ts';
 import {
   type LaneName,
   PaymentIntentEntity,
@@ -24,8 +25,9 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { type Identity, identityOf } from '../requests/request-context.ts';
+import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
+import { paymentIntentText } from './payment-intent-text.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
 /** Most intents that one page looks through for those that match: some tens of milliseconds. */
@@ -48,9 +50,18 @@ export function listPaymentIntents(
       const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
       const payments = await reader.paymentsOf(rows);
+      const nextPageToken = uuidPageTokenOf(token, next);
+      if (requestContextOf(values).door === 'public') {
+        const texts = rows.map((row) => paymentIntentText(row, payments.get(row.id) ?? []));
+        const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
+        return encodedAs(
+          create(ListPaymentIntentsResponseSchema),
+          `{"payment_intents":[${texts.join(',')}]${end}}`,
+        );
+      }
       return create(ListPaymentIntentsResponseSchema, {
         paymentIntents: rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? [])),
-        nextPageToken: uuidPageTokenOf(token, next),
+        nextPageToken,
       });
     },
   };
