@@ -271,6 +271,12 @@ const examples: Example[] = [
     transaction: sent(stranger, entryPoint, aggregated([ownOp])),
   },
   {
+    name: 'a bundle cut short',
+    ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, ownOp, 6)]),
+    transaction: sent(stranger, entryPoint, in07([ownOp]).slice(0, 300) as Hex),
+  },
+  { name: 'a call of a Safe cut short', transaction: sent(stranger, owner, '0x6a761202') },
+  {
     name: 'an event without data',
     ...bundled([began(entryPoint, 4), plain(logAt(5)), { ...ended(entryPoint, ownOp, 6), data: '0x' }]),
   },
