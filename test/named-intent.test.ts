@@ -87,22 +87,22 @@ interface Op {
 }
 
 const zero32: Hex = `0x${'00'.repeat(32)}`;
+const packed = (op: Op) => ({
+  ...op,
+  initCode: '0x' as const,
+  accountGasLimits: zero32,
+  preVerificationGas: 0n,
+  gasFees: zero32,
+  paymasterAndData: '0x' as const,
+  signature: '0x' as const,
+});
 const in07 = (ops: readonly Op[]) =>
+  encodeFunctionData({ abi: entryPoint07Abi, functionName: 'handleOps', args: [ops.map(packed), stranger] });
+const aggregated = (ops: readonly Op[]) =>
   encodeFunctionData({
     abi: entryPoint07Abi,
-    functionName: 'handleOps',
-    args: [
-      ops.map((op) => ({
-        ...op,
-        initCode: '0x' as const,
-        accountGasLimits: zero32,
-        preVerificationGas: 0n,
-        gasFees: zero32,
-        paymasterAndData: '0x' as const,
-        signature: '0x' as const,
-      })),
-      stranger,
-    ],
+    functionName: 'handleAggregatedOps',
+    args: [[{ userOps: ops.map(packed), aggregator: stranger, signature: '0x' }], stranger],
   });
 const in06 = (ops: readonly Op[]) =>
   encodeFunctionData({
@@ -257,6 +257,25 @@ const examples: Example[] = [
     name: 'an operation of another nonce',
     ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, { sender: owner, nonce: 8n }, 6)]),
   },
+  {
+    name: 'an end that says it is the beginning',
+    ...bundled([
+      began(entryPoint, 4),
+      plain(logAt(5)),
+      { ...ended(entryPoint, ownOp, 6), topics: [beforeExecution, hash, padHex(owner), zero32] },
+    ]),
+  },
+  {
+    name: 'operations with an aggregated signature',
+    ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, ownOp, 6)]),
+    transaction: sent(stranger, entryPoint, aggregated([ownOp])),
+  },
+  {
+    name: 'a bundle cut short',
+    ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, ownOp, 6)]),
+    transaction: sent(stranger, entryPoint, in07([ownOp]).slice(0, 300) as Hex),
+  },
+  { name: 'a call of a Safe cut short', transaction: sent(stranger, owner, '0x6a761202') },
   {
     name: 'an event without data',
     ...bundled([began(entryPoint, 4), plain(logAt(5)), { ...ended(entryPoint, ownOp, 6), data: '0x' }]),
