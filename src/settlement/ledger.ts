@@ -927,9 +927,11 @@ const findCandidates = preparedStatement(
                order by i.id desc limit 2)
              union all
              (select i.id from payment_intents i
-               where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id and i.status = 'requires_payment'
+               where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id
+                 and i.status in ('requires_payment', 'expired', 'canceled')
                  and i.amount_received_units > 0 and i.amount_units - i.amount_received_units = t.amount
                  and i.network = any ($5::smallint[]) and i.created_at < $6
+                 and (i.status = 'requires_payment' or coalesce(i.canceled_at, i.expired_at) > $7)
                limit 2)) e) as expecting,
           named.count as named_count, named.id as named_id
      from unnest($1::int[], $2::bytea[], $3::uuid[], $4::bigint[]) as t (place, wallet, merchant_id, amount)

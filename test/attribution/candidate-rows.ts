@@ -238,6 +238,31 @@ export const candidateRows: Row[] = [
     return [unattributed(shop, [amount - part])];
   }),
 
+  ...(['expired', 'canceled'] as const).map(
+    (end): Row => ({
+      name: `exactly what was missing of an intent that ${end === 'expired' ? end : 'was canceled'} an hour before`,
+      async pay(stage) {
+        const intent = await stage.intent();
+        await stage.intent({ amountUnits: 1n });
+        await stage.transfer({ to: intent.wallet, amountUnits: amount - part });
+        await stage.chain.mine();
+        await stage.change(intent, {
+          ...endedBefore(end, '1 hour'),
+          amount_received_units: String(part),
+          labels: `'{underpaid}'`,
+        });
+        const labels = end === 'expired' ? ['late'] : ['after_cancel', 'late'];
+        return [
+          records(intent, labels, {
+            amountUnits: amount - part,
+            status: end,
+            receivedUnits: part,
+            labels: ['underpaid', ...labels],
+          }),
+        ];
+      },
+    }),
+  ),
   {
     name: 'new money for the wallet',
     async pay(stage) {

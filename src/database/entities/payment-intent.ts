@@ -78,10 +78,10 @@ export const PaymentIntentEntity = defineEntity({
       properties: ['expectedWallet', 'merchantId', 'amountUnits', 'id'],
     },
     {
-      // Intents that are partly paid: they expect another amount than their own.
+      // Intents that are partly paid, or ended so: they expect another amount than their own.
       name: 'payment_intents_partial_index',
       properties: ['expectedWallet', 'merchantId'],
-      where: "status = 'requires_payment' and amount_received_units > 0",
+      where: "status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0",
     },
   ],
   uniques: [

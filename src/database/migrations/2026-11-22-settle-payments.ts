@@ -83,7 +83,7 @@ export class SettlePayments extends Migration {
       create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units, id)`);
     this.addSql(`
       create index payment_intents_partial_index on payment_intents (expected_wallet, merchant_id)
-        where status = 'requires_payment' and amount_received_units > 0`);
+        where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0`);
     this.addSql('create index payout_wallets_address_index on payout_wallets (address)');
   }
 
