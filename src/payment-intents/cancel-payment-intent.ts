@@ -2,17 +2,30 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { createBatcher } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { createPreparedStatements } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
-import { changeOf, endOf, storeChanges } from './change-payment-intents.ts';
+import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentReader } from './reader.ts';
+
+/** Cancels that arrive while these statements are in flight share the next one, as creates do. */
+const slots = 2;
+const maxBatchSize = 64;
+const maxWaiting = 4_096;
+const maxWaitMs = 3_000;
+
+/** As everybody locks several intents, so that nobody waits for somebody who waits. */
+const lockInOrder = preparedStatement(
+  'lock_payment_intents_in_order',
+  'select from payment_intents where id = any ($1::uuid[]) order by id for update',
+);
 
 /**
  * `CancelPaymentIntent`: ends an intent that requires payment, once, however many calls there are and wherever they come
@@ -24,7 +37,29 @@ export function cancelPaymentIntent(
   clientSecretKeys: KeyRing,
   onEvent: () => void,
 ): Method<CancelPaymentIntentRequest, PaymentIntent> {
-  const { run } = createPreparedStatements(em);
+  const { run, transaction } = createPreparedStatements(em);
+
+  /** Resolves, for each change, with whether the row was still as it was read. */
+  const store = async (changes: readonly PaymentIntentChange[]): Promise<boolean[]> => {
+    // Of two calls for one intent, the second reads it again.
+    const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
+    const ids = await orUnavailable(() =>
+      byId.size === 1
+        ? storeChanges(run, [...byId.values()])
+        : transaction(async (inside) => {
+            await inside(lockInOrder, [[...byId.keys()].sort()]);
+            return storeChanges(inside, [...byId.values()]);
+          }),
+    );
+    return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
+  };
+  const batcher = createBatcher<PaymentIntentChange, boolean>({
+    slots,
+    maxBatchSize,
+    maxWaiting,
+    maxWaitMs,
+    run: store,
+  });
 
   /** Undefined if the row has changed since it was read. */
   const cancel = async (
@@ -33,11 +68,10 @@ export function cancelPaymentIntent(
   ): Promise<PaymentIntentRow | undefined> => {
     const at = new Date();
     const payments = await paymentsOf(reader, row);
-    const canceled = changeOf(row, [endOf(row, 'canceled', at)], payments, traceparentOf(trace));
-    const ids = await orUnavailable(() => storeChanges(run, [canceled], at));
-    if (!ids.has(row.id)) return undefined;
+    const change = changeOf(row, [endOf(row, 'canceled', at)], payments, at, traceparentOf(trace));
+    if (!(await batcher.add(change))) return undefined;
     onEvent();
-    return canceled.row;
+    return change.row;
   };
 
   return {

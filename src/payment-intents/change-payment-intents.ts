@@ -31,6 +31,8 @@ export interface PaymentIntentChange {
   eventCountBefore: number;
   /** In their order; `data` is JSON. */
   events: readonly { type: EventType; sequence: number; data: string }[];
+  /** The moment of the change. */
+  at: Date;
   /** Of the request that made the change. */
   traceparent: string | null;
 }
@@ -43,6 +45,7 @@ export function changeOf(
   before: PaymentIntentRow,
   steps: readonly ChangeStep[],
   payments: readonly Payment[],
+  at: Date,
   traceparent: string | null = null,
 ): PaymentIntentChange {
   let row = before;
@@ -55,7 +58,7 @@ export function changeOf(
       data: dataCodec.encode(create(EventDataSchema, { paymentIntent })),
     };
   });
-  return { row, eventCountBefore: before.eventCount, events, traceparent };
+  return { row, eventCountBefore: before.eventCount, events, at, traceparent };
 }
 
 /** The step with which an intent ends unpaid. */
@@ -91,11 +94,10 @@ export function withLabels(
 export async function storeChanges(
   run: RunPrepared,
   changes: readonly PaymentIntentChange[],
-  at: Date,
 ): Promise<Set<string>> {
   const rows = changes.map(({ row }) => row);
-  const events = changes.flatMap(({ row, events, traceparent }) =>
-    events.map((event) => ({ ...event, row, traceparent })),
+  const events = changes.flatMap(({ row, events, at, traceparent }) =>
+    events.map((event) => ({ ...event, row, at, traceparent })),
   );
   const result = await run(changeStatement, [
     rows.map(({ id }) => id),
@@ -111,12 +113,12 @@ export async function storeChanges(
     rows.map(({ expiredAt }) => expiredAt?.toISOString() ?? null),
     events.map(({ row }) => row.id),
     events.map(({ row }) => row.mode),
-    events.map(() => newUuid(at.getTime())),
+    events.map(({ at }) => newUuid(at.getTime())),
     events.map(({ type }) => type),
     events.map(({ sequence }) => sequence),
     events.map(({ data }) => data),
     events.map(({ traceparent }) => traceparent),
-    at.toISOString(),
+    events.map(({ at }) => at.toISOString()),
   ]);
   return new Set(result.rows.map(({ payment_intent }) => payment_intent));
 }
@@ -138,9 +140,10 @@ const changeStatement = preparedStatement(
      returning i.id, i.merchant_id
    )
    insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, traceparent)
-   select e.id, c.merchant_id, e.mode, e.type, $19, e.payment_intent, e.sequence, e.data, e.traceparent
-     from unnest($12::uuid[], $13::payment_mode[], $14::uuid[], $15::text[], $16::int[], $17::text[], $18::text[])
-            as e (payment_intent, mode, id, type, sequence, data, traceparent)
+   select e.id, c.merchant_id, e.mode, e.type, e.at, e.payment_intent, e.sequence, e.data, e.traceparent
+     from unnest($12::uuid[], $13::payment_mode[], $14::uuid[], $15::text[], $16::int[], $17::text[], $18::text[],
+                 $19::timestamptz[])
+            as e (payment_intent, mode, id, type, sequence, data, traceparent, at)
      join changed c on c.id = e.payment_intent
    returning payment_intent`,
 );

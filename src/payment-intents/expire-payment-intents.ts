@@ -69,14 +69,14 @@ export function createExpireSome(
     const payments = await readPayments(run, rows);
     const changes = rows.flatMap((row): PaymentIntentChange[] => {
       try {
-        return [changeOf(row, [endOf(row, 'expired', at)], payments.get(row.id) ?? [])];
+        return [changeOf(row, [endOf(row, 'expired', at)], payments.get(row.id) ?? [], at)];
       } catch (reason) {
         if (unreadable.size < maxUnreadable) unreadable.add(row.id);
         onUnreadable(formatIdentifier('pi', row.id), reason);
         return [];
       }
     });
-    const expired = changes.length === 0 ? 0 : (await storeChanges(run, changes, at)).size;
+    const expired = changes.length === 0 ? 0 : (await storeChanges(run, changes)).size;
     return {
       expired,
       lagMs: until.getTime() - first.expiresAt.getTime(),

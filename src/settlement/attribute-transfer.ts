@@ -103,8 +103,8 @@ export function attributeTransfer(
       const succeeds = confirm(arrived, BigInt(sums[0]?.confirmed ?? 0), at);
       if (succeeds !== undefined) steps.push(succeeds);
       const payments = await readPayments(inside, [arrived]);
-      const change = changeOf(intent, steps, payments.get(intent.id) ?? [], traceparent);
-      const stored = await storeChanges(inside, [change], at);
+      const change = changeOf(intent, steps, payments.get(intent.id) ?? [], at, traceparent);
+      const stored = await storeChanges(inside, [change]);
       if (stored.size !== 1) throw new Error('an intent was changed while it was locked');
       const labels = judged.labels.length > 0 ? judged.labels : null;
       return { found: { ...found, row: { ...row, paymentIntent: intent.id, labels } }, isNew: true };

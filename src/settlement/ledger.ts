@@ -227,8 +227,8 @@ export function createLedger(
         paymentsCount: own.at(-1)?.fields.paymentsCount ?? row.paymentsCount,
       })),
     );
-    const changes = changing.map(([row, own]) => changeOf(row, own, payments.get(row.id) ?? []));
-    const stored = await storeChanges(inside, changes, at);
+    const changes = changing.map(([row, own]) => changeOf(row, own, payments.get(row.id) ?? [], at));
+    const stored = await storeChanges(inside, changes);
     if (stored.size !== changes.length) throw new Error('an intent was changed while it was locked');
     return changes.flatMap(({ row, events }) =>
       events.map(({ type }) => ({

@@ -253,8 +253,10 @@ export function createWatcher({
 
   /** Reads a range of final blocks, and moves the cursor to its end. */
   const readRange = async (held: bigint, after: Tip, final: number): Promise<Tip> => {
-    const to = Math.min(after.number + range, final);
-    const last = await headerAt(to);
+    const end = Math.min(after.number + range, final);
+    // The chain of this machine does not keep empty blocks for ever.
+    const last = (await node.header(end)) ?? (await headerAt(final));
+    const to = last.number;
     const blocks = await readBetween(node, after.number + 1, to).catch((reason) => {
       // Too much for one answer, in whatever words.
       if (reason instanceof NodeError) range = Math.max(1, range >> 1);
@@ -398,10 +400,11 @@ export function createWatcher({
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
-    const to = Math.min(from + rangeAgain - 1, final);
-    // Only what this node, too, has as final blocks of this chain.
-    const last = await confirmer.header(to);
+    // Only what this node, too, has; the chain of this machine does not keep empty blocks for ever.
+    const end = Math.min(from + rangeAgain - 1, final);
+    const last = (await confirmer.header(end)) ?? (await confirmer.header(final));
     if (last === undefined) return false;
+    const to = last.number;
     const blocks = await readBetween(confirmer, from, to).catch((reason) => {
       if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
       throw reason;
