@@ -186,8 +186,7 @@ test('an account of EIP-7702 pays twice in a transaction to itself', async () =>
 });
 
 test('who is blacklisted cannot be paid', async () => {
-  const { client } = chain;
-  const beforehand = await client.snapshot();
+  const restore = await chain.checkpoint();
   await chain.mint(stranger, 2n);
   await chain.blacklist(wallet);
   const refused = await chain.transfer({ from: stranger, to: wallet, amountUnits: 1n });
@@ -195,7 +194,7 @@ test('who is blacklisted cannot be paid', async () => {
   await chain.mine();
   expect(await receiptOf(refused)).toMatchObject({ status: 'reverted', logs: [] });
   expect(await transfersOf(other)).toHaveLength(1);
-  await client.revert({ id: beforehand });
+  await restore();
 });
 
 test('nobody is paid while Circle has paused the token', async () => {
@@ -207,6 +206,23 @@ test('nobody is paid while Circle has paused the token', async () => {
   await chain.mine();
   expect((await receiptOf(refused)).status).toBe('reverted');
   expect(await transfersOf(later)).toHaveLength(1);
+});
+
+test('a checkpoint is returned to as often as a test wants', async () => {
+  const before = await chain.client.getBlock();
+  const restore = await chain.checkpoint();
+  const other: Address = '0x00000000000000000000000000000000000c0ffe';
+  for (let round = 0; round < 3; round++) {
+    await chain.mint(other, 1n);
+    const hash = await chain.transfer({ from: other, to: wallet, amountUnits: 1n });
+    await chain.mine();
+    expect(await transfersOf(hash)).toHaveLength(1);
+    await chain.reorg(1);
+    await chain.mine(2);
+    await restore();
+    expect((await chain.client.getBlock()).hash).toBe(before.hash);
+    expect((await chain.client.getTxpoolStatus()).pending).toBe(0);
+  }
 });
 
 test('blocks come when the test says so, with the times it says', async () => {

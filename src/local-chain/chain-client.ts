@@ -4,10 +4,11 @@ export type ChainClient = ReturnType<typeof createChainClient>;
 
 /** Returns a client of a local anvil: reads, transactions of unlocked accounts, and anvil's own methods. */
 export function createChainClient(url: string) {
-  // Nothing is repeated or cached: the node is on this machine, and what it says changes with every block.
+  // Nothing is cached: what the node says changes with every block. A call is repeated because a connection that is
+  // kept open may be to an anvil that was started again on the same port.
   return createTestClient({
     mode: 'anvil',
-    transport: http(url, { retryCount: 0, timeout: 30_000 }),
+    transport: http(url, { retryCount: 2, retryDelay: 50, timeout: 30_000 }),
     cacheTime: 0,
     pollingInterval: 20,
   })

@@ -1,6 +1,6 @@
 // What a local chain has besides anvil's own: USDC, Multicall3 and the payer's money.
 
-import { type Address, erc20Abi } from 'viem';
+import type { Address } from 'viem';
 import { type Network, usdcSymbol } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
 import { assertSucceeded, deployAt } from './deploy-at.ts';
@@ -10,6 +10,9 @@ import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from './usdc.ts';
 
 /** More than anybody pays: a trillion USDC. */
 const payerAmountUnits = 10n ** 18n;
+
+/** Transactions of the issuer in `deployContracts`. */
+const issuerSteps = 6;
 
 /** Puts the contracts on a new chain and gives the payer money. Mines two blocks. */
 export async function deployContracts(client: ChainClient, { usdcAddress }: Network): Promise<void> {
@@ -32,9 +35,11 @@ export async function deployContracts(client: ChainClient, { usdcAddress }: Netw
   for (const hash of hashes) await assertSucceeded(client, hash);
 }
 
-/** True once the last step of `deployContracts` is done. */
+/**
+ * True once the last step of `deployContracts` is done. Throws if the node does not say: a call to a contract can fail
+ * while a block is mined, which must not be taken for a missing contract.
+ */
 export async function areContractsDeployed(client: ChainClient, { usdcAddress }: Network): Promise<boolean> {
-  const address = usdcAddress as Address;
-  const call = { address, abi: erc20Abi, functionName: 'totalSupply' } as const;
-  return (await client.readContract(call).catch(() => 0n)) > 0n;
+  const code = await client.getCode({ address: usdcAddress as Address });
+  return code !== undefined && (await client.getTransactionCount({ address: issuerAddress })) >= issuerSteps;
 }

@@ -14,11 +14,11 @@ import { areContractsDeployed, deployContracts } from './contracts.ts';
 import { mineIfDue } from './mining.ts';
 import {
   endNode,
-  findNode,
   forgetNode,
   isAlive,
   isNodeRunning,
   type NodeRecord,
+  readRecord,
   recordNode,
 } from './node-record.ts';
 import { createPayer, type Payer } from './payer.ts';
@@ -115,14 +115,14 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
   async function stop(): Promise<void> {
     await mining.stop();
     await rm(use, { force: true });
-    if (await hasUsers(folder)) return;
+    if ((await livingUsers(folder)) > 0) return;
     if (await isNodeRunning(node.pid, folder)) {
       await saveState(chain.client, folder).catch((error) => {
         logger.warn({ err: error, chain: network.chain }, 'local chain: its state could not be saved');
       });
       await endNode(node, folder);
     }
-    await forgetNode(folder);
+    await forgetNode(folder, node);
   }
 
   let stopped: Promise<void> | undefined;
@@ -141,21 +141,30 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
 /** Finds the chain's anvil or starts one, and makes sure that the contracts are there. */
 async function openNode(folder: string, options: LocalChainOptions, port?: number): Promise<NodeRecord> {
   const { network, logger } = options;
-  const found = await adoptNode(folder, network);
-  if (found !== undefined) return found;
-  await forgetNode(folder);
+  const recorded = await readRecord(folder);
+  if (recorded !== undefined) {
+    if (await isUsable(recorded, folder, network)) return recorded;
+    await endNode(recorded, folder);
+    await forgetNode(folder, recorded);
+  }
   const node = await startNode(folder, options, port).catch(async (error) => {
     if (!(error instanceof DamagedState)) throw error;
     logger.warn({ err: error, chain: network.chain }, 'local chain: it begins anew');
     await setStateAside(folder);
     return startNode(folder, options, port);
   });
+  const first = await recordNode(folder, node);
+  if (first.pid !== node.pid) {
+    // Another process was faster, and there must not be two.
+    await endNode(node, folder);
+    return openNode(folder, options, port);
+  }
   const { client } = localChain(network, node);
   if (await areContractsDeployed(client, network)) return node;
   if ((await client.getBlockNumber()) > 0n) {
     logger.warn({ chain: network.chain }, 'local chain: its contracts are not complete, so it begins anew');
     await endNode(node, folder);
-    await forgetNode(folder);
+    await forgetNode(folder, node);
     await setStateAside(folder);
     return openNode(folder, options, port);
   }
@@ -164,20 +173,34 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
   return node;
 }
 
+/** How long a living anvil may be silent. */
+const silenceTimeoutMs = 3_000;
 /** How long another process may take to put the contracts on the chain that it has just started. */
-const deploymentTimeoutMs = 5_000;
+const deploymentTimeoutMs = 15_000;
 
-/** Returns the living anvil of the folder. Ends one that does not answer or has no contracts. */
-async function adoptNode(folder: string, network: Network): Promise<NodeRecord | undefined> {
-  const node = await findNode(folder);
-  if (node === undefined) return undefined;
+/** True if this anvil runs, answers and has the contracts, or is about to have them. */
+async function isUsable(node: NodeRecord, folder: string, network: Network): Promise<boolean> {
+  if (!(await isNodeRunning(node.pid, folder))) return false;
   const { client } = localChain(network, node);
-  for (const deadlineMs = Date.now() + deploymentTimeoutMs; Date.now() < deadlineMs; await sleep(50)) {
-    if (!(await answers(node.port))) break;
-    if (await areContractsDeployed(client, network)) return node;
+  const isSilent = !(await untilTrue(silenceTimeoutMs, () => answers(node.port)));
+  if (isSilent) return false;
+  return untilTrue(
+    deploymentTimeoutMs,
+    () => areContractsDeployed(client, network).catch(() => false),
+    async () => (await livingUsers(folder)) > 1,
+  );
+}
+
+/** Asks until it is true, or until the time is over or `isWorthwhile` says no. */
+async function untilTrue(
+  timeoutMs: number,
+  isTrue: () => Promise<boolean>,
+  isWorthwhile = async () => true,
+): Promise<boolean> {
+  for (const deadlineMs = Date.now() + timeoutMs; ; await sleep(20)) {
+    if (await isTrue()) return true;
+    if (Date.now() > deadlineMs || !(await isWorthwhile())) return false;
   }
-  await endNode(node, folder);
-  return undefined;
 }
 
 async function startNode(
@@ -197,11 +220,7 @@ async function startNode(
       throw error.message.includes('--load-state') ? new DamagedState(error) : error;
     })
     .finally(() => state?.remove());
-  const node = { pid: started.pid, port: started.port };
-  const recorded = await recordNode(folder, node);
-  // Another process was first: there must not be two.
-  if (recorded.pid !== node.pid) await endNode(node, folder);
-  return recorded;
+  return { pid: started.pid, port: started.port };
 }
 
 /** True if the old empty blocks are still there and no transaction waits, which the end of anvil would lose. */
@@ -211,14 +230,14 @@ async function hasTooManyBlocks(client: ChainClient, head: bigint): Promise<bool
   return old?.transactions.length === 0 && (await client.getTxpoolStatus()).pending === 0;
 }
 
-/** True if a living process uses the chain. Forgets those that were killed. */
-async function hasUsers(folder: string): Promise<boolean> {
-  let hasLiving = false;
+/** The number of processes that use the chain. Forgets those that were killed. */
+async function livingUsers(folder: string): Promise<number> {
+  let count = 0;
   for (const name of await readdir(join(folder, 'users'))) {
-    if (isAlive(Number.parseInt(name, 10))) hasLiving = true;
+    if (isAlive(Number.parseInt(name, 10))) count++;
     else await rm(join(folder, 'users', name), { force: true });
   }
-  return hasLiving;
+  return count;
 }
 
 function folderError(folder: string, { chain }: Network, cause: unknown): StartupError {

@@ -1,7 +1,8 @@
 // Which anvil runs on a folder: it outlives a process that was killed, and the next one must find it.
 
 import { execFile } from 'node:child_process';
-import { readFile, rm } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { link, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -16,27 +17,35 @@ export interface NodeRecord {
 
 const recordFile = (folder: string) => join(folder, 'anvil.json');
 
-/** Returns the anvil that runs on the folder, or undefined. Whether it still answers is another question. */
-export async function findNode(folder: string): Promise<NodeRecord | undefined> {
+/** Returns the anvil that was recorded last, or undefined. It may have ended. */
+export async function readRecord(folder: string): Promise<NodeRecord | undefined> {
   const text = await readIfThere(recordFile(folder));
-  if (text === undefined) return undefined;
-  const { pid, port } = parseRecord(text);
-  return pid > 0 && port > 0 && (await isNodeRunning(pid, folder)) ? { pid, port } : undefined;
+  return text === undefined ? undefined : parseRecord(text);
 }
 
-/** Records a new anvil. Returns it, or the one that another process has started meanwhile. */
+/** Records a new anvil. Returns it, or the one that another process has recorded meanwhile. */
 export async function recordNode(folder: string, node: NodeRecord): Promise<NodeRecord> {
   return parseRecord(await writeOnce(recordFile(folder), JSON.stringify(node)));
 }
 
-export async function forgetNode(folder: string): Promise<void> {
-  await rm(recordFile(folder), { force: true });
+/** Removes the record of this anvil, and leaves that of another one. */
+export async function forgetNode(folder: string, { pid }: NodeRecord): Promise<void> {
+  const aside = `${recordFile(folder)}.${randomUUID()}`;
+  try {
+    await rename(recordFile(folder), aside);
+    if (parseRecord(await readFile(aside, 'utf8')).pid !== pid) await link(aside, recordFile(folder));
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (!['ENOENT', 'EEXIST'].includes(code)) throw error;
+  }
+  await rm(aside, { force: true });
 }
 
 const endTimeoutMs = 2_000;
 
-/** Kills the folder's anvil, which has nothing to save. Resolves once it is gone. */
+/** Kills the folder's anvil, if this is it; it has nothing to save. Resolves once it is gone. */
 export async function endNode({ pid }: NodeRecord, folder: string): Promise<void> {
+  if (!(await isNodeRunning(pid, folder))) return;
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
@@ -70,7 +79,7 @@ function parseRecord(text: string): NodeRecord {
  * without a command line, until its parent collects it.
  */
 export async function isNodeRunning(pid: number, folder: string): Promise<boolean> {
-  if (!isAlive(pid)) return false;
+  if (pid === 0 || !isAlive(pid)) return false;
   try {
     const command =
       process.platform === 'linux'

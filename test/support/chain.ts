@@ -68,7 +68,8 @@ export async function startChain(options: ChainOptions = {}) {
   const usdc = network.usdcAddress as Address;
   const contracts = await deployContracts(client, usdc);
 
-  const unlocked = new Set<Address>([...accounts.map(({ address }) => address), issuer, deployer, relayer]);
+  const ownAddresses = [...accounts.map(({ address }) => address), issuer, deployer, relayer];
+  let unlocked = new Set<Address>(ownAddresses);
 
   /** Lets anvil send from any address, and gives the address the ETH for it. */
   async function unlock(address: Address): Promise<void> {
@@ -142,6 +143,17 @@ export async function startChain(options: ChainOptions = {}) {
     ): Promise<void> {
       if (timestamp !== undefined) await client.setNextBlockTimestamp({ timestamp: BigInt(timestamp) });
       await client.mine({ blocks, ...(timestampStep !== undefined && { interval: timestampStep }) });
+    },
+
+    /** Returns a function that takes the chain back to where it is now, in about 3 ms, as often as it is called. */
+    async checkpoint(): Promise<() => Promise<void>> {
+      let id = await client.snapshot();
+      return async () => {
+        await client.revert({ id });
+        id = await client.snapshot();
+        // The ETH that others were given meanwhile is gone.
+        unlocked = new Set(ownAddresses);
+      };
     },
 
     /**
