@@ -14,6 +14,7 @@ import {
 } from '../src/contract/gen/grpc/reflection/v1/reflection_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { maxHealthWatches } from '../src/doors/internal/health.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
@@ -246,8 +247,8 @@ describe('server reflection, with no local files', () => {
       'grpc.health.v1.Health/Watch',
       'grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
       'grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
-      ...[EventService, PaymentIntentService, WebhookEndpointService].flatMap(({ typeName, methods }) =>
-        methods.map(({ name }) => `${typeName}/${name}`).sort(),
+      ...[EventService, PaymentIntentService, TransferService, WebhookEndpointService].flatMap(
+        ({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`).sort(),
       ),
     ]);
   });

@@ -4,7 +4,7 @@ import { create } from '@bufbuild/protobuf';
 import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
@@ -650,6 +650,21 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     expect((await eventsOf(intent)).at(-1)?.type).toBe('succeeded');
   });
 
+  test('a confirmed transfer that does not count does not let the intent succeed', async () => {
+    const { id: intent } = await createIntent();
+    const [wrong, right] = (await insertTransfers(service, merchant, [
+      { tokenAddress: bridgedUsdcAddresses.usdbC, state: 'confirmed' },
+      {},
+    ])) as [string, string];
+    await door(i).attribute(wrong, intent, apiKey);
+    await door(i).attribute(right, intent, apiKey);
+    expect(await getIntent(intent)).toMatchObject({
+      status: 'processing',
+      amount_received_units: 12_500_000,
+      payments_count: 2,
+    });
+  });
+
   test('an intent that cannot have it is refused by name, and nothing changes', async () => {
     const other = await newMerchant();
     const id = await received();
@@ -765,6 +780,12 @@ describe('an attribution over HTTP', () => {
     ]);
   });
 
+  test('a missing intent is named beside what is misspelt', async () => {
+    const answer = await attributeRaw(await received(), '{"intent":"pi_x"}');
+    const fields = JSON.parse(answer.body).error.details.map(({ field }: { field: string }) => field);
+    expect(fields).toEqual(['intent', 'payment_intent']);
+  });
+
   test('no body is refused', async () => {
     const answer = await attributeRaw(await received(), undefined);
     expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([400, 'invalid_body']);
@@ -866,18 +887,24 @@ describe('an attribution that has to wait', () => {
 
   afterAll(() => blocker.end());
 
-  afterEach(() => service.query('delete from watched_chains'));
+  afterEach(async () => {
+    // If the test failed before its commit.
+    await blocker.query('rollback');
+    await service.query('delete from watched_chains');
+  });
 
   /** Resolves when so many sessions of the service wait for a lock. */
-  async function waiting(count: number): Promise<void> {
-    for (;;) {
-      const [row] = await service.query<{ n: number }>(
-        `select count(*)::int as n from pg_stat_activity
-          where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-      if (row?.n === count) return;
-    }
-  }
+  const waiting = (count: number) =>
+    vi.waitFor(
+      async () => {
+        const [row] = await service.query<{ n: number }>(
+          `select count(*)::int as n from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock'`,
+        );
+        expect(row?.n).toBe(count);
+      },
+      { timeout: 10_000, interval: 20 },
+    );
 
   test('sees a cancellation that was there before', async () => {
     const { id: intent } = await createIntent();
