@@ -17,10 +17,13 @@ export async function deployAt(
   deployer: Address,
   deployments: readonly Deployment[],
 ): Promise<void> {
+  // All of them first: a constructor may ask whether another contract is there.
+  for (const { address, artifact, args } of deployments) {
+    const creation = encodeDeployData({ abi: artifact.abi, bytecode: artifact.bytecode, args: args ?? [] });
+    await client.setCode({ address, bytecode: creation });
+  }
   const runtimes = await Promise.all(
-    deployments.map(async ({ address, artifact, args }) => {
-      const creation = encodeDeployData({ abi: artifact.abi, bytecode: artifact.bytecode, args: args ?? [] });
-      await client.setCode({ address, bytecode: creation });
+    deployments.map(async ({ address }) => {
       const { data } = await client.call({ account: deployer, to: address, gas: gasOfConstructor });
       if (data === undefined) throw new Error(`the constructor for ${address} returned no code`);
       return { address, code: data };
