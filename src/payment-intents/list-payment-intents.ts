@@ -3,13 +3,19 @@ import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chainOf, networks } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { Chain, Lane, PaymentIntentStatus } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import {
+  Chain,
+  Lane,
+  type PaymentIntent,
+  PaymentIntentSchema,
+  PaymentIntentStatus,
+} from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type ListPaymentIntentsRequest,
   type ListPaymentIntentsResponse,
   ListPaymentIntentsResponseSchema,
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { encodedAs } from '../contract/json/json-codec.ts';
+import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import {
   type LaneName,
   PaymentIntentEntity,
@@ -27,8 +33,10 @@ import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
-import { paymentIntentText } from './payment-intent-text.ts';
+import { paymentIntentText, type ShownColumns, shownColumns } from './payment-intent-text.ts';
 import type { PaymentIntentReader } from './reader.ts';
+
+const intentCodec = createJsonCodec(PaymentIntentSchema);
 
 /** Most intents that one page looks through for those that match: some tens of milliseconds. */
 const maxScanned = 10_000;
@@ -39,6 +47,22 @@ export function listPaymentIntents(
   reader: PaymentIntentReader,
 ): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
   const readPage = createPageReader(em);
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+
+  /** By way of rows and messages. */
+  const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
+    const rows = found.map((row) => columns.read(row));
+    const payments = await reader.paymentsOf(rows);
+    return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
+  };
+
+  /** Straight to JSON, but for those that take more. */
+  const write = async (found: readonly ShownColumns[]): Promise<string> => {
+    const texts = found.map((row) => paymentIntentText(row));
+    const others = await present(found.filter((_, i) => texts[i] === undefined));
+    return texts.map((text) => text ?? intentCodec.encode(others.shift() as PaymentIntent)).join(',');
+  };
+
   return {
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
@@ -49,18 +73,16 @@ export function listPaymentIntents(
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
-      const payments = await reader.paymentsOf(rows);
       const nextPageToken = uuidPageTokenOf(token, next);
       if (requestContextOf(values).door === 'public') {
-        const texts = rows.map((row) => paymentIntentText(row, payments.get(row.id) ?? []));
         const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
         return encodedAs(
           create(ListPaymentIntentsResponseSchema),
-          `{"payment_intents":[${texts.join(',')}]${end}}`,
+          `{"payment_intents":[${await write(rows)}]${end}}`,
         );
       }
       return create(ListPaymentIntentsResponseSchema, {
-        paymentIntents: rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? [])),
+        paymentIntents: await present(rows),
         nextPageToken,
       });
     },
@@ -133,15 +155,15 @@ function isMoment({ seconds, nanos }: Timestamp): boolean {
 }
 
 interface Page {
-  rows: PaymentIntentRow[];
+  rows: ShownColumns[];
   /** The id below which the next page begins, unless this is the last one. */
   next: string | undefined;
 }
 
 function createPageReader(em: EntityManager) {
-  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const columns = shownColumns('i');
   const { run } = createPreparedStatements(em);
-  const list = async (query: Query, limit: number, lowest?: string): Promise<PaymentIntentRow[]> => {
+  const list = async (query: Query, limit: number, lowest?: string): Promise<ShownColumns[]> => {
     const values = [...query.rangeValues];
     const and = (condition: string, value: unknown) =>
       ` and ${condition.replace('?', `$${values.push(value)}`)}`;
@@ -152,9 +174,9 @@ function createPageReader(em: EntityManager) {
     const matching = query.conditions.map(([condition, value]) => and(condition, value)).join('');
     const from =
       matching === '' ? `payment_intents i where ${range}` : `(${scanned}) i where true${matching}`;
-    const text = `select ${columns.of('i')} from ${from} order by i.id desc limit $${values.push(limit)}`;
+    const text = `select ${columns} from ${from} order by i.id desc limit $${values.push(limit)}`;
     const { rows } = await run(preparedStatement('list_payment_intents', text), values);
-    return rows.map((row) => columns.read(row));
+    return rows;
   };
   const findLastScanned = async ({ range, rangeValues }: Query): Promise<string | undefined> => {
     const text = `select i.id from payment_intents i where ${range} order by i.id desc offset ${maxScanned - 1} limit 1`;
@@ -176,9 +198,9 @@ function createPageReader(em: EntityManager) {
 }
 
 /** `lowest`: how far down was looked, if there may be more below. */
-function pageOf(found: PaymentIntentRow[], size: number, lowest: string | undefined): Page {
+function pageOf(found: ShownColumns[], size: number, lowest: string | undefined): Page {
   const rows = found.slice(0, size);
-  return { rows, next: found.length > size ? rows.at(-1)?.id : lowest };
+  return { rows, next: found.length > size ? (rows.at(-1)?.id as string) : lowest };
 }
 
 interface Query {
