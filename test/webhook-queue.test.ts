@@ -212,6 +212,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
 const inHand = (settings: Partial<InHand>): InHand => ({
   byEndpoint: new Map(),
   slow: new Set(),
+  paused: new Map(),
   maxHealthy: 8,
   maxFailing: 1,
   room: 128,
@@ -411,6 +412,25 @@ test('endpoints that answered at once and then hang hold up the others for a sec
   }
   // The others of the hung ones wait: each has one attempt from now on, if any.
   expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + 70);
+});
+
+test('an endpoint that has failed is left alone for a while, and then tried again', async () => {
+  const [failing, healthy] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
+  answers.set(failing.path, (_, response) => response.writeHead(500).end());
+  await newDeliveries([failing, healthy], 20);
+  const worker = openWorker({ observer: { failurePauseMs: 400 } });
+  await worker.attemptAll();
+  // What was in flight together, and nothing after the first of them had failed.
+  const attempted = arrivedAt(failing).length;
+  expect(attempted).toBeLessThanOrEqual(8);
+  expect(arrivedAt(healthy)).toHaveLength(20);
+  expect(await worker.deliverer.deliverSome()).toBe(false);
+  answers.delete(failing.path);
+  for (const beganAtMs = performance.now(); arrivedAt(failing).length === attempted; ) {
+    await worker.attemptAll();
+    expect(performance.now() - beganAtMs).toBeLessThan(10_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 });
 
 test('events of an intent can be sorted by their sequence, whatever the order of their arrival', async () => {

@@ -25,8 +25,8 @@ import { createSender } from '../webhooks/sender.ts';
 const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;
-/** Twice as long as it worked: a backlog leaves two thirds of the time to creates. */
-const expiryRest = 2;
+/** So many times as long as it worked: a backlog leaves seven eighths of the time to creates. */
+const expiryRest = 7;
 const removeEveryMs = 60_000;
 /** How late a retry may come, and what no notification has announced. */
 const deliverEveryMs = 500;

@@ -21,14 +21,19 @@ const maxOfFailingEndpoint = 1;
 const maxClaimMs = 15_000;
 /** An endpoint that has not answered by then is slow, until it answers sooner. */
 const slowMs = 1_000;
+/** An endpoint that has failed is left alone for so long; each further failure doubles it. */
+const defaultFailurePauseMs = 1_000;
+const maxFailurePauseMs = 15_000;
 /** Slow endpoints that are remembered, the latest ones. */
 const maxSlow = 1_000;
 /** Claimed at once: few enough that a process that is killed leaves few to wait for the end of their lease. */
 const maxClaimed = 128;
 
-export interface DeliveryObserver {
+export interface DelivererOptions {
   /** Called for each attempt. */
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
+  /** How long an endpoint is left alone after its first failure. */
+  failurePauseMs?: number;
   /** Runs an attempt inside the trace of its event. */
   trace?: (delivery: ClaimedDelivery, run: () => Promise<AttemptResult>) => Promise<AttemptResult>;
 }
@@ -48,11 +53,13 @@ export function createDeliverer(
   logger: Logger,
   /** Called when there is room again. */
   onRoom: () => void,
-  { onAttempt, trace = (_, run) => run() }: DeliveryObserver = {},
+  { onAttempt, failurePauseMs = defaultFailurePauseMs, trace = (_, run) => run() }: DelivererOptions = {},
 ): Deliverer {
   const inFlight = new Set<Promise<void>>();
   const byEndpoint = new Map<string, number>();
   const slow = new Set<string>();
+  /** Until when endpoints are left alone, by `performance.now()`: their other deliveries would fail too. */
+  const pauses = new Map<string, number>();
   /** Attempts in flight for endpoints that fail or are slow. */
   let limited = 0;
 
@@ -80,6 +87,8 @@ export function createDeliverer(
     if (!isRecorded) return;
     if (isSuccess && failures > 0) await health.succeeded(endpointId);
     if (isSuccess) return;
+    const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
+    if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
     const reason = await health.failed(endpointId, result.at, result.statusCode);
     if (reason === undefined) return;
     logger.warn(
@@ -125,9 +134,11 @@ export function createDeliverer(
       const room = Math.min(maxPrompt - prompt, maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const beganAtMs = performance.now();
+      for (const [endpointId, untilMs] of pauses) if (untilMs <= beganAtMs) pauses.delete(endpointId);
       const claimed = await queue.claim({
         byEndpoint,
         slow,
+        paused: pauses,
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
         room,

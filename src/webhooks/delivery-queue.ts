@@ -61,6 +61,8 @@ export interface InHand {
   byEndpoint: ReadonlyMap<string, number>;
   /** Endpoints that answer, but slowly: they count like those whose last attempt failed. */
   slow: ReadonlySet<string>;
+  /** Endpoints for which nothing is claimed. */
+  paused: ReadonlyMap<string, unknown>;
   /** Most attempts in flight for an endpoint that answers at once, and for one that fails or is slow. */
   maxHealthy: number;
   maxFailing: number;
@@ -82,7 +84,7 @@ export interface DeliveryQueue {
   record(delivery: ClaimedDelivery, result: AttemptResult): Promise<boolean>;
   /**
    * Returns, in milliseconds, how old the oldest pending delivery is, which may wait for a retry, and how late the latest
-   * attempt is; 0 if there is none.
+   * attempt is of those for endpoints that do not fail; 0 if there is none.
    */
   backlog(): Promise<{ oldestMs: number; lagMs: number }>;
 }
@@ -112,12 +114,12 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   });
 
   const claimBehind = async (endpoint: string, inHand: InHand): Promise<ClaimedDelivery[]> => {
-    const known = [...new Set([...inHand.byEndpoint.keys(), ...inHand.slow])];
+    const known = [...new Set([...inHand.byEndpoint.keys(), ...inHand.slow, ...inHand.paused.keys()])];
     const { rows } = await run(claim, [
       endpoint,
       leaseMs,
       known,
-      known.map((id) => inHand.byEndpoint.get(id) ?? 0),
+      known.map((id) => (inHand.paused.has(id) ? inHand.maxHealthy : (inHand.byEndpoint.get(id) ?? 0))),
       known.map((id) => inHand.slow.has(id)),
       inHand.maxHealthy,
       // All of a claim may be for endpoints that fail.
@@ -264,7 +266,12 @@ const recordAttempts = preparedStatement(
 
 const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
-  `select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint as oldest_ms,
-          greatest(0, extract(epoch from now() - min(next_attempt_at)) * 1000)::bigint as lag_ms
-     from webhook_deliveries where status = 'pending'`,
+  `select (select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint
+             from webhook_deliveries where status = 'pending') as oldest_ms,
+          (select greatest(0, extract(epoch from now() - min(next.next_attempt_at)) * 1000)::bigint
+             from webhook_endpoints w
+            cross join lateral (
+              select d.next_attempt_at from webhook_deliveries d
+               where d.endpoint_id = w.id and d.status = 'pending' order by d.next_attempt_at limit 1) next
+            where w.enabled and w.failures = 0) as lag_ms`,
 );

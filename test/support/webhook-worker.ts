@@ -6,7 +6,7 @@ import type { KeyRing } from '../../src/config/key-ring.ts';
 import { createPositioner } from '../../src/events/position-events.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import { type AddressPolicy, createAddressPolicy } from '../../src/webhooks/address-policy.ts';
-import { createDeliverer, type Deliverer, type DeliveryObserver } from '../../src/webhooks/deliver.ts';
+import { createDeliverer, type Deliverer, type DelivererOptions } from '../../src/webhooks/deliver.ts';
 import {
   createDeliveries,
   createDeliveryQueue,
@@ -52,7 +52,7 @@ export interface WebhookWorker {
 export interface WebhookWorkerOptions {
   policy?: AddressPolicy;
   dnsServers?: readonly string[];
-  observer?: DeliveryObserver;
+  observer?: DelivererOptions;
 }
 
 export function createWebhookWorker(
@@ -66,7 +66,11 @@ export function createWebhookWorker(
   const health = createEndpointHealth(em);
   const sender = createSender(policy, dnsServers);
   let onRoom = () => {};
-  const deliverer = createDeliverer(queue, health, sender, keys, logger, () => onRoom(), observer);
+  const deliverer = createDeliverer(queue, health, sender, keys, logger, () => onRoom(), {
+    // The tests wait for no pause but their own.
+    failurePauseMs: 0,
+    ...observer,
+  });
   const { positionAll } = createPositioner(em, createDeliveries);
   const makeDeliveries = async () => {
     await positionAll();
