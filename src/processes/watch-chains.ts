@@ -10,7 +10,7 @@ import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import { type Change, createLedger } from '../settlement/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
-import { measureUnattributed } from '../settlement/unattributed.ts';
+import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
@@ -43,10 +43,11 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
+  const measureUnattributed = createUnattributedMeasure(em);
   const measuring = startRepeater({
     name: 'unattributed transfers',
     work: async () => {
-      options.metrics.unattributed(await measureUnattributed(em));
+      options.metrics.unattributed(await measureUnattributed());
       return false;
     },
     intervalMs: measureEveryMs,

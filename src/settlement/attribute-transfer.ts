@@ -16,6 +16,7 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
+import { confirmedUnits } from './confirmed-units.ts';
 import { arrive, confirm, judge } from './judgement.ts';
 import { toTransfer } from './transfer.ts';
 import { isRightToken } from './watched-chain.ts';
@@ -99,8 +100,8 @@ export function attributeTransfer(
       await inside(setIntent, [row.id, intent.id, judged.counts, judged.labels.join(' ') || null]);
       const steps = arrive(intent, [{ ...arrival, judged }]);
       const arrived = { ...intent, ...steps.at(-1)?.fields };
-      const { rows: sums } = await inside(sumConfirmed, [intent.id]);
-      const succeeds = confirm(arrived, BigInt(sums[0]?.confirmed ?? 0), at);
+      const sums = await confirmedUnits(inside, [intent.id]);
+      const succeeds = confirm(arrived, sums.get(intent.id) ?? 0n, at);
       if (succeeds !== undefined) steps.push(succeeds);
       const payments = await readPayments(inside, [arrived]);
       const change = changeOf(intent, steps, payments.get(intent.id) ?? [], at, traceparent);
@@ -158,8 +159,4 @@ const setIntent = preparedStatement(
   'attribute_transfer',
   `update transfers set payment_intent = $2, counts = $3, labels = string_to_array($4, ' '), attributed_by_hand = true
     where id = $1`,
-);
-const sumConfirmed = preparedStatement(
-  'sum_confirmed_payments_of',
-  `select sum(amount_units) as confirmed from transfers where payment_intent = $1 and counts and state = 'confirmed'`,
 );

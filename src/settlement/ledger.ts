@@ -21,6 +21,7 @@ import { type ChangeStep, changeOf, storeChanges } from '../payment-intents/chan
 import { createExpireSome, type Expiry } from '../payment-intents/expire-payment-intents.ts';
 import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { onlyCandidate } from './attribution.ts';
+import { confirmedUnits } from './confirmed-units.ts';
 import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from './judgement.ts';
 import type { Header, TransferLog } from './node-answers.ts';
 import { transferEventData } from './transfer.ts';
@@ -103,8 +104,8 @@ export interface Ledger {
   beginAnew(lease: bigint, genesis: Header): Promise<void>;
   /** Takes the lease for this holder. Returns its number, or undefined while another holder has it. */
   acquire(holder: string): Promise<bigint | undefined>;
-  /** Keeps the lease. Throws LeaseLost. */
-  keep(lease: bigint, seen?: { head: number; finalized: number }): Promise<void>;
+  /** Keeps the lease, and notes the node's newest and newest final block. Throws LeaseLost. */
+  keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void>;
   release(lease: bigint): Promise<void>;
   /** The hashes of the headers that are held, newest first, below that number. */
   headersBelow(number: number, limit: number): Promise<{ number: number; hash: Hash; time: Date }[]>;
@@ -125,7 +126,7 @@ export interface Ledger {
   /** Takes back every block above the ancestor. Returns the transfers that were taken back. Throws LeaseLost. */
   takeBackTo(lease: bigint, ancestor: { number: number; hash: Hash; time: Date }): Promise<number>;
   /** Takes back transfers that the chain turned out not to have. Throws LeaseLost. */
-  takeBackTransfers(lease: bigint, ids: readonly string[]): Promise<number>;
+  takeBackTransfers(lease: bigint, ids: readonly string[]): Promise<void>;
   /** Pending transfers in blocks up to that one. */
   due(upTo: number): Promise<DueTransfer[]>;
   /** Confirms transfers, and with them the intents that they pay. Throws LeaseLost. */
@@ -488,6 +489,16 @@ export function createLedger(
     if (changes.length > 0) onChanges(changes);
   };
 
+  /** Does the work under the lease, and says what it has changed when that is durable. */
+  const changing = async (
+    lease: bigint,
+    work: (inside: RunPrepared) => Promise<Change[]>,
+  ): Promise<Change[]> => {
+    const changes = await holding(lease, work);
+    durable(changes);
+    return changes;
+  };
+
   const remainingOf = async (inside: RunPrepared, intentId: string) => {
     const { rows } = await inside(sumPayments, [intentId]);
     return { receivedUnits: BigInt(rows[0]?.received ?? 0), labels: (rows[0]?.labels ?? []) as string[] };
@@ -538,26 +549,19 @@ export function createLedger(
       ]);
     },
     async beginAnew(lease, genesis) {
-      const changes = await holding(lease, async (inside) => {
+      await changing(lease, async (inside) => {
         const rows = await idsOf(inside(findAbove, [chainId, -1]));
         const taken = await takeBackRows(inside, rows, new Date());
         await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
         return taken;
       });
-      durable(changes);
     },
     async acquire(holder) {
       const { rows } = await run(takeLease, [chainId, holder, leaseMs]);
       return rows[0] && BigInt(rows[0].lease_number);
     },
     async keep(lease, seen) {
-      const { rowCount } = await run(keepLease, [
-        chainId,
-        String(lease),
-        leaseMs,
-        seen?.head ?? null,
-        seen?.finalized ?? null,
-      ]);
+      const { rowCount } = await run(keepLease, [chainId, String(lease), leaseMs, seen.head, seen.finalized]);
       if (rowCount !== 1) throw new LeaseLost();
     },
     async release(lease) {
@@ -599,7 +603,7 @@ export function createLedger(
     },
     async apply(lease, block, found, after) {
       const at = new Date();
-      const changes = await holding(lease, async (inside) => {
+      return changing(lease, async (inside) => {
         if (after !== undefined) {
           const { rowCount } = await inside(advance, [
             chainId,
@@ -613,8 +617,6 @@ export function createLedger(
         }
         return record(inside, block, found, at);
       });
-      durable(changes);
-      return changes;
     },
     async takeBackTo(lease, ancestor) {
       const { changes, count } = await holding(lease, async (inside) => {
@@ -627,12 +629,9 @@ export function createLedger(
       return count;
     },
     async takeBackTransfers(lease, ids) {
-      const { changes, count } = await holding(lease, async (inside) => {
-        const rows = await idsOf(inside(findByIds, [ids]));
-        return { changes: await takeBackRows(inside, rows, new Date()), count: rows.length };
-      });
-      durable(changes);
-      return count;
+      await changing(lease, async (inside) =>
+        takeBackRows(inside, await idsOf(inside(findByIds, [ids])), new Date()),
+      );
     },
     async due(upTo) {
       const { rows } = await run(findDue, [chainId, upTo]);
@@ -642,7 +641,7 @@ export function createLedger(
       const at = new Date();
       for (let begin = 0; begin < ids.length; begin += maxConfirmed) {
         const some = ids.slice(begin, begin + maxConfirmed);
-        const changes = await holding(lease, async (inside) => {
+        await changing(lease, async (inside) => {
           const rows = await idsOf(inside(findByIds, [some]));
           const affected = await lock(
             inside,
@@ -651,17 +650,18 @@ export function createLedger(
           await inside(markConfirmed, [some]);
           const processing = [...affected.values()].filter(({ status }) => status === 'processing');
           if (processing.length === 0) return [];
-          const { rows: sums } = await inside(sumConfirmed, [processing.map(({ id }) => id)]);
-          const sumOf = new Map(sums.map((row) => [row.payment_intent as string, BigInt(row.confirmed)]));
+          const sums = await confirmedUnits(
+            inside,
+            processing.map(({ id }) => id),
+          );
           const steps = new Map(
             processing.map((row): [PaymentIntentRow, ChangeStep[]] => {
-              const step = confirm(row, sumOf.get(row.id) ?? 0n, at);
+              const step = confirm(row, sums.get(row.id) ?? 0n, at);
               return [row, step === undefined ? [] : [step]];
             }),
           );
           return store(inside, steps, at);
         });
-        durable(changes);
       }
     },
     async transfersIn(from, to) {
@@ -783,8 +783,7 @@ const holdLease = preparedStatement(
 const keepLease = preparedStatement(
   'keep_chain_lease',
   `update watched_chains
-      set lease_until = now() + $3 * interval '1 millisecond', head_number = coalesce($4, head_number),
-          finalized_number = coalesce($5, finalized_number), seen_at = case when $4::bigint is null then seen_at else now() end
+      set lease_until = now() + $3 * interval '1 millisecond', head_number = $4, finalized_number = $5, seen_at = now()
     where chain_id = $1 and lease_number = $2`,
 );
 const releaseLease = preparedStatement(
@@ -960,11 +959,6 @@ const sumPayments = preparedStatement(
           (select array_agg(distinct label) from transfers o, unnest(o.labels) as label
             where o.payment_intent = $1 and o.state <> 'reorged') as labels
      from transfers where payment_intent = $1 and state <> 'reorged'`,
-);
-const sumConfirmed = preparedStatement(
-  'sum_confirmed_payments',
-  `select payment_intent, sum(amount_units) as confirmed from transfers
-    where payment_intent = any ($1::uuid[]) and counts and state = 'confirmed' group by payment_intent`,
 );
 const findAbove = preparedStatement(
   'find_transfers_above',

@@ -1,11 +1,18 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
-/** Returns how many transfers wait to be attributed, counted up to a thousand, and how old the oldest is in milliseconds. */
-export async function measureUnattributed(em: EntityManager): Promise<{ count: number; oldestMs: number }> {
+/**
+ * Returns a function that tells how many transfers wait to be attributed, counted up to a thousand, and how old the oldest
+ * is in milliseconds.
+ */
+export function createUnattributedMeasure(
+  em: EntityManager,
+): () => Promise<{ count: number; oldestMs: number }> {
   const { run } = createPreparedStatements(em);
-  const { rows } = await run(measure, []);
-  return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };
+  return async () => {
+    const { rows } = await run(measure, []);
+    return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };
+  };
 }
 
 const measure = preparedStatement(

@@ -1,0 +1,16 @@
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+/** The sums of the payments that count and are confirmed, by intent. An intent without one is not in the map. */
+export async function confirmedUnits(
+  run: RunPrepared,
+  intentIds: readonly string[],
+): Promise<ReadonlyMap<string, bigint>> {
+  const { rows } = await run(sumConfirmed, [intentIds]);
+  return new Map(rows.map((row) => [row.payment_intent as string, BigInt(row.confirmed)]));
+}
+
+const sumConfirmed = preparedStatement(
+  'sum_confirmed_payments',
+  `select payment_intent, sum(amount_units) as confirmed from transfers
+    where payment_intent = any ($1::uuid[]) and counts and state = 'confirmed' group by payment_intent`,
+);
