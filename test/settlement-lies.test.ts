@@ -6,15 +6,17 @@ import { startChain, type TestChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import { startService, type TestService } from './support/service.ts';
-import { createTestWatcher, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
 
 let service: TestService;
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
+let calls: ReturnType<typeof createMerchantCalls>;
 
 beforeAll(async () => {
   service = await startService({ ROLES: 'api' });
+  calls = createMerchantCalls(service);
 });
 
 afterAll(() => service.close());
@@ -30,8 +32,7 @@ afterEach(async () => {
   await watcher.release();
   await node.close();
   await chain.stop();
-  for (const table of ['watched_chains', 'block_headers', 'transfers'])
-    await service.query(`delete from ${table}`);
+  await forgetChain(service);
 });
 
 interface Intent {
@@ -39,23 +40,10 @@ interface Intent {
   expected_wallet: Address;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
-async function request(method: string, path: string, body?: object): Promise<any> {
-  const answer = await fetch(service.publicUrl + path, {
-    method,
-    headers: {
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      'content-type': 'application/json',
-    },
-    ...(body && { body: JSON.stringify(body) }),
-  });
-  return answer.json();
-}
-
 let amount = 1_000_000;
 /** Each of another amount. */
-const createIntent = () => request('POST', '/v1/payment_intents', { amount_units: ++amount, chain: 'base' });
-const getIntent = (id: string) => request('GET', `/v1/payment_intents/${id}`);
+const createIntent = () => calls.createIntent({ amount_units: ++amount });
+const getIntent = (id: string) => calls.getIntent(id);
 
 async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): Promise<Hex> {
   const { address: from } = chain.accounts[0] as { address: Address };

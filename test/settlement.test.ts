@@ -6,14 +6,16 @@ import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { startService, type TestService } from './support/service.ts';
-import { createTestWatcher, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
 
 let service: TestService;
 let chain: TestChain;
 let watcher: ReturnType<typeof createTestWatcher>;
+let calls: ReturnType<typeof createMerchantCalls>;
 
 beforeAll(async () => {
   service = await startService({ ROLES: 'api' });
+  calls = createMerchantCalls(service);
 });
 
 afterAll(() => service.close());
@@ -27,27 +29,8 @@ beforeEach(async () => {
 afterEach(async () => {
   await watcher.release();
   await chain.stop();
-  await service.query('delete from watched_chains');
-  await service.query('delete from block_headers');
-  await service.query('delete from transfers');
+  await forgetChain(service);
 });
-
-// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
-async function request(method: string, path: string, body?: object): Promise<any> {
-  const answer = await fetch(service.publicUrl + path, {
-    method,
-    headers: {
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      'content-type': 'application/json',
-    },
-    ...(body && { body: JSON.stringify(body) }),
-  });
-  return await answer.json();
-}
-
-const createIntent = (fields: object = {}) =>
-  request('POST', '/v1/payment_intents', { amount_units: 12_500_000, chain: 'base', ...fields });
-const getIntent = (id: string) => request('GET', `/v1/payment_intents/${id}`);
 
 async function eventsOf(id: string) {
   const rows = await service.query<{ type: string; sequence: number }>(
@@ -90,9 +73,9 @@ async function mine(...args: Parameters<TestChain['mine']>) {
 const later = async (minutes: number) => Number((await chain.client.getBlock()).timestamp) + minutes * 60;
 
 test('an intent is paid: processing, then succeeded with ten confirmations', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   const hash = await pay(intent, 12_500_000n);
-  const processing = await getIntent(intent.id);
+  const processing = await calls.getIntent(intent.id);
   expect(processing).toMatchObject({
     status: 'processing',
     amount_received_units: 12_500_000,
@@ -109,12 +92,12 @@ test('an intent is paid: processing, then succeeded with ten confirmations', asy
     ],
   });
   await mine(8);
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'processing',
     payments: [{ confirmations: 9 }],
   });
   await mine(1);
-  const succeeded = await getIntent(intent.id);
+  const succeeded = await calls.getIntent(intent.id);
   expect(succeeded).toMatchObject({
     status: 'succeeded',
     payments: [{ confirmations: 10, status: 'confirmed' }],
@@ -124,9 +107,9 @@ test('an intent is paid: processing, then succeeded with ten confirmations', asy
 });
 
 test('partial payments add up, and what is above the amount is said', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   await pay(intent, 5_000_000n);
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'requires_payment',
     amount_received_units: 5_000_000,
     payments_count: 1,
@@ -134,7 +117,7 @@ test('partial payments add up, and what is above the amount is said', async () =
   await send(intent, 4_000_000n);
   await send(intent, 4_000_000n);
   await mine();
-  const processing = await getIntent(intent.id);
+  const processing = await calls.getIntent(intent.id);
   expect(processing).toMatchObject({
     status: 'processing',
     amount_received_units: 13_000_000,
@@ -145,9 +128,9 @@ test('partial payments add up, and what is above the amount is said', async () =
     5_000_000, 4_000_000, 4_000_000,
   ]);
   await mine(9);
-  expect(await getIntent(intent.id)).toMatchObject({ status: 'succeeded', labels: ['overpaid'] });
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded', labels: ['overpaid'] });
   await pay(intent, 1_000_000n);
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'succeeded',
     amount_received_units: 14_000_000,
   });
@@ -155,23 +138,23 @@ test('partial payments add up, and what is above the amount is said', async () =
 });
 
 test('many payments in one block are one event', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   for (let i = 0; i < 5; i++) await send(intent, 1n);
   await mine();
-  expect(await getIntent(intent.id)).toMatchObject({ amount_received_units: 5, payments_count: 5 });
+  expect(await calls.getIntent(intent.id)).toMatchObject({ amount_received_units: 5, payments_count: 5 });
   expect(await eventsOf(intent.id)).toEqual(['partially_paid']);
 });
 
 test('an intent expires ten blocks after its time, by the clock of the chain; a late payment is recorded', async () => {
-  const intent = await createIntent({ expires_in_minutes: 5 });
+  const intent = await calls.createIntent({ expires_in_minutes: 5 });
   await pay(intent, 1_000_000n);
   await mine(1, { timestamp: await later(6) });
   await mine(8);
-  expect((await getIntent(intent.id)).status).toBe('requires_payment');
+  expect((await calls.getIntent(intent.id)).status).toBe('requires_payment');
   await mine(1);
-  expect(await getIntent(intent.id)).toMatchObject({ status: 'expired', labels: ['underpaid'] });
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'expired', labels: ['underpaid'] });
   await pay(intent, 11_500_000n);
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'expired',
     amount_received_units: 1_000_000,
     payments_count: 2,
@@ -182,11 +165,11 @@ test('an intent expires ten blocks after its time, by the clock of the chain; a 
 });
 
 test('a payment in time counts although it is seen when the time has passed', async () => {
-  const intent = await createIntent({ expires_in_minutes: 5 });
+  const intent = await calls.createIntent({ expires_in_minutes: 5 });
   await send(intent, 12_500_000n);
   await chain.mine();
   await mine(30, { timestamp: await later(6) });
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'succeeded',
     amount_received_units: 12_500_000,
   });
@@ -194,7 +177,7 @@ test('a payment in time counts although it is seen when the time has passed', as
 });
 
 test('while the chain stands still nothing expires', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   await service.query(
     `update payment_intents set created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
                         where id = $1`,
@@ -202,14 +185,14 @@ test('while the chain stands still nothing expires', async () => {
   );
   await watcher.catchUp();
   await service.query('select 1');
-  expect((await getIntent(intent.id)).status).toBe('requires_payment');
+  expect((await calls.getIntent(intent.id)).status).toBe('requires_payment');
 });
 
 test('money for a canceled intent is recorded', async () => {
-  const intent = await createIntent();
-  await request('POST', `/v1/payment_intents/${intent.id}/cancel`);
+  const intent = await calls.createIntent();
+  await calls.cancelIntent(intent.id);
   await pay(intent, 12_500_000n);
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'canceled',
     amount_received_units: 0,
     payments_count: 1,
@@ -220,9 +203,9 @@ test('money for a canceled intent is recorded', async () => {
 });
 
 test('a token that is taken for USDC does not count', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   await pay(intent, 12_500_000n, { token: bridgedUsdcAddresses.usdcE });
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'requires_payment',
     amount_received_units: 0,
     payments_count: 1,
@@ -233,7 +216,7 @@ test('a token that is taken for USDC does not count', async () => {
 });
 
 test('a reorganisation takes a payment back, and the payment returns', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   await mine(1);
   const { address: from } = chain.accounts[0] as { address: Address };
   await chain.mint(from, 12_500_000n);
@@ -245,26 +228,26 @@ test('a reorganisation takes a payment back, and the payment returns', async () 
     suffix: idBytes(intent.id),
   });
   await mine(2);
-  const before = await getIntent(intent.id);
+  const before = await calls.getIntent(intent.id);
   expect(before.status).toBe('processing');
   await chain.reorg(2, [{ hash, index: 1 }]);
   await chain.mine();
   // One answer takes nothing back.
   await expect(watcher.catchUp()).rejects.toThrow('asked again');
-  expect((await getIntent(intent.id)).status).toBe('processing');
+  expect((await calls.getIntent(intent.id)).status).toBe('processing');
   await watcher.catchUp();
-  const after = await getIntent(intent.id);
+  const after = await calls.getIntent(intent.id);
   expect(after).toMatchObject({ status: 'processing', payments_count: 1, payments: [{ status: 'pending' }] });
   expect(after.payments[0].block_number).toBe(before.payments[0].block_number + 1);
   expect(after.payments[0].block_hash).not.toBe(before.payments[0].block_hash);
   await mine(8);
-  expect((await getIntent(intent.id)).status).toBe('succeeded');
+  expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
   expect(await eventsOf(intent.id)).toEqual(['processing', 'reorged', 'processing', 'succeeded']);
   expect(await service.query('select id from transfers')).toHaveLength(1);
 });
 
 test('a reorganisation after success leaves the intent succeeded, with a label', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   await mine();
   await pay(intent, 12_500_000n);
   await mine(9);
@@ -272,7 +255,7 @@ test('a reorganisation after success leaves the intent succeeded, with a label',
   await chain.mine();
   await watcher.catchUp().catch(() => {});
   await watcher.catchUp();
-  expect(await getIntent(intent.id)).toMatchObject({
+  expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'succeeded',
     amount_received_units: 0,
     labels: ['reorged'],
@@ -283,9 +266,9 @@ test('a reorganisation after success leaves the intent succeeded, with a label',
 
 test('far behind, blocks are read by ranges, with the same result', async () => {
   const [paid, partly, late] = [
-    await createIntent(),
-    await createIntent(),
-    await createIntent({ expires_in_minutes: 5 }),
+    await calls.createIntent(),
+    await calls.createIntent(),
+    await calls.createIntent({ expires_in_minutes: 5 }),
   ];
   await send(paid, 12_500_000n);
   await chain.mine(20);
@@ -296,16 +279,19 @@ test('far behind, blocks are read by ranges, with the same result', async () => 
   const requests = watcher.requests.length;
   await watcher.catchUp();
   expect(watcher.requests.length - requests).toBeLessThan(100);
-  expect(await getIntent(paid.id)).toMatchObject({ status: 'succeeded', payments: [{ confirmations: 10 }] });
-  expect(await getIntent(partly.id)).toMatchObject({
+  expect(await calls.getIntent(paid.id)).toMatchObject({
+    status: 'succeeded',
+    payments: [{ confirmations: 10 }],
+  });
+  expect(await calls.getIntent(partly.id)).toMatchObject({
     status: 'requires_payment',
     amount_received_units: 1_000_000,
   });
-  expect(await getIntent(late.id)).toMatchObject({ status: 'expired', labels: ['late'] });
+  expect(await calls.getIntent(late.id)).toMatchObject({ status: 'expired', labels: ['late'] });
 });
 
 test('of two watchers one reads; when its lease is gone it changes nothing', async () => {
-  const intent = await createIntent();
+  const intent = await calls.createIntent();
   const other = createTestWatcher(service, { urls: [chain.url] });
   await send(intent, 12_500_000n);
   await chain.mine();
@@ -321,10 +307,10 @@ test('of two watchers one reads; when its lease is gone it changes nothing', asy
 });
 
 test("a transfer that may be for two intents is nobody's, and the merchant hears of it", async () => {
-  const [first, second] = [await createIntent(), await createIntent()];
+  const [first, second] = [await calls.createIntent(), await calls.createIntent()];
   const hash = await pay(first, 12_500_000n, { suffix: '0x' });
-  expect(await getIntent(first.id)).toMatchObject({ payments_count: 0 });
-  expect(await getIntent(second.id)).toMatchObject({ payments_count: 0 });
+  expect(await calls.getIntent(first.id)).toMatchObject({ payments_count: 0 });
+  expect(await calls.getIntent(second.id)).toMatchObject({ payments_count: 0 });
   const events = await service.query<{ data: string; merchant_id: string }>(
     `select data, merchant_id from events where type = 'transfer.unattributed' and data like $1`,
     [`%${hash}%`],

@@ -75,5 +75,34 @@ export function createTestWatcher(
   };
 }
 
+/** What the tests of settlement do as the service's merchant, over the public door. */
+export function createMerchantCalls(service: TestService) {
+  // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+  async function request(method: string, path: string, body?: object): Promise<any> {
+    const answer = await fetch(service.publicUrl + path, {
+      method,
+      headers: {
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        'content-type': 'application/json',
+      },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    return answer.json();
+  }
+  return {
+    createIntent: (fields: object = {}) =>
+      request('POST', '/v1/payment_intents', { amount_units: 12_500_000, chain: 'base', ...fields }),
+    getIntent: (id: string) => request('GET', `/v1/payment_intents/${id}`),
+    cancelIntent: (id: string) => request('POST', `/v1/payment_intents/${id}/cancel`),
+  };
+}
+
+/** Forgets the chain and what was seen on it, so that the next test begins with another. */
+export async function forgetChain(service: TestService): Promise<void> {
+  for (const table of ['watched_chains', 'block_headers', 'transfers']) {
+    await service.query(`delete from ${table}`);
+  }
+}
+
 /** An intent's id as the checkout appends it to the call of a transfer. */
 export const idBytes = (id: string): Hex => stringToHex(id);
