@@ -1,4 +1,4 @@
-// A network that loses a request, then an answer, and then works. Over HTTP/1 it returns one 503 in between.
+// A network that resets a connection, then loses an answer, and then works. Over HTTP/1 it returns one 503 in between.
 
 import net from 'node:net';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.ts';
@@ -8,7 +8,10 @@ export interface LossyNetworkOptions {
   unavailableOnce?: string;
 }
 
-/** Listens in front of a local port. The second connection delivers its request and loses the answer. */
+/**
+ * Listens in front of a local port. The first connection is reset. The second delivers its request, loses the answer and
+ * is closed, which a client may see as a reset too.
+ */
 export async function startLossyNetwork(
   port: number,
   { unavailableOnce }: LossyNetworkOptions = {},
@@ -17,7 +20,10 @@ export async function startLossyNetwork(
   const connect = () => net.connect(port, '127.0.0.1');
   const proxy = await startTcpProxy(connect, (client, server, cut) => {
     connections++;
-    if (connections === 1) return cut();
+    if (connections === 1) {
+      client.resetAndDestroy();
+      return;
+    }
     if (connections === 3 && unavailableOnce !== undefined) {
       const body = '{"error":"no such code"}';
       client.once('data', () => {

@@ -47,13 +47,15 @@ async function createPaymentIntent(order: string, amountUnits: bigint): Promise<
 
 /**
  * Returns whether the same call may succeed later. After `unavailable`, a deadline or `internal` the intent may or may
- * not exist: the next attempt finds out. This program cancels no calls, so `canceled` is a connection that broke during
- * one. `resource_exhausted` is also the code of a body that is too large.
+ * not exist: the next attempt finds out. The service never answers `canceled` or `aborted`, and this program cancels no
+ * calls: connect-node reports a connection that broke during one like this. `resource_exhausted` is also the code of a
+ * body that is too large.
  */
 function isRetryable(error: ConnectError): boolean {
   const [info] = error.findDetails(ErrorInfoSchema);
   return (
-    [Code.Unavailable, Code.DeadlineExceeded, Code.Internal, Code.Canceled].includes(error.code) ||
+    [Code.Unavailable, Code.DeadlineExceeded, Code.Internal].includes(error.code) ||
+    [Code.Canceled, Code.Aborted].includes(error.code) ||
     info?.reason === 'RATE_LIMITED'
   );
 }
