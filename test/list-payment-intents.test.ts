@@ -602,6 +602,32 @@ describe('merchants and modes', () => {
   });
 });
 
+test('pages that are asked for together are those that are asked for alone', async () => {
+  const merchants = [await newMerchant(), await newMerchant(), await newMerchant()];
+  const asked: (readonly [apiKey: string, query: ListQuery])[] = [];
+  for (const [i, merchant] of merchants.entries()) {
+    for (const mode of ['testnet', 'mainnet'] as const) {
+      // The first merchant has none in mainnet.
+      for (let n = 0; n < (mode === 'testnet' ? 4 : 2 * i); n++) await createIntent(keyOf(merchant, mode));
+      const first = await door(0).list({ page_size: 2 }, keyOf(merchant, mode));
+      const { next_page_token } = first.json;
+      const pages = next_page_token === undefined ? [{}] : [{}, { page_token: next_page_token }];
+      for (const page of pages) {
+        for (const page_size of [2, 3, 20, 100]) asked.push([keyOf(merchant, mode), { ...page, page_size }]);
+      }
+    }
+  }
+  const alone = [];
+  for (const [apiKey, query] of asked) alone.push((await door(0).list(query, apiKey)).json);
+  expect(new Set(alone.map((page) => JSON.stringify(page))).size).toBeGreaterThan(15);
+
+  // Each twice, over both doors.
+  const together = await Promise.all(
+    bothDoors.flatMap(([, i]) => [...asked, ...asked].map(([apiKey, query]) => door(i).list(query, apiKey))),
+  );
+  expect(together.map(({ json }) => json)).toEqual([...alone, ...alone, ...alone, ...alone]);
+});
+
 describe('a page token', () => {
   let merchant: TestMerchant;
   let other: TestMerchant;
