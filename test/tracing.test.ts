@@ -8,9 +8,11 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
+import { startChain } from './support/chain.ts';
 import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
 import { type Door, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
 let collector: Collector;
@@ -289,6 +291,72 @@ test('a delivery is in the trace of the request whose event it sends', async () 
   });
   expect(JSON.stringify(delivery.attributes)).not.toContain('secret-path');
   receiver.close();
+});
+
+test('what the chain changes is in the trace of its block, of its confirmation, and of its deliveries', async () => {
+  const receiver = http.createServer((_, response) => response.end()).listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const { port } = receiver.address() as AddressInfo;
+  const calls = createMerchantCalls(service);
+  // Endpoints of other tests have deliveries too.
+  await service.query('delete from webhook_endpoints');
+  await calls.createWebhookEndpoint(`http://127.0.0.1:${port}/`);
+  const { id, expected_wallet, amount_units, chain_id, confirmations_required } = await calls.createIntent();
+  const chain = await startChain();
+  try {
+    const nodes = {
+      name: 'RPC_URL_BASE_SEPOLIA',
+      mode: 'testnet',
+      chain: 'base',
+      urls: [chain.url],
+    } as const;
+    await service.server.watch([nodes], 50);
+    const [{ address: from }] = chain.accounts;
+    await chain.mint(from, BigInt(amount_units));
+    await chain.transfer({
+      ...{ from, to: expected_wallet, amountUnits: BigInt(amount_units), suffix: idBytes(id) },
+    });
+    await chain.mine();
+    const paidIn = Number(await chain.client.getBlockNumber());
+    const recorded = async (type: string, work: string, requests: string[]) => {
+      await service.loggedLine(({ event, payment_intent }) => event === type && payment_intent === id);
+      const [{ traceparent = '' } = {}] = await service.query<{ traceparent: string }>(
+        'select traceparent from events where payment_intent = $1 and type = $2',
+        [parseIdentifier('pi', id), type],
+      );
+      const [, traceId = '', spanId] = traceparent.split('-');
+      // With the work itself, its transaction, and the delivery.
+      const spans = await collector.trace(traceId, requests.length + 3);
+      const root = named(spans, work);
+      const commit = named(spans, 'COMMIT');
+      expect(root.parentSpanId).toBe(undefined);
+      const inside = spans.filter(({ parentSpanId }) => parentSpanId === root.spanId);
+      expect(inside.map(({ name }) => name).sort()).toEqual(['COMMIT', ...requests]);
+      // The event names the transaction that recorded it, which is the delivery's parent.
+      expect(spanId).toBe(commit.spanId);
+      expect(named(spans, 'webhook POST').parentSpanId).toBe(commit.spanId);
+      return root;
+    };
+
+    const block = await recorded('payment_intent.processing', 'block', ['eth_getTransactionByHash']);
+    expect(block).toMatchObject({
+      status: 0,
+      attributes: {
+        'payment_intents.chain_id': chain_id,
+        'payment_intents.block': paidIn,
+        'payment_intents.transfers': 1,
+      },
+    });
+    await chain.mine(confirmations_required);
+    await recorded('payment_intent.succeeded', 'confirmation', [
+      'eth_getBlockByNumber',
+      'eth_getBlockByNumber',
+      'eth_getTransactionReceipt',
+    ]);
+  } finally {
+    await chain.stop();
+    receiver.close();
+  }
 });
 
 test('a statement whose connection is cut is marked as an error, and so is its request', async () => {

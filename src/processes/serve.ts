@@ -150,12 +150,13 @@ export async function startServer(
     if (nodes.length === 0 || stopping.signal.aborted) return;
     // Loads viem, which takes longer than everything else.
     const { watchChains } = await import('./watch-chains.ts');
-    const { metrics } = telemetry;
+    const { metrics, tracing } = telemetry;
     watching.push(
       await watchChains(em, {
         nodes,
         metrics,
         logger,
+        tracing,
         onEvent: background.onEvent,
         ...(pollMs && { pollMs }),
       }),

@@ -6,6 +6,7 @@ import type { ChainNodes } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import { type Change, createLedger } from '../settlement/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
@@ -27,6 +28,7 @@ export interface WatchOptions {
   nodes: readonly ChainNodes[];
   metrics: Metrics;
   logger: Logger;
+  tracing: Tracing | undefined;
   /** Called when an event was recorded. */
   onEvent: () => void;
   /** For a chain that has a block each second while somebody waits. */
@@ -62,7 +64,7 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
 
 function watchedChainOf(
   { name, mode, chain, urls }: ChainNodes,
-  { metrics, logger: parent, onEvent, pollMs }: WatchOptions,
+  { metrics, logger: parent, tracing, onEvent, pollMs }: WatchOptions,
 ) {
   const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
   const logger = parent.child({ mode, chain });
@@ -77,6 +79,9 @@ function watchedChainOf(
       tokens: settings.tokens,
       onFault: ({ fault }) => chainMetrics.nodeFault(fault),
       onRequest: chainMetrics.nodeRequest,
+      ...(tracing && {
+        trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
+      }),
     }),
   ) as [Node, ...Node[]];
 
@@ -107,6 +112,7 @@ function watchedChainOf(
           { err: reason, payment_intent: id },
           'an intent cannot be expired: its row cannot be read',
         ),
+      ...(tracing && { tracing }),
     });
     const watcher = createWatcher({
       settings,
@@ -114,6 +120,7 @@ function watchedChainOf(
       ledger,
       holder: newUuid(),
       logger,
+      ...(tracing && { trace: tracing.chainWork }),
       observer: {
         onHead: ({ head, finalized, cursor }) =>
           chainMetrics.head({ head: head.number, finalized, cursor, headTime: head.time }),

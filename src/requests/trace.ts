@@ -19,9 +19,26 @@ export interface Trace {
 
 /** Returns the trace as a `traceparent` header (W3C Trace Context), or null if it is not sampled. */
 export function traceparentOf(trace: Trace | undefined): string | null {
-  if (trace === undefined || !trace.span.isRecording()) return null;
-  const { traceId, spanId } = trace.span.spanContext();
+  return traceparentOfSpan(trace?.span);
+}
+
+/** The same of a span. */
+export function traceparentOfSpan(span: Span | undefined): string | null {
+  if (span === undefined || !span.isRecording()) return null;
+  const { traceId, spanId } = span.spanContext();
   return `00-${traceId}-${spanId}-01`;
+}
+
+/** What a watcher does for a chain. */
+export interface ChainWork {
+  name: 'block' | 'confirmation' | 'reorganisation' | 'second reading';
+  chainId: number;
+  /** The block that is read, confirmed or taken back to. */
+  block: number;
+  /** Transfers that it concerns, where that is known before. */
+  transfers?: number;
+  /** When it began, by `performance.now()`, unless it begins now. */
+  sinceMs?: number;
 }
 
 export interface Statement {

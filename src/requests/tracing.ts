@@ -1,5 +1,5 @@
 import type { RequestContext, RequestOutcome } from './request-context.ts';
-import type { Operation, Statement, Trace } from './trace.ts';
+import type { ChainWork, Operation, Statement, Trace } from './trace.ts';
 
 /** Traces requests and the work done for them. Implemented in src/telemetry/. */
 export interface Tracing {
@@ -24,6 +24,14 @@ export interface Tracing {
     delivery: { url: string; eventId: string; traceparent: string | null },
     run: () => Promise<T>,
   ): Promise<T>;
+  /** Runs what a watcher does for a chain inside a trace of its own. */
+  chainWork<T>(work: ChainWork, run: () => Promise<T>): Promise<T>;
+  /** Runs a request to a node inside a span of the work for a chain that is under way. Without one there is no span. */
+  nodeRequest<T>(request: { method: string; node: string }, run: () => Promise<T>): Promise<T>;
+  /** The same for a transaction. */
+  transaction<T>(run: () => Promise<T>): Promise<T>;
+  /** The `traceparent` of the work for a chain that is under way, or null. */
+  chainTraceparent(): string | null;
   /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
   stop(): Promise<void>;
 }

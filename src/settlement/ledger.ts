@@ -20,6 +20,7 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { type ChangeStep, changeOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createExpireSome, type Expiry } from '../payment-intents/expire-payment-intents.ts';
 import { createPaymentsReader } from '../payment-intents/payments.ts';
+import type { Tracing } from '../requests/tracing.ts';
 import { onlyCandidate } from './attribution.ts';
 import { confirmedUnits } from './confirmed-units.ts';
 import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from './judgement.ts';
@@ -150,14 +151,21 @@ export interface LedgerOptions {
   /** Called with what has become durable at once. */
   onChanges: (changes: readonly Change[]) => void;
   onUnreadable: (id: string, reason: unknown) => void;
+  /** The trace in which transactions are, and the events they record. */
+  tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
 }
+
+const untraced: NonNullable<LedgerOptions['tracing']> = {
+  transaction: (run) => run(),
+  chainTraceparent: () => null,
+};
 
 const bytes = (hash: string) => `\\x${hash.slice(2)}`;
 const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
 
 export function createLedger(
   em: EntityManager,
-  { settings, onChanges, onUnreadable }: LedgerOptions,
+  { settings, onChanges, onUnreadable, tracing = untraced }: LedgerOptions,
 ): Ledger {
   const { chainId, mode, chain, networks } = settings;
   const { run, transaction } = createPreparedStatements(em);
@@ -198,11 +206,13 @@ export function createLedger(
   );
 
   const holding = async <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
-    transaction(async (inside) => {
-      const { rowCount } = await inside(holdLease, [chainId, String(lease), leaseMs]);
-      if (rowCount !== 1) throw new LeaseLost();
-      return work(inside);
-    });
+    tracing.transaction(() =>
+      transaction(async (inside) => {
+        const { rowCount } = await inside(holdLease, [chainId, String(lease), leaseMs]);
+        if (rowCount !== 1) throw new LeaseLost();
+        return work(inside);
+      }),
+    );
 
   /** Locks intents in the order of their ids. */
   const lock = async (inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, PaymentIntentRow>> => {
@@ -220,6 +230,7 @@ export function createLedger(
   ): Promise<Change[]> => {
     const changing = [...steps].filter(([, own]) => own.length > 0);
     if (changing.length === 0) return [];
+    const traceparent = tracing.chainTraceparent();
     // The count of a row that is read is still the one before: the new payments are looked for too.
     const payments = await readPayments(
       inside,
@@ -228,7 +239,9 @@ export function createLedger(
         paymentsCount: own.at(-1)?.fields.paymentsCount ?? row.paymentsCount,
       })),
     );
-    const changes = changing.map(([row, own]) => changeOf(row, own, payments.get(row.id) ?? [], at));
+    const changes = changing.map(([row, own]) =>
+      changeOf(row, own, payments.get(row.id) ?? [], at, traceparent),
+    );
     const stored = await storeChanges(inside, changes);
     if (stored.size !== changes.length) throw new Error('an intent was changed while it was locked');
     return changes.flatMap(({ row, events }) =>
@@ -482,6 +495,7 @@ export function createLedger(
       rows.map((row) => transferEventData(row, head)),
       mode,
       at.toISOString(),
+      tracing.chainTraceparent(),
     ]);
   };
 
@@ -949,8 +963,8 @@ const findOldestOpen = preparedStatement(
 );
 const insertTransferEvents = preparedStatement(
   'insert_transfer_events',
-  `insert into events (id, merchant_id, mode, type, created_at, sequence, data)
-   select e.id, e.merchant_id, $4::payment_mode, 'transfer.unattributed', $5, 0, e.data
+  `insert into events (id, merchant_id, mode, type, created_at, sequence, data, traceparent)
+   select e.id, e.merchant_id, $4::payment_mode, 'transfer.unattributed', $5, 0, e.data, $6
      from unnest($1::uuid[], $2::uuid[], $3::text[]) as e (id, merchant_id, data)`,
 );
 const sumPayments = preparedStatement(

@@ -64,6 +64,8 @@ export interface NodeOptions {
   onFault?: (error: NodeError) => void;
   /** Called for each request. */
   onRequest?: (method: string) => void;
+  /** Runs a request inside the trace of what it is for. */
+  trace?: <T>(method: string, run: () => Promise<T>) => Promise<T>;
   /** How long a request may take. */
   timeoutMs?: number;
 }
@@ -74,6 +76,7 @@ export function connectNode({
   tokens,
   onFault,
   onRequest,
+  trace = (_, run) => run(),
   timeoutMs = defaultTimeoutMs,
 }: NodeOptions): Node {
   const name = new URL(url).host;
@@ -101,9 +104,11 @@ export function connectNode({
   ): Promise<T> => {
     onRequest?.(method);
     try {
-      // The methods that viem knows have types of their own, which promise what has to be checked here.
-      const answer: unknown = await client.request({ method, params } as never);
-      return read(answer);
+      return await trace(method, async () => {
+        // The methods that viem knows have types of their own, which promise what has to be checked here.
+        const answer: unknown = await client.request({ method, params } as never);
+        return read(answer);
+      });
     } catch (reason) {
       const error = reason instanceof NodeError ? reason : faultOf(reason, method, name, timeoutMs);
       onFault?.(error);

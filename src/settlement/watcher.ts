@@ -5,6 +5,7 @@
 import type { Logger } from 'pino';
 import type { Address, Hash } from 'viem';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
+import type { ChainWork } from '../requests/trace.ts';
 import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-reader.ts';
 import { type DueTransfer, type FoundTransfer, LeaseLost, type Ledger } from './ledger.ts';
 import type { Node } from './node.ts';
@@ -51,6 +52,8 @@ export interface WatcherOptions {
   holder: string;
   logger: Logger;
   observer?: WatchObserver;
+  /** Runs work inside a trace of its own. Blocks without transfers that matter have none. */
+  trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the node is asked for its final block. */
   finalizedEveryMs?: number;
 }
@@ -77,9 +80,11 @@ export function createWatcher({
   holder,
   logger,
   observer = {},
+  trace = (_, run) => run(),
   finalizedEveryMs = defaultFinalizedEveryMs,
 }: WatcherOptions): Watcher {
   const [node] = nodes;
+  const { chainId } = settings;
   const confirmer = nodes[1] ?? node;
   const confirmations = Math.max(
     ...settings.networks.map(({ confirmationsRequired }) => confirmationsRequired),
@@ -110,7 +115,7 @@ export function createWatcher({
     progress = await ledger.progress();
     cursor = progress?.cursor;
     suspected = undefined;
-    logger.info({ chain_id: settings.chainId, block: cursor?.number }, 'watching the chain');
+    logger.info({ chain_id: chainId, block: cursor?.number }, 'watching the chain');
     return true;
   };
 
@@ -140,7 +145,7 @@ export function createWatcher({
     await ledger.beginAnew(lease, genesis);
     cursor = genesis;
     logger.warn(
-      { chain_id: settings.chainId },
+      { chain_id: chainId },
       'the chain of this machine has begun anew; it is read from its beginning',
     );
   };
@@ -200,13 +205,11 @@ export function createWatcher({
       );
     }
     suspected = undefined;
-    const transfers = await ledger.takeBackTo(held, ancestor);
     const depth = from.number - ancestor.number;
+    const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
+    const transfers = await trace(work, () => ledger.takeBackTo(held, ancestor));
     observer.onReorganisation?.({ depth, transfers });
-    logger.warn(
-      { chain_id: settings.chainId, block: ancestor.number, depth, transfers },
-      'the chain has reorganised',
-    );
+    logger.warn({ chain_id: chainId, block: ancestor.number, depth, transfers }, 'the chain has reorganised');
     return ancestor;
   };
 
@@ -219,11 +222,16 @@ export function createWatcher({
 
   const readBlock = async (held: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
     const { logs, isDoubtful } = await node.transfersOf(header);
-    const found = await purposesOf(node, header, logs);
-    await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+    const matter = await transfersThatMatter(logs, ledger.ownersOf);
+    const apply = async () => {
+      const found = await readPurposes(node, settings, header, matter);
+      await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+    };
+    const work = { name: 'block', chainId, block: header.number, transfers: matter.length } as const;
+    await (matter.length === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
     observer.onBlock?.({
       number: header.number,
-      transfers: found.length,
+      transfers: matter.length,
       lagMs: performance.now() - seenAtMs,
     });
   };
@@ -283,7 +291,13 @@ export function createWatcher({
     if (settings.needsFinality) {
       const final = await finalizedNumber();
       due = due.filter(({ blockNumber }) => blockNumber <= final);
+      if (due.length === 0) return;
     }
+    const work = { name: 'confirmation', chainId, block: deepEnough, transfers: due.length } as const;
+    await trace(work, () => confirmSome(held, due));
+  };
+
+  const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
     const confirmed: string[] = [];
     let denied = 0;
     for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
@@ -298,7 +312,7 @@ export function createWatcher({
     }
     if (denied > 0) {
       logger.warn(
-        { chain_id: settings.chainId, transfers: denied, node: confirmer.name },
+        { chain_id: chainId, transfers: denied, node: confirmer.name },
         'the node denies transfers that are deep enough; they are not confirmed, and asked for again',
       );
     }
@@ -424,8 +438,13 @@ export function createWatcher({
       );
     }
     let missed = 0;
-    for (const { header, found } of blocks)
-      missed += (await ledger.apply(held, header, found, undefined)).length;
+    const apply = async () => {
+      for (const { header, found } of blocks) {
+        missed += (await ledger.apply(held, header, found, undefined)).length;
+      }
+    };
+    const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
+    await (read.size === 0 ? undefined : trace(work, apply));
     await ledger.noteSecondReading(held, to);
     reportDifference(missed, invented.length);
     return to < final;
@@ -435,7 +454,7 @@ export function createWatcher({
     if (missed === 0 && invented === 0) return;
     observer.onSecondReading?.({ missed, invented });
     logger.error(
-      { chain_id: settings.chainId, missed, invented },
+      { chain_id: chainId, missed, invented },
       'the second reading differs from the first: a node has said what is not so',
     );
   };
@@ -448,7 +467,7 @@ export function createWatcher({
       if (reason instanceof NodeError) checked.clear();
       if (reason instanceof LeaseLost) {
         lease = undefined;
-        logger.warn({ chain_id: settings.chainId }, reason.message);
+        logger.warn({ chain_id: chainId }, reason.message);
         return false;
       }
       throw reason;

@@ -2,12 +2,25 @@
 // instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
 // semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
-import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter, Tracer } from '@opentelemetry/api';
+import type {
+  Attributes,
+  DiagLogFunction,
+  DiagLogger,
+  SpanOptions,
+  TextMapGetter,
+  Tracer,
+} from '@opentelemetry/api';
 import type { NodeSDK } from '@opentelemetry/sdk-node';
 import type { Logger } from 'pino';
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
-import type { Operation, Statement, Trace } from '../requests/trace.ts';
+import {
+  type ChainWork,
+  type Operation,
+  type Statement,
+  type Trace,
+  traceparentOfSpan,
+} from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
 
 const serviceName = 'payment-intent-service';
@@ -28,6 +41,24 @@ export async function startTracing(version: string, logger: Logger): Promise<Tra
     end: (context, outcome) => endRequest(otel, context, outcome),
     statement: (statement, traces, run) => traceStatement(otel, tracer, statement, traces, run),
     delivery: (delivery, run) => traceDelivery(otel, tracer, delivery, run),
+    chainWork: (work, run) => traceChainWork(otel, tracer, work, run),
+    nodeRequest: ({ method, node }, run) =>
+      tracePart(
+        otel,
+        tracer,
+        method,
+        { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(node) },
+        run,
+      ),
+    transaction: (run) =>
+      tracePart(
+        otel,
+        tracer,
+        'COMMIT',
+        { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' },
+        run,
+      ),
+    chainTraceparent: () => traceparentOfSpan(otel.trace.getActiveSpan()),
     stop: () => stopSdk(sdk, logger),
   };
 }
@@ -171,6 +202,63 @@ async function traceDelivery<T extends { statusCode: number | undefined; error: 
   } finally {
     span.end();
   }
+}
+
+function traceChainWork<T>(
+  otel: OpenTelemetry,
+  tracer: Tracer,
+  { name, chainId, block, transfers, sinceMs }: ChainWork,
+  run: () => Promise<T>,
+): Promise<T> {
+  const options: SpanOptions = {
+    root: true,
+    attributes: {
+      'payment_intents.chain_id': chainId,
+      'payment_intents.block': block,
+      ...(transfers !== undefined && { 'payment_intents.transfers': transfers }),
+    },
+    ...(sinceMs !== undefined && { startTime: performance.timeOrigin + sinceMs }),
+  };
+  return traceActive(otel, tracer, name, options, run);
+}
+
+/** A span of the work for a chain that is under way. */
+function tracePart<T>(
+  otel: OpenTelemetry,
+  tracer: Tracer,
+  name: string,
+  attributes: Attributes,
+  run: () => Promise<T>,
+): Promise<T> {
+  if (otel.trace.getActiveSpan() === undefined) return run();
+  return traceActive(otel, tracer, name, { kind: otel.SpanKind.CLIENT, attributes }, run);
+}
+
+function traceActive<T>(
+  { SpanStatusCode }: OpenTelemetry,
+  tracer: Tracer,
+  name: string,
+  options: SpanOptions,
+  run: () => Promise<T>,
+): Promise<T> {
+  return tracer.startActiveSpan(name, options, async (span) => {
+    try {
+      return await run();
+    } catch (reason) {
+      const { code, fault, name } = reason as { code?: unknown; fault?: unknown; name?: unknown };
+      span
+        .setAttribute('error.type', String(fault ?? code ?? name))
+        .setStatus({ code: SpanStatusCode.ERROR });
+      throw reason;
+    } finally {
+      span.end();
+    }
+  });
+}
+
+function serverOf(host: string): Attributes {
+  const { hostname, port } = new URL(`http://${host}`);
+  return { 'server.address': hostname, ...(port !== '' && { 'server.port': Number(port) }) };
 }
 
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {

@@ -93,6 +93,7 @@ export function createMerchantCalls(service: TestService) {
     createIntent: (fields: object = {}) =>
       request('POST', '/v1/payment_intents', { amount_units: 12_500_000, chain: 'base', ...fields }),
     getIntent: (id: string) => request('GET', `/v1/payment_intents/${id}`),
+    createWebhookEndpoint: (url: string) => request('POST', '/v1/webhook_endpoints', { url }),
     cancelIntent: (id: string) => request('POST', `/v1/payment_intents/${id}/cancel`),
   };
 }
