@@ -7,6 +7,7 @@
 //   --beside        do creates stay fast while deliveries fail and intents expire
 //   --soak          does memory stay flat
 //   --settlement    how fast is a chain followed, what does it cost, and do creates notice
+//   --local-chains  what the chains of this machine take: memory and disk
 //   --inserts       which statement inserts fastest
 //   --schema        what do the rules of a row cost
 //   --indexes       what does each index cost, and what is it for
@@ -21,6 +22,7 @@ import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
+import { measureLocalChains } from './local-chains.ts';
 import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
@@ -41,13 +43,14 @@ const { values } = parseArgs({
     beside: { type: 'boolean' },
     indexes: { type: 'boolean' },
     settlement: { type: 'boolean' },
+    'local-chains': { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
     seconds: { type: 'string' },
     /** How many rows a table has, in millions. */
     million: { type: 'string' },
-    /** How long `--soak` takes. */
+    /** How long `--soak` and `--local-chains` take. */
     minutes: { type: 'string', default: '10' },
   },
 });
@@ -61,6 +64,7 @@ const rows = Number(values.million ?? (values.beside || values.indexes ? 1 : 10)
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.settlement) await measureSettlement({ rounds, seconds });
+else if (values['local-chains']) await measureLocalChains({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.reads) await compareReads({ rounds, seconds, rows });

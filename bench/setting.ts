@@ -166,13 +166,16 @@ async function start(args: string[], environment: Record<string, string>, port: 
       await exited;
     },
     cpuSeconds: async () => cpuSecondsOf(await procFile('stat')).own,
-    async residentMb() {
-      const status = await procFile('status');
-      const megabytes = (name: string) =>
-        (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
-      return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
-    },
+    residentMb: () => residentMbOf(child.pid as number),
   };
+}
+
+/** Resident memory of a process in MB (10^6 bytes): now, and at its peak. */
+export async function residentMbOf(pid: number): Promise<{ now: number; peak: number }> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  const megabytes = (name: string) =>
+    (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
+  return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
 }
 
 /** Reads /proc/<pid>/stat: the processor time of a process, and that of its children that have ended. */
