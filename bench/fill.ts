@@ -16,12 +16,22 @@ export type IntentState = keyof typeof states;
 
 const chunk = 250_000;
 
-/** Adds intents of these merchants (UUIDs), one after the other. Every second row has an idempotency key. */
+/** The wallet that an intent expects, in SQL: the merchants' payout wallet, or one of its own for the intent i. */
+const wallets = {
+  payout: `'\\x${'1'.repeat(40)}'::bytea`,
+  own: "decode('7' || lpad(to_hex(i), 39, '0'), 'hex')",
+};
+
+/**
+ * Adds intents of these merchants (UUIDs), one after the other. Every second row has an idempotency key. `ownWallets` of
+ * the rows expect a wallet that no other one expects.
+ */
 export async function fillPaymentIntents(
   em: EntityManager,
   merchantIds: readonly string[],
   state: IntentState,
   rows: number,
+  ownWallets = 0,
 ): Promise<void> {
   const { status, everyMs, endedMinutesAgo, minutes } = states[state];
   await inChunks(rows, (first, last) =>
@@ -30,8 +40,8 @@ export async function fillPaymentIntents(
        (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata, created_at, expires_at,
         client_secret_version, idempotency_key, request_fingerprint, succeeded_at)
        select uuidv7(created_at - now()), (?::uuid[])[1 + i % ${merchantIds.length}], 'testnet', '${status}', 3,
-              12500000, '\\x${'1'.repeat(40)}', 'sdk', '{"order_id":"order-1001"}', created_at,
-              created_at + interval '${minutes} minutes', 1,
+              12500000, case when i <= ${ownWallets} then ${wallets.own} else ${wallets.payout} end, 'sdk',
+              '{"order_id":"order-1001"}', created_at, created_at + interval '${minutes} minutes', 1,
               case when i % 2 = 0 then gen_random_uuid()::text end, case when i % 2 = 0 then sha256(i::text::bytea) end,
               ${status === 'succeeded' ? "created_at + interval '1 minute'" : 'null'}
          from (${moments(rows, first, last, everyMs, endedMinutesAgo)}) as series`,

@@ -1,15 +1,17 @@
 // `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions:
 //
-//   --rows      does a create stay fast as the table grows
-//   --reads     how fast are reads of a large table, compared with a hand-written alternative
-//   --cancels   what does a cancel cost, compared with a create and with a hand-written alternative
-//   --webhooks  how many deliveries a second, and how late while other endpoints never answer
-//   --beside    do creates stay fast while deliveries fail and intents expire
-//   --soak      does memory stay flat
-//   --inserts   which statement inserts fastest
-//   --schema    what do the rules of a row cost
-//   --indexes   what does each index cost, and what is it for
-//   --cost      processor time per answer
+//   --rows          does a create stay fast as the table grows
+//   --reads         how fast are reads of a large table, compared with a hand-written alternative
+//   --cancels       what does a cancel cost, compared with a create and with a hand-written alternative
+//   --webhooks      how many deliveries a second, and how late while other endpoints never answer
+//   --beside        do creates stay fast while deliveries fail and intents expire
+//   --soak          does memory stay flat
+//   --settlement    how fast is a chain followed, what does it cost, and do creates notice
+//   --local-chains  what the chains of this machine take: memory and disk
+//   --inserts       which statement inserts fastest
+//   --schema        what do the rules of a row cost
+//   --indexes       what does each index cost, and what is it for
+//   --cost          processor time per answer
 //
 // Each prints its report. All but `--cost` also write it beside this file.
 
@@ -20,9 +22,11 @@ import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
+import { measureLocalChains } from './local-chains.ts';
 import { compareReads } from './reads.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
+import { measureSettlement } from './settlement.ts';
 import { soak } from './soak.ts';
 import { measureWebhooks } from './webhooks.ts';
 
@@ -38,25 +42,29 @@ const { values } = parseArgs({
     webhooks: { type: 'boolean' },
     beside: { type: 'boolean' },
     indexes: { type: 'boolean' },
+    settlement: { type: 'boolean' },
+    'local-chains': { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
     /** How long each measurement takes. */
     seconds: { type: 'string' },
     /** How many rows a table has, in millions. */
     million: { type: 'string' },
-    /** How long `--soak` takes. */
+    /** How long `--soak` and `--local-chains` take. */
     minutes: { type: 'string', default: '10' },
   },
 });
 const rounds = Number(values.rounds);
 // A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
 // Attempts that hang take ten seconds, and what comes after them has to be measured too.
-const usualSeconds = values.webhooks || values.beside ? 20 : values.rows ? 8 : 4;
+const usualSeconds = values.webhooks || values.beside ? 20 : values.rows || values.settlement ? 8 : 4;
 const seconds = Number(values.seconds ?? usualSeconds);
 const rows = Number(values.million ?? (values.beside || values.indexes ? 1 : 10)) * 1_000_000;
 
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
+else if (values.settlement) await measureSettlement({ rounds, seconds });
+else if (values['local-chains']) await measureLocalChains({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });
 else if (values.reads) await compareReads({ rounds, seconds, rows });

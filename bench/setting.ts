@@ -120,16 +120,31 @@ export async function startOurs(
   environment: Record<string, string>,
   door: 'HTTP_PORT' | 'GRPC_PORT',
 ): Promise<Running> {
-  const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
-  const [, , ...args] = scripts.start.split(' ');
   const port = await freePort();
-  return start(args, { ...environment, [door]: String(port) }, port);
+  return start(await ourArguments(), { ...environment, [door]: String(port) }, port);
 }
 
 /** Starts a contender or another program of ours, which reads its port from PORT. */
 export async function startContender(program: string, environment: Record<string, string>): Promise<Running> {
   const port = await freePort();
   return start([program], { ...environment, PORT: String(port) }, port);
+}
+
+/** Starts another program of ours as `npm start` starts the service. */
+export async function startWithOurFlags(
+  program: string,
+  environment: Record<string, string>,
+): Promise<Running> {
+  const port = await freePort();
+  const args = [...(await ourArguments()).slice(0, -1), program];
+  return start(args, { ...environment, PORT: String(port) }, port);
+}
+
+/** What `npm start` passes to Node.js. */
+async function ourArguments(): Promise<string[]> {
+  const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
+  const [, , ...args] = scripts.start.split(' ');
+  return args;
 }
 
 async function start(args: string[], environment: Record<string, string>, port: number): Promise<Running> {
@@ -151,13 +166,16 @@ async function start(args: string[], environment: Record<string, string>, port: 
       await exited;
     },
     cpuSeconds: async () => cpuSecondsOf(await procFile('stat')).own,
-    async residentMb() {
-      const status = await procFile('status');
-      const megabytes = (name: string) =>
-        (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
-      return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
-    },
+    residentMb: () => residentMbOf(child.pid as number),
   };
+}
+
+/** Resident memory of a process in MB (10^6 bytes): now, and at its peak. */
+export async function residentMbOf(pid: number): Promise<{ now: number; peak: number }> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  const megabytes = (name: string) =>
+    (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
+  return { now: megabytes('VmRSS'), peak: megabytes('VmHWM') };
 }
 
 /** Reads /proc/<pid>/stat: the processor time of a process, and that of its children that have ended. */
@@ -215,6 +233,12 @@ export function median(values: readonly number[]): number {
   const middle = sorted.length >> 1;
   const [lower, upper] = [sorted[(sorted.length - 1) >> 1], sorted[middle]];
   return ((lower ?? Number.NaN) + (upper ?? Number.NaN)) / 2;
+}
+
+/** The value that this part of the values, between 0 and 1, does not exceed. */
+export function percentile(values: readonly number[], part: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
 }
 
 /** The values at the same place of two lists, divided. */

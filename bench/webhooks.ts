@@ -20,6 +20,7 @@ import {
   median,
   onThisMachine,
   type PreparedDatabase,
+  percentile,
   postgresCpuSeconds,
   prepareAnother,
   prepareDatabase,
@@ -229,18 +230,15 @@ async function cancelEach({ port }: Running, apiKey: string, ids: readonly strin
 }
 
 function latencyOf(byEvent: Arrivals['byEvent'], created: readonly { id: string; at: string }[]): Latency {
-  const late = created
-    .flatMap(({ id, at }) => {
-      const arrivedAtMs = byEvent[formatIdentifier('evt', id)];
-      return arrivedAtMs === undefined ? [] : [Math.round(arrivedAtMs - Number(at))];
-    })
-    .sort((a, b) => a - b);
-  const percentile = (p: number) => late[Math.floor(late.length * p)] ?? Number.NaN;
+  const late = created.flatMap(({ id, at }) => {
+    const arrivedAtMs = byEvent[formatIdentifier('evt', id)];
+    return arrivedAtMs === undefined ? [] : [Math.round(arrivedAtMs - Number(at))];
+  });
   return {
     events: late.length,
-    p50Ms: percentile(0.5),
-    p99Ms: percentile(0.99),
-    maxMs: late.at(-1) ?? Number.NaN,
+    p50Ms: percentile(late, 0.5),
+    p99Ms: percentile(late, 0.99),
+    maxMs: percentile(late, 1),
   };
 }
 

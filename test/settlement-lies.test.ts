@@ -106,3 +106,25 @@ describe.each(lies)('%s', (lie) => {
     });
   });
 });
+
+test('what is confirmed stays so when the node fails before the rest is', async () => {
+  const [first, second] = [await createIntent(), await createIntent()];
+  await send(first, BigInt(first.amount_units));
+  await chain.mine(1);
+  await send(second, BigInt(second.amount_units));
+  await chain.mine(1);
+  await watcher.catchUp();
+  await chain.mine(12);
+  const methods = ['eth_getTransactionReceipt'];
+  const failing = node
+    .next(({ method }) => methods.includes(method))
+    .then(() => node.lie('rate limit', { methods }));
+  await expect(watcher.catchUp()).rejects.toThrow('refused eth_getTransactionReceipt');
+  await failing;
+  expect((await getIntent(first.id)).status).toBe('succeeded');
+  expect((await getIntent(second.id)).status).toBe('processing');
+
+  node.lie(undefined);
+  await watcher.catchUp();
+  expect((await getIntent(second.id)).status).toBe('succeeded');
+});

@@ -28,7 +28,7 @@ export interface WatchOptions {
   nodes: readonly ChainNodes[];
   metrics: Metrics;
   logger: Logger;
-  tracing: Tracing | undefined;
+  tracing?: Tracing | undefined;
   /** Called when an event was recorded. */
   onEvent: () => void;
   /** For a chain that has a block each second while somebody waits. */

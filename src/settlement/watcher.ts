@@ -25,6 +25,8 @@ const maxRecipients = 1_000;
 const defaultFinalizedEveryMs = 10_000;
 /** Blocks that are doubted and asked for once more at a time. */
 const maxDoubtful = 64;
+/** Transfers whose receipts are read before they are confirmed, which takes a fraction of the lease. */
+const maxConfirmedAtOnce = 100;
 /** Headers are forgotten so many blocks apart, and so many are kept. */
 const forgetEvery = 256;
 const minHeaders = 256;
@@ -298,7 +300,6 @@ export function createWatcher({
   };
 
   const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
-    const confirmed: string[] = [];
     let denied = 0;
     for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
       await assertChain(confirmer);
@@ -306,9 +307,16 @@ export function createWatcher({
       if (head === undefined || head.number - number + 1 < confirmations) break;
       const header = await confirmer.header(number);
       const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
-      const held = await heldBy(confirmer, onChain);
-      confirmed.push(...held.map(({ id }) => id));
-      denied += own.length - held.length;
+      denied += own.length;
+      // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
+      for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
+        const confirmed = await heldBy(confirmer, onChain.slice(begin, begin + maxConfirmedAtOnce));
+        await ledger.confirmAll(
+          held,
+          confirmed.map(({ id }) => id),
+        );
+        denied -= confirmed.length;
+      }
     }
     if (denied > 0) {
       logger.warn(
@@ -316,7 +324,6 @@ export function createWatcher({
         'the node denies transfers that are deep enough; they are not confirmed, and asked for again',
       );
     }
-    await ledger.confirmAll(held, confirmed);
   };
 
   /** Those of these transfers that the receipts of their transactions have. */

@@ -1,0 +1,97 @@
+// What a chain without payments costs: requests to its node, and their bytes.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type ChainName, chainNames, networkFor } from '../src/contract/chains.ts';
+import { chains } from '../src/settlement/watched-chain.ts';
+import type { TestChain } from '../test/support/chain.ts';
+import { type LyingNode, startLyingNode } from '../test/support/lying-node.ts';
+import { startWatcher, untilProgress, untilRead } from './following.ts';
+import { pay, paymentsOfOthers, startPayingChain } from './paying.ts';
+import type { PreparedDatabase } from './setting.ts';
+
+/** Transfers in the block that shows what those of others cost. */
+const othersInBlock = 100;
+
+/** Calls of one method, with the bytes of their bodies. */
+export interface Calls {
+  calls: number;
+  requestBytes: number;
+  answerBytes: number;
+}
+
+export interface Idle {
+  seconds: number;
+  byMethod: Record<ChainName, Record<string, Calls>>;
+  /** What one transfer between others adds, in bytes. */
+  bytesOfOthers: number;
+}
+
+/** Counts the requests about chains whose blocks are empty. */
+export async function countIdle(database: PreparedDatabase, seconds: number): Promise<Idle> {
+  const names = { base: 'RPC_URL_BASE_SEPOLIA', polygon: 'RPC_URL_POLYGON_AMOY' } as const;
+  const watched = await Promise.all(
+    chainNames.map(async (name) => {
+      const network = networkFor('testnet', name);
+      const chain = await startPayingChain({ network });
+      return { name, chain, node: await startLyingNode(chain.url) };
+    }),
+  );
+  const urls = Object.fromEntries(watched.map(({ name, node }) => [names[name], node.url]));
+  const watcher = await startWatcher(database, urls);
+  for (const { chain } of watched) {
+    const { blockTimeMs = 0 } = chains.find(({ chainId }) => chainId === chain.network.chainId) ?? {};
+    await chain.client.setIntervalMining({ interval: blockTimeMs / 1000 });
+    const head = Number(await chain.client.getBlockNumber());
+    await untilProgress(database, chain, ({ block }) => block > head);
+  }
+  for (const { node } of watched) node.requests.length = 0;
+  await sleep(seconds * 1000);
+  const byMethod = Object.fromEntries(
+    watched.map(({ name, node }) => [name, sumByMethod(node)]),
+  ) as Idle['byMethod'];
+  const [first] = watched;
+  const bytesOfOthers = first === undefined ? Number.NaN : await bytesOf(database, first.chain, first.node);
+  await watcher.stop();
+  for (const { chain, node } of watched) {
+    await node.close();
+    await chain.stop();
+  }
+  return { seconds, byMethod, bytesOfOthers };
+}
+
+function sumByMethod({ requests }: LyingNode): Record<string, Calls> {
+  const sums: Record<string, Calls> = {};
+  for (const { method, requestBytes, responseBytes } of requests) {
+    const {
+      calls,
+      requestBytes: asked,
+      answerBytes,
+    } = sums[method] ?? {
+      calls: 0,
+      requestBytes: 0,
+      answerBytes: 0,
+    };
+    sums[method] = {
+      calls: calls + 1,
+      requestBytes: asked + requestBytes,
+      answerBytes: answerBytes + responseBytes,
+    };
+  }
+  return sums;
+}
+
+/** What a transfer that matters to nobody adds to the answers about its block. */
+async function bytesOf(database: PreparedDatabase, chain: TestChain, node: LyingNode): Promise<number> {
+  await chain.client.setIntervalMining({ interval: 0 });
+  const largest = async (count: number) => {
+    await pay(chain, paymentsOfOthers(count));
+    node.requests.length = 0;
+    await chain.mine();
+    await untilRead(database, chain);
+    const most = (method: string) =>
+      Math.max(...node.requests.filter((one) => one.method === method).map((one) => one.responseBytes));
+    return most('eth_getBlockByNumber') + most('eth_getLogs');
+  };
+  const few = await largest(1);
+  return ((await largest(1 + othersInBlock)) - few) / othersInBlock;
+}

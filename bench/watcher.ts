@@ -1,0 +1,59 @@
+// A process that watches chains as one with the role `watcher` does, and remembers when it has committed which block.
+
+import http from 'node:http';
+import { rpcVariables } from '../src/config/rpc-urls.ts';
+import { createOrm } from '../src/database/orm.ts';
+import { createPositioner } from '../src/events/position-events.ts';
+import { watchChains } from '../src/processes/watch-chains.ts';
+import { startRepeater } from '../src/scheduling/repeater.ts';
+import { createLogger } from '../src/telemetry/logging.ts';
+import { createMetrics } from '../src/telemetry/metrics.ts';
+import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
+import type { Watched } from './following.ts';
+
+const { LOCATION = '', POLL_MS, PORT, ...environment } = process.env;
+const orm = createOrm(JSON.parse(LOCATION), 10);
+const { em } = orm;
+const logger = createLogger('error', process.stderr);
+const watched: Watched = { blocks: [], requests: {} };
+
+const { positionAll } = createPositioner(em, createDeliveries);
+const positions = startRepeater({
+  name: 'positions of events',
+  work: async () => {
+    await positionAll();
+    return false;
+  },
+  intervalMs: undefined,
+  logger,
+});
+const metrics = createMetrics();
+const watching = await watchChains(em, {
+  nodes: rpcVariables.flatMap((variable) => {
+    const url = environment[variable.name];
+    return url === undefined ? [] : [{ ...variable, urls: [url] as const }];
+  }),
+  metrics: {
+    ...metrics,
+    chain: (...of) => ({
+      ...metrics.chain(...of),
+      block: (transfers, lagMs) => watched.blocks.push({ transfers, lagMs, committedAtMs: Date.now() }),
+      nodeRequest(method) {
+        watched.requests[method] = (watched.requests[method] ?? 0) + 1;
+      },
+    }),
+  },
+  logger,
+  onEvent: positions.wake,
+  ...(POLL_MS && { pollMs: Number(POLL_MS) }),
+});
+
+const server = http.createServer((_, response) => response.end(JSON.stringify(watched)));
+server.listen(Number(PORT), '127.0.0.1', () => console.log('ready'));
+process.once('SIGTERM', async () => {
+  server.close();
+  server.closeAllConnections();
+  await watching.stop();
+  await positions.stop();
+  await orm.close();
+});
