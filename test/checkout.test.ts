@@ -114,6 +114,8 @@ describe('a checkout', () => {
     expect(await origins()).toEqual(['https://shop.example', 'http://localhost:3000']);
     await setOrigins(em, service.merchant.merchantId, 'testnet', []);
     expect(await origins()).toEqual([]);
+    await service.query(`delete from checkout_settings where mode = 'testnet'`);
+    expect(await origins()).toEqual([]);
   });
 
   test('takes no fields, in a query or a body', async () => {
