@@ -173,6 +173,29 @@ walletOptions(
     });
   });
 
+withExample(
+  merchant.command('set-origins'),
+  'merchant set-origins --merchant mer_… --mode mainnet --origins https://shop.example',
+)
+  .description('set the origins of a merchant’s pages, which the checkout returns to and speaks to')
+  .addOption(merchantOption())
+  .addOption(modeOption())
+  .requiredOption('--origins <list>', 'origins separated by commas; an empty text removes all')
+  .action((options) =>
+    withDatabase({}, async ({ orm }) => {
+      const { setOrigins } = await import('./merchants/administration.ts');
+      const given = options.origins.split(',').map((origin: string) => origin.trim());
+      const origins = await setOrigins(
+        orm.em,
+        options.merchant,
+        options.mode,
+        given.filter((origin: string) => origin !== ''),
+      );
+      const changed = { merchant_id: options.merchant, mode: options.mode, origins: origins.join(',') };
+      print({ ...changed, origins }, [changed]);
+    }),
+  );
+
 const key = group('key', 'API keys');
 
 withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet --expires-in 90d')

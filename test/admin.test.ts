@@ -311,6 +311,36 @@ test('no table is wider than 120 columns: wider rows are printed as blocks', asy
   expect(stdout).toMatch(new RegExp(`│ wallet_polygon +│ ${wallet} +│`));
 });
 
+describe("the origins of a merchant's pages", () => {
+  const setOrigins = async (args: string[], origins: string) =>
+    admin('merchant', 'set-origins', ...args, '--origins', origins, '--json');
+
+  test('are set as browsers write them, each once, and replaced', async () => {
+    const { merchant_id, args } = await newMerchant('testnet');
+    const given = ' https://Shop.example:443/,https://shop.example, http://localhost:3000';
+    const { stdout } = await setOrigins(args, given);
+    const origins = ['https://shop.example', 'http://localhost:3000'];
+    expect(JSON.parse(stdout)).toEqual({ merchant_id, mode: 'testnet', origins });
+    expect(JSON.parse((await setOrigins(args, '')).stdout).origins).toEqual([]);
+  });
+
+  test.each([
+    'http://shop.example',
+    'https://shop.example/cart',
+    'https://shop.example?x',
+    'https://user@shop.example',
+    'shop.example',
+    'javascript:alert(1)',
+    'null',
+    'https://*.example',
+  ])('are never %s', async (origin) => {
+    const { args } = await newMerchant('testnet');
+    const { code, stdout, stderr } = await setOrigins(args, origin);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`"${origin}" is not an origin: it is https:// and a host`);
+  });
+});
+
 describe('a key for a mode without a wallet', () => {
   test('is issued with a warning on standard error', async () => {
     const { merchant_id } = await newMerchant('testnet');

@@ -12,6 +12,7 @@ import {
   ServerReflection,
   ServerReflectionRequestSchema,
 } from '../src/contract/gen/grpc/reflection/v1/reflection_pb.ts';
+import { CheckoutService } from '../src/contract/gen/payments/v1/checkout_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
@@ -247,9 +248,13 @@ describe('server reflection, with no local files', () => {
       'grpc.health.v1.Health/Watch',
       'grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
       'grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
-      ...[EventService, PaymentIntentService, TransferService, WebhookEndpointService].flatMap(
-        ({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`).sort(),
-      ),
+      ...[
+        CheckoutService,
+        EventService,
+        PaymentIntentService,
+        TransferService,
+        WebhookEndpointService,
+      ].flatMap(({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`).sort()),
     ]);
   });
 

@@ -63,6 +63,8 @@ test('the table of variables lists every variable with its default', () => {
       'RATE_LIMIT',
       'RATE_LIMIT_READS',
       'RATE_LIMIT_CHANGES',
+      'RATE_LIMIT_CHECKOUT',
+      'TRUSTED_PROXIES',
       'DRAIN_TIMEOUT',
       'TLS_CERT_FILE',
       'TLS_KEY_FILE',

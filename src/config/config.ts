@@ -36,7 +36,9 @@ export interface Config {
   /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
-  rateLimits: Record<'creates' | 'reads' | 'changes', number>;
+  rateLimits: Record<'creates' | 'reads' | 'changes' | 'checkout', number>;
+  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  trustedProxies: readonly string[];
   roles: ReadonlySet<Role>;
   /** The chains that are watched, each with its nodes. */
   chainNodes: readonly ChainNodes[];
@@ -107,7 +109,9 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
       creates: rateLimit,
       reads: integer('RATE_LIMIT_READS', rateLimit, 0, 1_000_000),
       changes: integer('RATE_LIMIT_CHANGES', rateLimit, 0, 1_000_000),
+      checkout: integer('RATE_LIMIT_CHECKOUT', 5, 0, 1_000_000),
     },
+    trustedProxies: readTrustedProxies(env, problems),
     roles: readRoles(env, problems),
     chainNodes: readChainNodes(env, problems),
     webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
@@ -205,6 +209,21 @@ function readWebhookAllow(env: Environment, isEmbedded: boolean, problems: strin
       `WEBHOOK_ALLOW must be a list like receiver.internal,10.0.0.0/8: ${error instanceof Error ? error.message : error}`,
     );
     return own;
+  }
+}
+
+function readTrustedProxies(env: Environment, problems: string[]): readonly string[] {
+  const text = given(env, 'TRUSTED_PROXIES');
+  if (text === undefined) return [];
+  try {
+    const { hosts, networks } = parseAllowedTargets(text);
+    if (hosts.length > 0) throw new Error(`"${hosts[0]}" is no address or network`);
+    return networks;
+  } catch (error) {
+    problems.push(
+      `TRUSTED_PROXIES must be a list like 10.0.0.0/8,fd00::/8: ${error instanceof Error ? error.message : error}`,
+    );
+    return [];
   }
 }
 

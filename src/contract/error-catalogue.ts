@@ -27,6 +27,14 @@ export const catalogue = {
     message: 'The API key is not accepted. Check that it is complete and neither expired nor revoked.',
     httpHeaders: { 'WWW-Authenticate': 'Bearer error="invalid_token"' },
   },
+  client_secret_invalid: {
+    httpStatus: 401,
+    grpcCode: 'Unauthenticated',
+    retryable: false,
+    message:
+      'The client secret is missing or not accepted. Send the whole client_secret of the intent in the Authorization header with the Bearer scheme.',
+    httpHeaders: { 'WWW-Authenticate': 'Bearer error="invalid_token"' },
+  },
   browser_forbidden: {
     httpStatus: 403,
     grpcCode: 'PermissionDenied',

@@ -7,7 +7,7 @@ import { StartupError } from '../config/startup-error.ts';
 import { clientWithDeadline } from './client-with-deadline.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
-import { MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
+import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
@@ -23,6 +23,7 @@ import { FollowPaymentIntents } from './migrations/2026-11-22-follow-payment-int
 import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
 import { SettlePayments } from './migrations/2026-11-22-settle-payments.ts';
+import { AllowOrigins } from './migrations/2026-11-23-allow-origins.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
@@ -34,6 +35,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-follow-payment-intents', class: FollowPaymentIntents },
   { name: '2026-11-22-deliver-webhooks', class: DeliverWebhooks },
   { name: '2026-11-22-settle-payments', class: SettlePayments },
+  { name: '2026-11-23-allow-origins', class: AllowOrigins },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -59,6 +61,7 @@ export function createOrm(
     entities: [
       MerchantEntity,
       PayoutWalletEntity,
+      CheckoutSettingsEntity,
       ApiKeyEntity,
       NetworkEntity,
       PaymentIntentEntity,

@@ -1,8 +1,15 @@
 import type { DescMethod } from '@bufbuild/protobuf';
+import { getOption } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
+import { json_method } from '../contract/gen/payments/v1/json_pb.ts';
 import type { ApiKeys } from '../merchants/api-keys.ts';
 import { plainRefusal } from '../requests/errors.ts';
-import { type Identity, type RequestContext, requestContextOf } from '../requests/request-context.ts';
+import {
+  type Identity,
+  isIdentified,
+  type RequestContext,
+  requestContextOf,
+} from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 
 /** The part of a Connect HandlerContext that a gate needs. Every door can provide it. */
@@ -25,28 +32,66 @@ export interface Authentication {
   interceptor: Interceptor;
 }
 
+/** For methods that take an intent's client secret. */
+export interface ClientSecrets {
+  /** The UUID of the intent that a client secret opens, or undefined. */
+  intentOpenedBy: (clientSecret: string) => string | undefined;
+  /** Called before one is refused, which anybody can make up. May throw another refusal. */
+  onRefused: (values: ContextValues, method: DescMethod) => void;
+}
+
+/** True for a method that takes an intent's client secret, and no API key. */
+export function takesClientSecret(method: DescMethod): boolean {
+  // Reading an option takes as long as much of a request.
+  const known = clientSecretMethods.get(method);
+  if (known !== undefined) return known;
+  const takes = getOption(method, json_method).takesClientSecret;
+  clientSecretMethods.set(method, takes);
+  return takes;
+}
+
+const noClientSecrets: ClientSecrets = { intentOpenedBy: () => undefined, onRefused: () => {} };
+
+const clientSecretMethods = new WeakMap<DescMethod, boolean>();
+
 /**
  * Authenticates requests by their Bearer API key and records the key's identity in the request context. Throws
  * `api_key_missing` if there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked
- * or expired.
+ * or expired. A method that takes a client secret instead gets the intent that it opens, or throws
+ * `client_secret_invalid`.
  */
-export function createAuthentication(apiKeys: ApiKeys): Authentication {
-  const authenticate = (context: RequestContext, header: RequestHeader): void | Promise<void> => {
+export function createAuthentication(
+  apiKeys: ApiKeys,
+  { intentOpenedBy, onRefused }: ClientSecrets = noClientSecrets,
+): Authentication {
+  const authenticateKey = (context: RequestContext, header: RequestHeader): void | Promise<void> => {
     const accept = (identity: Identity | undefined) => {
       if (identity === undefined) throw plainRefusal('api_key_invalid');
       context.identity = identity;
       context.onIdentified?.();
     };
-    const apiKey = apiKeyIn(header.get('authorization'));
+    const apiKey = bearerIn(header.get('authorization'));
+    if (apiKey === undefined) throw plainRefusal('api_key_missing');
     const identity = apiKeys.identify(apiKey, context);
     if (identity instanceof Promise) return identity.then(accept);
     accept(identity);
   };
+  const authenticate = ({ method, values, requestHeader }: GateContext): void | Promise<void> => {
+    const context = requestContextOf(values);
+    if (!takesClientSecret(method)) return authenticateKey(context, requestHeader);
+    const opened = intentOpenedBy(bearerIn(requestHeader.get('authorization')) ?? '');
+    if (opened === undefined) {
+      onRefused(values, method);
+      throw plainRefusal('client_secret_invalid');
+    }
+    context.openedIntent = opened;
+    context.onIdentified?.();
+  };
   return {
-    gate: ({ values, requestHeader }) => authenticate(requestContextOf(values), requestHeader),
+    gate: authenticate,
     interceptor: (next) => async (request) => {
-      const context = requestContextOf(request.contextValues);
-      if (context.identity === undefined) await authenticate(context, request.header);
+      const { contextValues: values, method, header: requestHeader } = request;
+      if (!isIdentified(requestContextOf(values))) await authenticate({ method, values, requestHeader });
       return next(request);
     },
   };
@@ -55,9 +100,8 @@ export function createAuthentication(apiKeys: ApiKeys): Authentication {
 /** The scheme ends at the first whitespace. */
 const bearer = /^bearer(?=\s|$)[ \t]*(.*)$/i;
 
-/** The key of an Authorization header. Throws `api_key_missing` if there is none. */
-function apiKeyIn(authorization: string | null): string {
-  const apiKey = bearer.exec(authorization ?? '')?.[1];
-  if (apiKey === undefined || apiKey === '') throw plainRefusal('api_key_missing');
-  return apiKey;
+/** The credential of an Authorization header, or undefined if there is none. */
+function bearerIn(authorization: string | null): string | undefined {
+  const credential = bearer.exec(authorization ?? '')?.[1];
+  return credential === '' ? undefined : credential;
 }

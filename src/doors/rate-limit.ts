@@ -4,7 +4,7 @@ import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
 import { plainRefusal } from '../requests/errors.ts';
 import type { ServedService } from '../requests/method.ts';
-import { requestContextOf } from '../requests/request-context.ts';
+import { type RequestContext, requestContextOf } from '../requests/request-context.ts';
 
 /** The maximum of keys counted per policy. The least recently used is forgotten, which refills its bucket. */
 const maxKeys = 10_000;
@@ -19,7 +19,7 @@ export interface RateLimit {
 }
 
 /**
- * Limits the requests of each API key on this process by policy. A policy allows so many requests a second, with a
+ * Limits the requests of each API key on this process by policy, and of each client secret. A policy allows so many requests a second, with a
  * burst of twice that; 0 means no limit. Throws if a method names an unknown policy. Answers carry the headers of
  * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available
  * again.
@@ -64,6 +64,11 @@ export function createRateLimit(
   };
 }
 
+/** By key, by the intent that was opened, or by address what has neither. */
+function countedAs({ identity, openedIntent, clientAddress }: RequestContext): string {
+  return identity?.keyTypeId ?? openedIntent ?? clientAddress?.() ?? 'unknown';
+}
+
 /** Takes one request from the key's allowance. */
 type Policy = (values: ContextValues) => void;
 
@@ -84,8 +89,7 @@ function createPolicy(name: string, perSecond: number): Policy {
 
   return (values) => {
     const context = requestContextOf(values);
-    if (context.identity === undefined) throw new Error('an unauthenticated request has no rate limit');
-    const bucket = bucketOf(context.identity.keyTypeId);
+    const bucket = bucketOf(countedAs(context));
     const isAllowed = bucket.tryRemoveTokens(1);
     const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
     context.rateLimit = {

@@ -5,7 +5,12 @@ import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
-import { MerchantEntity, maxMerchantNameLength, PayoutWalletEntity } from '../database/entities/merchant.ts';
+import {
+  CheckoutSettingsEntity,
+  MerchantEntity,
+  maxMerchantNameLength,
+  PayoutWalletEntity,
+} from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { AdministrationError } from './administration-error.ts';
 import { apiKeyHint, generateApiKey } from './api-key-format.ts';
@@ -79,6 +84,42 @@ export async function setWallets(
 ): Promise<void> {
   const id = await findMerchant(em, merchantId);
   await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
+}
+
+/** Sets the origins of a merchant's pages, in the place of those before. Returns them as browsers write them. */
+export async function setOrigins(
+  em: EntityManager,
+  merchantId: string,
+  mode: ModeName,
+  origins: readonly string[],
+): Promise<string[]> {
+  const id = await findMerchant(em, merchantId);
+  const allowedOrigins = [...new Set(origins.map(originOf))];
+  if (allowedOrigins.length > maxOrigins) {
+    throw new AdministrationError(`a merchant has at most ${maxOrigins} origins in each mode`);
+  }
+  const updatedAt = new Date();
+  await em.fork().upsert(CheckoutSettingsEntity, { merchantId: id, mode, allowedOrigins, updatedAt });
+  return allowedOrigins;
+}
+
+/** More would not fit into what a page is told each few seconds. */
+const maxOrigins = 20;
+
+/** Hosts whose pages are on the reader's own machine, which need no https. */
+const loopbackHosts: ReadonlySet<string> = new Set(['localhost', '127.0.0.1', '[::1]']);
+
+/** Returns the origin that a text is, as browsers write it. */
+function originOf(text: string): string {
+  const url = URL.parse(text);
+  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && loopbackHosts.has(url.hostname));
+  // Nothing but a scheme, a host and a port, with or without the slash behind it.
+  if (url === null || !isSafe || url.href !== `${url.origin}/` || url.host.includes('*')) {
+    throw new AdministrationError(
+      `"${text}" is not an origin: it is https:// and a host, such as https://shop.example, or http:// and localhost`,
+    );
+  }
+  return url.origin;
 }
 
 /** Returns a merchant's wallets in that mode; a chain without a wallet is left out. */

@@ -1,4 +1,6 @@
+import { timingSafeEqual } from 'node:crypto';
 import type { KeyRing } from '../config/key-ring.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
 
 /**
  * Returns the secret that opens an intent's checkout: `<id>_secret_<base64url of HMAC-SHA256(key, id)>`. It is derived
@@ -8,4 +10,22 @@ import type { KeyRing } from '../config/key-ring.ts';
 export function clientSecret(keys: KeyRing, version: number, id: string): string {
   const key = keys.versions.includes(version) ? version : keys.newestVersion;
   return `${id}_secret_${keys.hmac(key, id, 'base64url')}`;
+}
+
+/** An id, and the base64url of 32 bytes. */
+const form = /^(pi_[0-7][0-9a-hjkmnp-tv-z]{25})_secret_([A-Za-z0-9_-]{43})$/;
+
+/**
+ * Returns the UUID of the intent that a client secret opens, or undefined if no key of the ring has made it. Compares in
+ * constant time, and asks no database: a guess costs less than its refusal.
+ */
+export function intentOpenedBy(keys: KeyRing, secret: string): string | undefined {
+  const [, id, mac] = form.exec(secret) ?? [];
+  if (id === undefined || mac === undefined) return undefined;
+  const given = Buffer.from(mac);
+  // Every version is compared, whichever matches.
+  const matches = keys.versions.filter((version) =>
+    timingSafeEqual(given, Buffer.from(keys.hmac(version, id, 'base64url'))),
+  );
+  return matches.length > 0 ? parseIdentifier('pi', id) : undefined;
 }

@@ -4,6 +4,7 @@ import type net from 'node:net';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
+import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
@@ -31,6 +32,7 @@ import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wr
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createEventService } from '../events/service.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
+import { intentOpenedBy } from '../payment-intents/client-secret.ts';
 import { createPaymentIntentService } from '../payment-intents/service.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
@@ -257,14 +259,19 @@ function createCore(
     onFailedWrite: databaseProbe.onFailedWrite,
     tracing,
   });
+  const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const services = [
-    createPaymentIntentService(em, store, database.keyRing('CLIENT_SECRET_KEYS'), onEvent),
+    createPaymentIntentService(em, store, clientSecretKeys, onEvent),
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),
+    createCheckoutService(em),
   ];
-  const authentication = createAuthentication(apiKeys);
   const rateLimit = createRateLimit(config.rateLimits, services);
+  const authentication = createAuthentication(apiKeys, {
+    intentOpenedBy: (secret) => intentOpenedBy(clientSecretKeys, secret),
+    onRefused: rateLimit.take,
+  });
   const gate: Gate = (context) => {
     const take = () => rateLimit.take(context.values, context.method);
     const authenticated = authentication.gate(context);
@@ -309,6 +316,7 @@ async function createDoors(
     public: createPublicDoor({
       ...common,
       isDraining: readiness.isDraining,
+      trustedProxies: config.trustedProxies,
       keepConnection: keepPublic,
       scheme,
       sites: [await loadDocumentation({ allowsTryIt })],

@@ -26,6 +26,10 @@ export interface RequestContext {
   /** From `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
+  /** UUID of the intent whose client secret came with the request, where a method takes one instead of an API key. */
+  openedIntent?: string;
+  /** Whom the request comes from, for counting: an address, or the network of one. */
+  clientAddress?: () => string;
   /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
   onIdentified?: () => void;
   /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
@@ -51,6 +55,11 @@ export function newRequestContext(door: RequestContext['door']): RequestContext 
   return { requestId: newRequestId(), door, startedAtMs: performance.now() };
 }
 
+/** True if the request carries a credential that is accepted. */
+export function isIdentified({ identity, openedIntent }: RequestContext): boolean {
+  return identity !== undefined || openedIntent !== undefined;
+}
+
 /** Hexadecimal, generated for many ids at a time: one call per id would take longer than the rest of its creation. */
 let randomHex = '';
 const idHexLength = 32;
@@ -74,6 +83,13 @@ export function identityOf(values: ContextValues): Identity {
   const { identity } = requestContextOf(values);
   if (identity === undefined) throw new Error('a request was let in without authentication');
   return identity;
+}
+
+/** UUID of the intent whose client secret came with the request. Throws if none did. */
+export function openedIntentOf(values: ContextValues): string {
+  const { openedIntent } = requestContextOf(values);
+  if (openedIntent === undefined) throw new Error('a request was let in without a client secret');
+  return openedIntent;
 }
 
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */

@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { formatIdentifier } from '../database/identifiers.ts';
 import type { RequestContext, RequestObserver, RequestOutcome } from '../requests/request-context.ts';
 
 /** Refusals of one kind that are logged individually in one second. Further ones share a line. */
@@ -40,12 +41,9 @@ export function createRequestLog(logger: Logger): RequestLog {
     refusals.clear();
   };
 
-  const isSummarized = (
-    { door, identity }: RequestContext,
-    rpc: string | undefined,
-    code: RequestOutcome,
-  ): boolean => {
-    if (code === 'internal' || (code === 'ok' && identity !== undefined)) return false;
+  const isSummarized = (context: RequestContext, rpc: string | undefined, code: RequestOutcome): boolean => {
+    if (code === 'internal' || (code === 'ok' && context.identity !== undefined)) return false;
+    const { door } = context;
     const key = `${door} ${rpc} ${code}`;
     const kind = refusals.get(key) ?? { door, rpc, code, count: 0 };
     kind.count++;
@@ -75,7 +73,7 @@ function logRequest(
   rpc: string | undefined,
   outcome: RequestOutcome,
 ): void {
-  const { identity, error } = context;
+  const { identity, openedIntent, error } = context;
   const line = {
     request_id: context.requestId,
     door: context.door,
@@ -83,6 +81,7 @@ function logRequest(
     merchant_id: identity?.merchantTypeId,
     key_id: identity?.keyTypeId,
     mode: identity?.mode,
+    payment_intent: openedIntent && formatIdentifier('pi', openedIntent),
     code: outcome,
     replayed: context.replayed,
     trace_id: traceIdOf(context),

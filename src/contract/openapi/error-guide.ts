@@ -6,6 +6,8 @@ export const errorGuide = {
     'The request has no `Authorization` header, or its scheme is not `Bearer`. Send `Authorization: Bearer <key>`.',
   api_key_invalid:
     'The key is malformed, unknown, expired or revoked; the answer is the same for all four. Check that your server has the complete key, and whether it was rotated.',
+  client_secret_invalid:
+    'The checkout takes the `client_secret` of an intent, as its creation returned it, where other methods take an API key. It is missing, incomplete, or not one of ours; the answer is the same for all three.',
   browser_forbidden:
     'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
   invalid_body:

@@ -59,9 +59,9 @@ function refusalsOf(route: HttpRoute): ErrorCode[] {
     ...(route.pathFields.length > 0 ? (['resource_missing'] as const) : []),
     ...getOption(route.method, json_method).refusals.map(knownCode),
     ...(takesKey ? (['idempotency_key_invalid'] as const) : []),
-    'api_key_missing',
-    'api_key_invalid',
-    'browser_forbidden',
+    ...(getOption(route.method, json_method).takesClientSecret
+      ? (['client_secret_invalid'] as const)
+      : (['api_key_missing', 'api_key_invalid', 'browser_forbidden'] as const)),
     ...(route.hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
     ...(takesKey ? (['idempotency_key_reused'] as const) : []),
     'rate_limited',
@@ -97,6 +97,20 @@ const malformed = {
 
 /** A reference page URL as it appears in an error if the service runs as README.md starts it. */
 const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
+const etagExample = '"qUiQTy8PR5uPgZdpSzAYSw"';
+
+const ifNoneMatchParameter = {
+  name: 'If-None-Match',
+  in: 'header',
+  description: 'The `ETag` of the last answer. While nothing has changed, the answer is 304 without a body.',
+  schema: { type: 'string' },
+};
+
+const notModified = {
+  description: 'Nothing has changed since the answer that `If-None-Match` names.',
+  headers: refsTo('X-Request-Id', 'ETag'),
+};
+
 const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
 /**
@@ -143,6 +157,12 @@ export function createOpenApi(options: OpenApiOptions): object {
           description:
             'Your secret API key: `sk_testnet_…` makes test intents, `sk_mainnet_…` real ones. It belongs on your servers only.',
         },
+        client_secret: {
+          type: 'http',
+          scheme: 'bearer',
+          description:
+            'The `client_secret` of one intent, which its creation returns: the only value that a frontend may have.',
+        },
       },
       schemas: {
         ...Object.fromEntries([...schemas].map(([name, { schema }]) => [name, schema])),
@@ -163,6 +183,7 @@ function operationOf(
   const { method, successStatus, hasBody } = route;
   const inPath = route.pathFields;
   const takesKey = takesIdempotencyKey(route);
+  const isForPayers = getOption(method, json_method).takesClientSecret;
   const [summary = '', ...details] = options.commentOf(method).split('\n\n');
   const content = (desc: DescMessage, direction: Direction, example: object) => ({
     'application/json': {
@@ -177,10 +198,12 @@ function operationOf(
     summary: summary.replace(/\n/g, ' '),
     description: details.join('\n\n'),
     tags: [nounOf(service)],
+    ...(isForPayers && { security: [{ client_secret: [] }] }),
     parameters: [
       ...inPath.map((field) => parameterOf(field, 'path', schemas, options)),
       ...route.queryFields.map((field) => parameterOf(field, 'query', schemas, options)),
       ...(takesKey ? [idempotencyKeyParameter] : []),
+      ...(isForPayers ? [ifNoneMatchParameter] : []),
     ],
     ...(hasBody && {
       requestBody: {
@@ -200,6 +223,7 @@ function operationOf(
                 : 'Done.',
           headers: {
             ...refsTo('X-Request-Id', 'RateLimit', 'RateLimit-Policy'),
+            ...(isForPayers && refsTo('ETag')),
             ...(takesKey && {
               'Idempotent-Replayed': {
                 description: '`true` where an earlier request with this idempotency key has created it.',
@@ -210,6 +234,7 @@ function operationOf(
           content: content(method.output, 'response', answerExample(route)),
         },
       ],
+      ...(isForPayers ? [['304', notModified] as const] : []),
       ...errors.map(([status, response]) => [String(status), response]),
       ...Object.entries(malformed).map(([status, message]) => [status, malformedAnswer(message)]),
     ]),
@@ -675,6 +700,7 @@ function headers(): Record<string, object> {
       text,
       '"creates";q=1000;w=2',
     ),
+    ETag: header('Stands for this answer. Send it in `If-None-Match`.', text, etagExample),
     'WWW-Authenticate': header('How to authenticate.', text, 'Bearer'),
     Accept: header('The content type that is read here.', text, 'application/json'),
   };

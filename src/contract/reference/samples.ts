@@ -1,7 +1,14 @@
 // The request of an operation in several languages, using only each language's standard tools. A sample reads the
 // address and the key from the environment and runs unchanged.
 
-import { exampleOf, jsonOf, type OpenApiDocument, type Parameter, type Route } from './document.ts';
+import {
+  exampleOf,
+  jsonOf,
+  type OpenApiDocument,
+  type Operation,
+  type Parameter,
+  type Route,
+} from './document.ts';
 
 export interface Sample {
   /** For the label, and for the choice that all samples share. */
@@ -18,7 +25,8 @@ interface SampleRequest {
   headers: [string, string][];
   /** Undefined for a request without a body. */
   body: unknown;
-  isAuthenticated: boolean;
+  /** The environment variable with what authenticates the request. */
+  credential: string | undefined;
   hasAnswer: boolean;
 }
 
@@ -40,6 +48,19 @@ export function exampleOfParameter({ name, required, example, schema }: Paramete
   const value = example ?? schema.examples?.[0] ?? schema.example;
   if (value === undefined && required === true) throw new Error(`the parameter ${name} has no example`);
   return value === undefined ? undefined : String(value);
+}
+
+const credentials = {
+  apiKey: { variable: 'PAYMENTS_API_KEY', label: 'Testnet API key', placeholder: 'sk_testnet_…' },
+  clientSecret: { variable: 'CLIENT_SECRET', label: 'Client secret', placeholder: 'pi_…_secret_…' },
+} as const;
+
+/** What authenticates an operation; undefined for one that takes nothing. */
+export function credentialOf(document: OpenApiDocument, operation: Operation) {
+  const [scheme = {}] = operation.security ?? document.security ?? [];
+  const [name] = Object.keys(scheme);
+  if (name === undefined) return undefined;
+  return name === 'client_secret' ? credentials.clientSecret : credentials.apiKey;
 }
 
 function requestOf(document: OpenApiDocument, { method, path, operation }: Route): SampleRequest {
@@ -66,30 +87,29 @@ function requestOf(document: OpenApiDocument, { method, path, operation }: Route
       ...given('header'),
     ],
     body,
-    isAuthenticated: (operation.security ?? document.security ?? []).length > 0,
+    credential: credentialOf(document, operation)?.variable,
     hasAnswer: jsonOf(success?.[1].content) !== undefined,
   };
 }
 
-function curl({ method, path, headers, body, isAuthenticated }: SampleRequest): string {
+function curl({ method, path, headers, body, credential }: SampleRequest): string {
   const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   const isDefault = method === (body === undefined ? 'GET' : 'POST');
   const lines = [
     `curl --fail-with-body "$PAYMENTS_URL${path.replace(/["$`\\]/g, '\\$&')}"`,
     ...(isDefault ? [] : [`--request ${method}`]),
     // From standard input, because other processes can read a command line.
-    ...(isAuthenticated ? ['--header @-'] : []),
+    ...(credential ? ['--header @-'] : []),
     ...headers.map(([name, value]) => `--header ${quoted(`${name}: ${value}`)}`),
     ...(body === undefined ? [] : [`--data ${quoted(JSON.stringify(body, null, 2))}`]),
   ];
   const command = lines.join(' \\\n  ');
-  return isAuthenticated ? `${command} <<END\nAuthorization: Bearer $PAYMENTS_API_KEY\nEND` : command;
+  return credential ? `${command} <<END\nAuthorization: Bearer $${credential}\nEND` : command;
 }
 
-function typescript({ method, path, headers, body, isAuthenticated, hasAnswer }: SampleRequest): string {
+function typescript({ method, path, headers, body, credential, hasAnswer }: SampleRequest): string {
   const all = [
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: it is a template literal of the sample
-    ...(isAuthenticated ? [['Authorization', '`Bearer ${process.env.PAYMENTS_API_KEY}`']] : []),
+    ...(credential ? [['Authorization', `\`Bearer \${process.env.${credential}}\``]] : []),
     ...headers.map(([name, value]) => [name, singleQuoted(value)]),
   ];
   const entries = all.map(([name = '', value]) => `    ${propertyName(name)}: ${value},\n`);
@@ -107,9 +127,9 @@ function typescript({ method, path, headers, body, isAuthenticated, hasAnswer }:
   ].join('\n');
 }
 
-function python({ method, path, headers, body, isAuthenticated, hasAnswer }: SampleRequest): string {
+function python({ method, path, headers, body, credential, hasAnswer }: SampleRequest): string {
   const all = [
-    ...(isAuthenticated ? [['Authorization', '"Bearer " + os.environ["PAYMENTS_API_KEY"]']] : []),
+    ...(credential ? [['Authorization', `"Bearer " + os.environ["${credential}"]`]] : []),
     ...headers.map(([name, value]) => [name, JSON.stringify(value)]),
   ];
   return [
@@ -134,12 +154,12 @@ function python({ method, path, headers, body, isAuthenticated, hasAnswer }: Sam
   ].join('\n');
 }
 
-function go({ method, path, headers, body, isAuthenticated }: SampleRequest): string {
+function go({ method, path, headers, body, credential }: SampleRequest): string {
   const json = body === undefined ? undefined : JSON.stringify(body, null, 2);
   // A raw string cannot contain a backquote.
   const literal = json?.includes('`') ? JSON.stringify(json) : `\`${json}\``;
   const all = [
-    ...(isAuthenticated ? [['Authorization', '"Bearer "+os.Getenv("PAYMENTS_API_KEY")']] : []),
+    ...(credential ? [['Authorization', `"Bearer "+os.Getenv("${credential}")`]] : []),
     ...headers.map(([name, value]) => [name, JSON.stringify(value)]),
   ];
   const imports = ['fmt', 'io', 'log', 'net/http', 'os', ...(json === undefined ? [] : ['strings']), 'time'];

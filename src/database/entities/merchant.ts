@@ -60,3 +60,15 @@ export const PayoutWalletEntity = defineEntity({
     },
   ],
 });
+
+/** The origins of a merchant's own pages: the checkout returns to them and speaks to them, and to no others. */
+export const CheckoutSettingsEntity = defineEntity({
+  name: 'CheckoutSettings',
+  tableName: 'checkout_settings',
+  properties: {
+    merchantId: () => p.manyToOne(MerchantEntity).mapToPk().primary().fieldName('merchant_id'),
+    mode: p.enum(modeNames).primary(),
+    allowedOrigins: p.array().columnType('text[]'),
+    updatedAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+});

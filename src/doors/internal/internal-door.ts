@@ -34,6 +34,7 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import {
+  isIdentified,
   newRequestContext,
   type RequestContext,
   type RequestOutcome,
@@ -214,7 +215,7 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = await handler(universalRequest);
-  if (context.identity === undefined) unidentified.answered(request.stream);
+  if (!isIdentified(context)) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   if (!isUnary) {
     if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);

@@ -13,6 +13,7 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
+  isIdentified,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -151,7 +152,7 @@ async function serve(
   } finally {
     clearTimeout(deadline);
     // A refusal that its client does not read is counted until it does.
-    if (context.identity === undefined) {
+    if (!isIdentified(context)) {
       unidentified.answered(stream);
       unidentified.removeWhenClosed(stream);
     }

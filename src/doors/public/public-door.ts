@@ -2,6 +2,7 @@
 // message -> interceptors -> method -> bytes without Connect, whose HTTP handling is several times slower and uses a
 // different JSON mapping.
 
+import { hash } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import type { Http2ServerResponse } from 'node:http2';
 import type { Message } from '@bufbuild/protobuf';
@@ -19,6 +20,7 @@ import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { Method, ServedService } from '../../requests/method.ts';
 import {
+  isIdentified,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -28,7 +30,8 @@ import {
 import { RawHeaders } from '../../requests/request-header.ts';
 import type { Operation } from '../../requests/trace.ts';
 import type { Tracing } from '../../requests/tracing.ts';
-import type { Gate } from '../authentication.ts';
+import { type Gate, takesClientSecret } from '../authentication.ts';
+import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
 import { intercept, type MethodCall } from '../method-call.ts';
@@ -68,6 +71,8 @@ export interface PublicDoorOptions {
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
   isDraining: () => boolean;
+  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  trustedProxies?: readonly string[];
   /** Called with the connection of each request whose key is valid. */
   keepConnection: (connection: Connection) => void;
   requestTimeoutMs: number;
@@ -82,6 +87,8 @@ interface Endpoint extends HttpRoute {
   output: JsonCodec<HttpRoute['method']['output']>;
   /** True if an empty body means `{}`, because no field in it is required. */
   allowsEmptyBody: boolean;
+  /** It takes no API key, so pages of any origin may call it. */
+  isForBrowsers: boolean;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
   implementation: Method;
   operation: Operation;
@@ -96,6 +103,7 @@ export function createPublicDoor(
 ): (request: NodeRequest, response: Response) => void {
   const router = createRouter(compileEndpoints(options));
   const unidentified = new UnidentifiedStreams();
+  const clientAddress = createClientAddress(options.trustedProxies ?? []);
 
   return (request, response) => {
     const context = newRequestContext('public');
@@ -109,7 +117,9 @@ export function createPublicDoor(
     }
     const path = pathOf(request);
     const match = router.find(path);
+    context.clientAddress = () => clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     const endpoint = match?.byMethod.get(request.method ?? '');
+    const shared = (endpoint?.isForBrowsers ?? isForBrowsers(match)) ? forBrowsers : [];
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     const rpc = site?.name ?? endpoint?.method.name;
 
@@ -120,16 +130,16 @@ export function createPublicDoor(
         assertHttp(request, header);
         if (site !== undefined)
           await site.serve(path, request, response as ServerResponse, context.requestId);
-        else await answer(request, header, response, path, match, endpoint, context, options);
+        else await answer(request, header, response, path, match, endpoint, context, shared, options);
         return 'ok';
       } catch (reason) {
         if (reason instanceof ClientGone) return 'canceled';
-        return refuse(reason, request, header, response, context, options);
+        return refuse(reason, request, header, response, context, shared, options);
       }
     };
     serve()
       .then((outcome) => {
-        if ('stream' in request && context.identity === undefined) unidentified.answered(request.stream);
+        if ('stream' in request && !isIdentified(context)) unidentified.answered(request.stream);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {
@@ -145,6 +155,7 @@ function refuse(
   header: RawHeaders,
   response: Response,
   context: RequestContext,
+  shared: readonly [string, string][],
   options: PublicDoorOptions,
 ): ErrorCode {
   const error = toServiceError(reason);
@@ -154,7 +165,7 @@ function refuse(
   const body = refusalJson(error, context.requestId, docUrl);
   const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
   const headers = context.rateLimit ? { ...context.rateLimit, ...error.httpHeaders } : error.httpHeaders;
-  send(request, response, httpStatus, body, context, Object.entries(headers), options);
+  send(request, response, httpStatus, body, context, [...shared, ...Object.entries(headers)], options);
   discardBody(request);
   return error.code;
 }
@@ -167,12 +178,16 @@ async function answer(
   match: Match<Endpoint> | undefined,
   endpoint: Endpoint | undefined,
   context: RequestContext,
+  shared: readonly [string, string][],
   options: PublicDoorOptions,
 ): Promise<void> {
   if (match === undefined) throw noRoute(request.method, path);
   const origin = header.get('origin');
   const isTrial = options.allowsTryIt && comesFromReferencePage(origin, request);
-  if (origin !== null && !isTrial) throw plainRefusal('browser_forbidden');
+  if (origin !== null && !isTrial && shared.length === 0) throw plainRefusal('browser_forbidden');
+  if (request.method === 'OPTIONS' && shared.length > 0) {
+    return send(request, response, 204, '', context, [...shared, ...preflight], options);
+  }
   if (endpoint === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
   const values = createContextValues().set(requestContextKey, context);
   options.tracing?.begin(context, endpoint.operation, header.toHeaders());
@@ -192,7 +207,41 @@ async function answer(
 
   const result = await endpoint.call({ message, header, values });
   const body = endpoint.output.encode(result.message);
-  send(request, response, endpoint.successStatus, body, context, result.header, options);
+  if (!endpoint.isForBrowsers) {
+    return send(request, response, endpoint.successStatus, body, context, result.header, options);
+  }
+  const etag = `"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
+  const headers: [string, string][] = [...shared, ...result.header, ['ETag', etag]];
+  const isKnown = isNamedIn(header.get('if-none-match'), etag);
+  send(
+    request,
+    response,
+    isKnown ? 304 : endpoint.successStatus,
+    isKnown ? '' : body,
+    context,
+    headers,
+    options,
+  );
+}
+
+/** Sent with every answer to a browser of any origin. */
+const forBrowsers: readonly [string, string][] = [
+  ['Access-Control-Allow-Origin', '*'],
+  ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id'],
+];
+const preflight: readonly [string, string][] = [
+  ['Access-Control-Allow-Headers', 'Authorization, If-None-Match'],
+  ['Access-Control-Max-Age', '7200'],
+];
+
+/** A path is for browsers if its endpoints are, whatever the request's HTTP method. */
+function isForBrowsers(match: Match<Endpoint> | undefined): boolean {
+  return [...(match?.byMethod.values() ?? [])].some((endpoint) => endpoint.isForBrowsers);
+}
+
+/** True if an `If-None-Match` has that tag, or any. Weak and strong ones are the same here. */
+function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
+  return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
 }
 
 type DecodedRequest = Decoded<HttpRoute['method']['input']>;
@@ -285,6 +334,7 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
         input: createJsonCodec(route.method.input, { without: pathFields }),
         output: createJsonCodec(route.method.output),
         allowsEmptyBody: !hasRequiredField(route.method.input, pathFields),
+        isForBrowsers: takesClientSecret(route.method),
         call: intercept(route.method, method, interceptors),
         implementation: method,
         operation: {
@@ -364,16 +414,9 @@ function send(
   headers: Iterable<[string, string]>,
   { isDraining }: PublicDoorOptions,
 ): void {
-  const all = [
-    'Content-Type',
-    plainJson,
-    'Content-Length',
-    String(Buffer.byteLength(body)),
-    'Cache-Control',
-    'no-store',
-    'X-Request-Id',
-    context.requestId,
-  ];
+  const all = ['Cache-Control', 'no-store', 'X-Request-Id', context.requestId];
+  const hasBody = status !== 204 && status !== 304;
+  if (hasBody) all.push('Content-Type', plainJson, 'Content-Length', String(Buffer.byteLength(body)));
   for (const [name, value] of headers) all.push(name, value);
   // HTTP/2 uses GOAWAY for this.
   if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');

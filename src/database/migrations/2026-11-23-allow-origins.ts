@@ -1,0 +1,21 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/** The origins of a merchant's pages, which the checkout returns to and speaks to. */
+export class AllowOrigins extends Migration {
+  override up(): void {
+    this.addSql(`
+      create table checkout_settings (
+        merchant_id     uuid           not null,
+        mode            text           not null,
+        allowed_origins text[]         not null,
+        updated_at      timestamptz(3) not null,
+        primary key (merchant_id, mode),
+        constraint checkout_settings_merchant_id_foreign foreign key (merchant_id) references merchants (id),
+        constraint checkout_settings_mode_check check (mode in ('testnet', 'mainnet'))
+      )`);
+  }
+
+  override down(): void {
+    this.addSql('drop table checkout_settings');
+  }
+}
