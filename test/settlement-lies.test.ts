@@ -106,3 +106,38 @@ describe.each(lies)('%s', (lie) => {
     });
   });
 });
+
+describe.each(['receipt without logs', 'receipt of another amount', 'null receipts'] as const)(
+  '%s',
+  (lie) => {
+    test('nothing is confirmed meanwhile', async () => {
+      const intent = await createIntent();
+      await send(intent, BigInt(intent.amount_units));
+      await chain.mine(12);
+      node.lie(lie);
+      await tryToFollow(3);
+      expect(await getIntent(intent.id)).toMatchObject({
+        status: 'processing',
+        payments: [{ status: 'pending' }],
+      });
+      node.lie(undefined);
+      await watcher.catchUp();
+      expect((await getIntent(intent.id)).status).toBe('succeeded');
+    });
+
+    test('a payment whose id needs the receipt waits for it', async () => {
+      const intent = await createIntent();
+      const amountUnits = BigInt(intent.amount_units);
+      await chain.mint(chain.multicall3Address, amountUnits);
+      const suffix = idBytes(intent.id);
+      await chain.multicall([chain.transferCall({ to: intent.expected_wallet, amountUnits, suffix })]);
+      await chain.mine(12);
+      node.lie(lie);
+      await tryToFollow(3);
+      expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+      node.lie(undefined);
+      await watcher.catchUp();
+      expect((await getIntent(intent.id)).status).toBe('succeeded');
+    });
+  },
+);
