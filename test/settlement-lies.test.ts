@@ -141,3 +141,25 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
     });
   },
 );
+
+test.each(['calldata without id', 'other calldata'] as const)(
+  '%s: a payment that could be for two intents is found by its id later',
+  async (lie) => {
+    const [paid, other] = [await createIntent(), await calls.createIntent({ amount_units: amount })];
+    await send(paid, BigInt(paid.amount_units));
+    await chain.mine(12);
+    node.lie(lie);
+    await watcher.catchUp();
+    expect(await getIntent(paid.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+    node.lie(undefined);
+    await watcher.catchUp();
+    await watcher.readAllAgain();
+    await watcher.catchUp();
+    expect(await getIntent(paid.id)).toMatchObject({
+      status: 'succeeded',
+      amount_received_units: paid.amount_units,
+      payments_count: 1,
+    });
+    expect(await getIntent(other.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+  },
+);

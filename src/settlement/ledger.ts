@@ -258,11 +258,14 @@ export function createLedger(
     };
   };
 
-  /** Whose payment each transfer is, within each merchant to whom it matters. */
+  /**
+   * Whose payment each transfer is, within each merchant to whom it matters. One that is known and unattributed has no
+   * candidates any more: only its id tells.
+   */
   const attribute = async (
     inside: RunPrepared,
     block: Pick<Header, 'time'>,
-    found: readonly { transfer: FoundTransfer; merchantId: string }[],
+    found: readonly { transfer: FoundTransfer; merchantId: string; isUnattributed: boolean }[],
   ): Promise<(string | undefined)[]> => {
     const named = new Map<string, { merchantId: string; wallet: string }>();
     const ids = found.flatMap(({ transfer: { named } }) => (named && parseIdentifier('pi', named)) ?? []);
@@ -279,8 +282,8 @@ export function createLedger(
         ? { id: id as string, merchantId: intent.merchantId }
         : undefined;
     });
-    const open = found.flatMap(({ transfer, merchantId }, i) =>
-      proven[i] === undefined ? [{ i, merchantId, log: transfer.log }] : [],
+    const open = found.flatMap(({ transfer, merchantId, isUnattributed }, i) =>
+      proven[i] === undefined && !isUnattributed ? [{ i, merchantId, log: transfer.log }] : [],
     );
     const chosen: (string | undefined)[] = proven.map((intent, i) =>
       intent?.merchantId === found[i]?.merchantId ? intent?.id : undefined,
@@ -343,19 +346,28 @@ export function createLedger(
       .flatMap((transfer) => transfer.owners.map(({ merchantId }) => ({ transfer, merchantId })))
       .map(({ transfer, merchantId }) => {
         const before = known.get(identityOf(merchantId, logIdentity(transfer)));
-        return { transfer, merchantId, before };
+        const isThere = before !== undefined && before.state !== 'reorged' && !isElsewhere(before);
+        return {
+          transfer,
+          merchantId,
+          before,
+          isThere,
+          isUnattributed: isThere && before.paymentIntent == null,
+        };
       });
 
+    // A node may have hidden the id of what is there already: the second reading finds it.
     const arriving = perMerchant.filter(
-      // The others are there already.
-      ({ before }) => before === undefined || before.state === 'reorged' || isElsewhere(before),
+      ({ isThere, isUnattributed, transfer }) => !isThere || (isUnattributed && transfer.named !== undefined),
     );
     const guesses = await attribute(inside, block, arriving);
-    const attributed = arriving.map((entry, i) => ({
-      ...entry,
-      // A transfer that returns stays with its intent, also if it was attributed by hand.
-      intentId: entry.before?.paymentIntent ?? guesses[i],
-    }));
+    const attributed = arriving
+      .map((entry, i) => ({
+        ...entry,
+        // A transfer that returns stays with its intent, also if it was attributed by hand.
+        intentId: entry.before?.paymentIntent ?? guesses[i],
+      }))
+      .filter(({ isUnattributed, intentId }) => !isUnattributed || intentId !== undefined);
     const rows = await lock(
       inside,
       attributed.flatMap(({ intentId }) => intentId ?? []),
