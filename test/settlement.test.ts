@@ -306,6 +306,17 @@ test('of two watchers one reads; when its lease is gone it changes nothing', asy
   await other.release();
 });
 
+test('a chain of this machine that begins anew is read by the next watcher at once', async () => {
+  await mine(3);
+  await watcher.release();
+  const another = await startChain({ genesisTimestamp: 1_700_000_000 });
+  const next = createTestWatcher(service, { urls: [another.url] });
+  await next.catchUp();
+  expect((await next.ledger.progress())?.cursor.hash).toBe((await another.client.getBlock()).hash);
+  await next.release();
+  await another.stop();
+});
+
 test("a transfer that may be for two intents is nobody's, and the merchant hears of it", async () => {
   const [first, second] = [await calls.createIntent(), await calls.createIntent()];
   const hash = await pay(first, 12_500_000n, { suffix: '0x' });

@@ -105,7 +105,8 @@ export function createWatcher({
       await ledger.begin(genesis.hash, from);
       progress = await ledger.progress();
     }
-    lease = await ledger.acquire(holder);
+    // A chain that has begun anew has taken it already.
+    lease ??= await ledger.acquire(holder);
     if (lease === undefined) return false;
     progress = await ledger.progress();
     cursor = progress?.cursor;
