@@ -264,6 +264,31 @@ test('a reorganisation after success leaves the intent succeeded, with a label',
   expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded', 'reorged']);
 });
 
+test('a payment that returns after its intent was canceled is money that came too late', async () => {
+  const intent = await calls.createIntent();
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, 12_500_000n);
+  await mine();
+  const payment = { from, to: intent.expected_wallet, amountUnits: 12_500_000n, suffix: idBytes(intent.id) };
+  const hash = await chain.transfer(payment);
+  await mine();
+  const raw = await chain.client.request({ method: 'eth_getRawTransactionByHash', params: [hash] } as never);
+  await chain.reorg(1);
+  await watcher.catchUp().catch(() => {});
+  await watcher.catchUp();
+  await calls.cancelIntent(intent.id);
+  await chain.client.sendRawTransaction({ serializedTransaction: raw });
+  await mine();
+  expect(await calls.getIntent(intent.id)).toMatchObject({
+    status: 'canceled',
+    amount_received_units: 0,
+    payments_count: 1,
+    labels: ['after_cancel'],
+    payments: [{ transaction_hash: hash, labels: ['after_cancel'] }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'reorged', 'canceled', 'late_payment']);
+});
+
 test('far behind, blocks are read by ranges, with the same result', async () => {
   const [paid, partly, late] = [
     await calls.createIntent(),

@@ -22,7 +22,7 @@ import { createExpireSome, type Expiry } from '../payment-intents/expire-payment
 import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { onlyCandidate } from './attribution.ts';
 import { confirmedUnits } from './confirmed-units.ts';
-import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from './judgement.ts';
+import { type Arrival, arrive, confirm, isOpen, type Judged, judge, takeBack } from './judgement.ts';
 import type { Header, TransferLog } from './node-answers.ts';
 import { transferEventData } from './transfer.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
@@ -392,19 +392,19 @@ export function createLedger(
       }
       const isReturned = before?.paymentIntent === intent.id;
       const arrival = arrivalOf(intent, transfer, isReturned);
-      const hasEnded = intent.status !== 'requires_payment' && intent.status !== 'processing';
-      // It counted before the end, or it did not: its return changes nothing about that.
-      const judged: Judged =
-        isReturned && hasEnded
-          ? { counts: before.counts, labels: before.labels ?? [] }
-          : judge(intent, arrival);
+      // It counted at the end, or it did not: its return changes nothing about that. What was taken back before the end
+      // is judged as if it were new.
+      const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
+      const judged: Judged = isRestored
+        ? { counts: before.counts, labels: before.labels ?? [] }
+        : judge(intent, arrival);
       next.push({
         ...row,
         paymentIntent: intent.id,
         counts: judged.counts,
         labels: judged.labels.length > 0 ? judged.labels : null,
       });
-      if (isReturned && hasEnded) restored.add(intent);
+      if (isRestored) restored.add(intent);
       else arrivals.set(intent, [...(arrivals.get(intent) ?? []), { ...arrival, judged }]);
     }
     await upsert(inside, next, at);
@@ -527,7 +527,8 @@ export function createLedger(
       inside,
       rows.flatMap(({ payment_intent }) => payment_intent ?? []),
     );
-    await inside(markReorged, [rows.map(({ id }) => id)]);
+    const open = [...affected.values()].filter(isOpen);
+    await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
     const steps = new Map<PaymentIntentRow, ChangeStep[]>();
     for (const [id, intent] of affected) steps.set(intent, [takeBack(intent, await remainingOf(inside, id))]);
     return store(inside, steps, at);
@@ -980,9 +981,14 @@ const findByIds = preparedStatement(
   'find_transfers_by_ids',
   `select id, payment_intent from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
+/** A payment of an open intent is judged anew if it returns: what it was is forgotten. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
-  `update transfers set state = 'reorged' where id = any ($1::uuid[])`,
+  `update transfers
+      set state = 'reorged',
+          counts = counts and payment_intent <> all ($2::uuid[]),
+          labels = case when payment_intent = any ($2::uuid[]) then null else labels end
+    where id = any ($1::uuid[])`,
 );
 const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',
