@@ -92,6 +92,8 @@ export interface Remaining {
   receivedUnits: bigint;
   /** Labels of the payments that are on the chain. */
   labels: readonly string[];
+  /** A payment that had all its confirmations was taken back. */
+  wasConfirmed: boolean;
 }
 
 const labelsOfPayments: ReadonlySet<string> = new Set(['late', 'found_late', 'after_cancel', 'wrong_token']);
@@ -102,7 +104,10 @@ export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
 }
 
 /** The step of an intent of which the chain has taken payments back. */
-export function takeBack(row: PaymentIntentRow, { receivedUnits, labels }: Remaining): ChangeStep {
+export function takeBack(
+  row: PaymentIntentRow,
+  { receivedUnits, labels, wasConfirmed }: Remaining,
+): ChangeStep {
   const amount = BigInt(row.amountUnits);
   const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
   return {
@@ -114,7 +119,7 @@ export function takeBack(row: PaymentIntentRow, { receivedUnits, labels }: Remai
         ...labels,
         ...(receivedUnits > amount ? ['overpaid'] : []),
         // A person decides what happens to an intent that was reported as paid.
-        ...(row.status === 'succeeded' ? ['reorged'] : []),
+        ...(row.status === 'succeeded' && wasConfirmed ? ['reorged'] : []),
       ]),
     },
   };

@@ -339,7 +339,7 @@ export function createLedger(
     const moved = [...known.values()].filter(isElsewhere);
     const taken = await takeBackRows(
       inside,
-      moved.map(({ id, paymentIntent }) => ({ id, payment_intent: paymentIntent ?? null })),
+      moved.map(({ id, paymentIntent, state }) => ({ id, payment_intent: paymentIntent ?? null, state })),
       at,
     );
     const perMerchant = found
@@ -413,7 +413,7 @@ export function createLedger(
     for (const [intent, own] of arrivals) steps.set(intent, arrive(intent, own));
     for (const intent of restored) {
       // The last word: what has returned is in this sum again.
-      const restoring = takeBack(intent, await remainingOf(inside, intent.id));
+      const restoring = takeBack(intent, { ...(await remainingOf(inside, intent.id)), wasConfirmed: false });
       steps.set(intent, [...(steps.get(intent) ?? []), restoring]);
     }
     const changes = await store(inside, steps, at);
@@ -519,7 +519,7 @@ export function createLedger(
   /** Takes back the transfers with these ids, and what they did to intents. */
   const takeBackRows = async (
     inside: RunPrepared,
-    rows: readonly { id: string; payment_intent: string | null }[],
+    rows: readonly TakenTransfer[],
     at: Date,
   ): Promise<Change[]> => {
     if (rows.length === 0) return [];
@@ -530,7 +530,10 @@ export function createLedger(
     const open = [...affected.values()].filter(isOpen);
     await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
     const steps = new Map<PaymentIntentRow, ChangeStep[]>();
-    for (const [id, intent] of affected) steps.set(intent, [takeBack(intent, await remainingOf(inside, id))]);
+    for (const [id, intent] of affected) {
+      const wasConfirmed = rows.some((row) => row.payment_intent === id && row.state === 'confirmed');
+      steps.set(intent, [takeBack(intent, { ...(await remainingOf(inside, id)), wasConfirmed })]);
+    }
     return store(inside, steps, at);
   };
 
@@ -563,7 +566,7 @@ export function createLedger(
     },
     async beginAnew(lease, genesis) {
       await changing(lease, async (inside) => {
-        const rows = await idsOf(inside(findAbove, [chainId, -1]));
+        const rows = await rowsOf(inside(findAbove, [chainId, -1]));
         const taken = await takeBackRows(inside, rows, new Date());
         await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
         return taken;
@@ -633,7 +636,7 @@ export function createLedger(
     },
     async takeBackTo(lease, ancestor) {
       const { changes, count } = await holding(lease, async (inside) => {
-        const rows = await idsOf(inside(findAbove, [chainId, ancestor.number]));
+        const rows = await rowsOf(inside(findAbove, [chainId, ancestor.number]));
         const taken = await takeBackRows(inside, rows, new Date());
         await inside(stepBack, [chainId, ancestor.number, bytes(ancestor.hash), ancestor.time.toISOString()]);
         return { changes: taken, count: rows.length };
@@ -643,7 +646,7 @@ export function createLedger(
     },
     async takeBackTransfers(lease, ids) {
       await changing(lease, async (inside) =>
-        takeBackRows(inside, await idsOf(inside(findByIds, [ids])), new Date()),
+        takeBackRows(inside, await rowsOf(inside(findByIds, [ids])), new Date()),
       );
     },
     async due(upTo) {
@@ -655,7 +658,7 @@ export function createLedger(
       for (let begin = 0; begin < ids.length; begin += maxConfirmed) {
         const some = ids.slice(begin, begin + maxConfirmed);
         await changing(lease, async (inside) => {
-          const rows = await idsOf(inside(findByIds, [some]));
+          const rows = await rowsOf(inside(findByIds, [some]));
           const affected = await lock(
             inside,
             rows.flatMap(({ payment_intent }) => payment_intent ?? []),
@@ -714,11 +717,11 @@ export function createLedger(
   };
 }
 
-/** Transfers and their intents. */
-async function idsOf(
-  result: ReturnType<RunPrepared>,
-): Promise<{ id: string; payment_intent: string | null }[]> {
-  return (await result).rows;
+/** A transfer with its intent. */
+type TakenTransfer = Pick<TransferRow, 'id' | 'state'> & { payment_intent: string | null };
+
+async function rowsOf(result: ReturnType<RunPrepared>): Promise<TakenTransfer[]> {
+  return (await result).rows as TakenTransfer[];
 }
 
 function isReportedTo({ owners }: FoundTransfer, merchantId: string): boolean {
@@ -975,11 +978,11 @@ const sumPayments = preparedStatement(
 );
 const findAbove = preparedStatement(
   'find_transfers_above',
-  `select id, payment_intent from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
+  `select id, payment_intent, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
 );
 const findByIds = preparedStatement(
   'find_transfers_by_ids',
-  `select id, payment_intent from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
+  `select id, payment_intent, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 /** A payment of an open intent is judged anew if it returns: what it was is forgotten. */
 const markReorged = preparedStatement(
