@@ -132,6 +132,13 @@ describe('an honest node', () => {
     expect((await ask('eth_getLogs', search(values.slice(1)))).result).toEqual([]);
   });
 
+  test('says that it is another program', async () => {
+    const geth = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+    expect(await ask('web3_clientVersion', [], geth.url)).toMatchObject({ result: 'Geth/v1.15.11' });
+    expect(await ask('web3_clientVersion')).toMatchObject({ result: expect.stringMatching(/^anvil/) });
+    await geth.close();
+  });
+
   test('refuses ranges with more results than its limit', async () => {
     const limited = await startLyingNode(chain.url, { maxResults: 2 });
     const range = {
@@ -324,6 +331,24 @@ describe('lies about an answer', () => {
     node.lie('null blocks', { methods: ['eth_getBlockByHash'] });
     expect((await ask(...getByNumber())).result).not.toBeNull();
     expect((await ask(...getByHash())).result).toBeNull();
+  });
+
+  test('lies are told in turn', async () => {
+    node.lieInTurn([
+      { lie: 'empty logs', times: 2 },
+      { lie: 'null blocks', times: 1 },
+    ]);
+    const told = async () => {
+      const block = (await ask(...getByHash())).result;
+      return [((await ask(...getLogs())).result as []).length, block === null];
+    };
+    expect([await told(), await told()]).toEqual([
+      [0, false],
+      [0, false],
+    ]);
+    expect(node.isHonest()).toBe(false);
+    expect(await told()).toEqual([3, true]);
+    expect(node.isHonest()).toBe(true);
   });
 
   test('a test can wait for a lie instead of sleeping', async () => {

@@ -163,3 +163,23 @@ test.each(['calldata without id', 'other calldata'] as const)(
     expect(await getIntent(other.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
   },
 );
+
+test('a second node that once denies a payment does not take it back', async () => {
+  const intent = await createIntent();
+  await watcher.release();
+  watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
+  await send(intent, BigInt(intent.amount_units));
+  await chain.mine(12);
+  await watcher.catchUp();
+  node.lieInTurn([
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+  ]);
+  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  expect(node.isHonest()).toBe(true);
+  await watcher.readAllAgain();
+  await watcher.catchUp();
+  const paid = await getIntent(intent.id);
+  expect(paid).toMatchObject({ status: 'succeeded', amount_received_units: intent.amount_units });
+  expect(paid.labels).toBeUndefined();
+});

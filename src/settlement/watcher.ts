@@ -91,6 +91,8 @@ export function createWatcher({
   const checked = new Set<Node>();
   /** The ancestor to which the chain would have to be taken back, as the node said last time. */
   let suspected: string | undefined;
+  /** The transfers that the second reading denied last time. */
+  let deniedBefore: string | undefined;
   let range = maxRange;
   let rangeAgain = maxRange;
   let forgottenAt = 0;
@@ -418,12 +420,18 @@ export function createWatcher({
     const unread = known.filter(({ blockHash, logIndex }) => !read.has(placeOf(`0x${blockHash}`, logIndex)));
     const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
     const invented = unread.filter(({ id }) => !real.has(id));
-    if (invented.length > 0) {
-      await ledger.takeBackTransfers(
-        held,
-        invented.map(({ id }) => id),
+    const inventedIds = invented.map(({ id }) => id);
+    // Said twice, as of a reorganisation: one wrong answer takes nothing back.
+    const said = inventedIds.sort().join();
+    if (said !== '' && said !== deniedBefore) {
+      deniedBefore = said;
+      throw new NodeError(
+        'contradiction',
+        `${confirmer.name} denies ${invented.length} transfers that were read before; asked again`,
       );
     }
+    deniedBefore = undefined;
+    if (said !== '') await ledger.takeBackTransfers(held, inventedIds);
     let missed = 0;
     for (const { header, found } of blocks)
       missed += (await ledger.apply(held, header, found, undefined)).length;

@@ -37,6 +37,11 @@ export interface LieOptions {
   transfer?: { token: Address; from?: Address; to: Address; amountUnits: bigint };
 }
 
+/** A lie, and how it is told. */
+export interface ToldLie extends LieOptions {
+  lie: Lie;
+}
+
 /** Asks the real node. */
 type Ask = (method: string, params: unknown[]) => Promise<RpcAnswer>;
 
