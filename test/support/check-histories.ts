@@ -24,7 +24,7 @@ export function testHistories(defaultCount: number): void {
   test(
     `${count} random histories: payment intents are what the contract says`,
     {
-      timeout: 60_000 + count * 1_000,
+      timeout: 60_000 + count * 3_000,
     },
     () => checkHistories(count),
   );

@@ -98,6 +98,7 @@ export async function startWorld() {
   }
   await chain.mint(chain.multicall3Address, 1_000_000_000n);
   await chain.mine(5);
+  await rpc('anvil_setBlockTimestampInterval', [blockSeconds]);
   const revert = await chain.checkpoint();
   const first = createTestWatcher(service, { urls: [chain.url] });
   await first.catchUp();
@@ -210,7 +211,7 @@ export async function startWorld() {
       await rpc('evm_mine', [{ timestamp: time, blocks: 1 }]);
     },
     /** Mines blocks without transfers, `blockSeconds` apart. The block before has to be mined, not a reorganisation. */
-    mineEmpty: (blocks: number) => rpc('anvil_mine', [numberToHex(blocks), numberToHex(blockSeconds)]),
+    mineEmpty: (blocks: number) => rpc('anvil_mine', [numberToHex(blocks)]),
     /** In whole seconds. */
     headTime: async () => Number((await chain.client.getBlock()).timestamp),
     /** Takes the newest blocks away. Those in their place are others, even if they are empty and of the same time. */
