@@ -194,6 +194,11 @@ describe('lies about an answer', () => {
     });
   });
 
+  test('logs of another amount', async () => {
+    const logs = (await told('log of another amount', getLogs())).result as { data: Hex }[];
+    expect(logs.map(({ data }) => Number(data))).toEqual([2, 3, 5]);
+  });
+
   test.for(blockCalls)('a zero bloom, %s', async ([, call]) => {
     const real = (await honest(call())) as object;
     expect(real).not.toHaveProperty('logsBloom', `0x${'0'.repeat(512)}`);

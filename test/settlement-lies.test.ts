@@ -1,5 +1,6 @@
 // A node that lies: nothing succeeds that is not on the chain, and nothing on the chain is missed once it is honest again.
 
+import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -163,6 +164,29 @@ test.each(['calldata without id', 'other calldata'] as const)(
     expect(await getIntent(other.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
   },
 );
+
+test('an amount that log and receipt had falsified is put right by the second reading', async () => {
+  // Any amount to this wallet is for this intent.
+  const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
+  await send(intent, BigInt(intent.amount_units));
+  await chain.mine(12);
+  node.lieInTurn([
+    { lie: 'log of another amount', times: 1 },
+    { lie: 'receipt of another amount', times: 1 },
+  ]);
+  await tryToFollow(3);
+  expect(node.isHonest()).toBe(true);
+  await watcher.readAllAgain();
+  await watcher.catchUp();
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    amount_received_units: intent.amount_units,
+    payments: expect.arrayContaining([
+      expect.objectContaining({ amount_units: 12_500_001, status: 'reorged' }),
+      expect.objectContaining({ amount_units: 12_500_000, status: 'confirmed' }),
+    ]),
+  });
+});
 
 test('a second node that once denies a payment does not take it back', async () => {
   const intent = await createIntent();

@@ -414,10 +414,10 @@ export function createWatcher({
     });
     rangeAgain = Math.min(maxRange, rangeAgain * 2);
     const known = await ledger.transfersIn(from, to);
-    const read = new Set(
-      blocks.flatMap(({ found }) => found.map(({ log }) => placeOf(log.blockHash, log.logIndex))),
+    const read = new Set(blocks.flatMap(({ found }) => found.map(({ log }) => keyOf(log))));
+    const unread = known.filter(
+      (transfer) => !read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
     );
-    const unread = known.filter(({ blockHash, logIndex }) => !read.has(placeOf(`0x${blockHash}`, logIndex)));
     const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
     const invented = unread.filter(({ id }) => !real.has(id));
     const inventedIds = invented.map(({ id }) => id);
@@ -475,7 +475,17 @@ export function createWatcher({
   };
 }
 
-const placeOf = (blockHash: string, logIndex: number) => `${blockHash} ${logIndex}`;
+/** The place of a transfer and what it says: one of the two is not enough to be the same. */
+function keyOf({
+  blockHash,
+  logIndex,
+  token,
+  from,
+  to,
+  amountUnits,
+}: Omit<TransferLog, 'transactionHash' | 'blockNumber'>): string {
+  return [blockHash, logIndex, token, from, to, amountUnits].join(' ');
+}
 
 function logOf(transfer: DueTransfer) {
   return {

@@ -129,6 +129,12 @@ export const answerLies = {
     tell: (call, honest, ask, options) =>
       changed<Log[]>(honest, async (logs) => [...logs, await invent(call, ask, options)]),
   },
+  /** One unit more in every log. */
+  'log of another amount': {
+    methods: ['eth_getLogs'],
+    tell: (_call, honest) =>
+      changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, data: oneMore(log.data) }))),
+  },
   'zero bloom': {
     methods: blockMethods,
     tell: (_call, honest) =>
