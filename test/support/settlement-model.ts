@@ -306,7 +306,11 @@ export function lastingFalsehoods(
   if (labels.includes('overpaid') !== received > truth.amountUnits) problems.push('overpaid, or not');
 
   const isPaid = paidUnits(chain, place, truth, confirmationsRequired) >= truth.amountUnits;
-  const isFoundLate = onChain.some(({ labels }) => labels.includes('found_late'));
+  // Found after the end, or late in another block before a reorganisation.
+  const isFoundLate = onChain.some(
+    ({ transfer, labels }) =>
+      labels.includes('late') && ((transfer && timeOf.get(transfer)) ?? Infinity) <= truth.expiresAt,
+  );
   if (status === 'processing') problems.push('it is still processing');
   if (status === 'requires_payment' && isPaid) problems.push('it was paid, and requires payment');
   if (status === 'requires_payment' && isOver(chain, truth.expiresAt)) problems.push('its time is over');
