@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/faults/*.test.ts'],
+    globalSetup: ['test/support/postgres.ts'],
     fileParallelism: false,
     testTimeout: 120_000,
     hookTimeout: 60_000,

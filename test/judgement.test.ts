@@ -239,9 +239,17 @@ describe('an intent of which the chain has taken payments back', () => {
       ['late'],
     ],
   ])('%s', ([, row, receivedUnits, left, status, labels]) => {
-    expect(takeBack(row, { receivedUnits, labels: left })).toEqual({
+    expect(takeBack(row, { receivedUnits, labels: left, wasConfirmed: true })).toEqual({
       type: 'payment_intent.reorged',
       fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, labels },
+    });
+  });
+
+  test('a payment without all its confirmations, after success', () => {
+    const more = intent('succeeded', 150n, ['overpaid']);
+    expect(takeBack(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual({
+      type: 'payment_intent.reorged',
+      fields: { amountReceivedUnits: 100n, labels: null },
     });
   });
 });

@@ -10,12 +10,18 @@ const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';
 
 let chain: TestChain;
 let node: LyingNode;
+/** The last transfer of the block, with bytes behind its arguments. */
+let paid: Hex;
 /** A block with three transfers, and its parent. */
 let block: { number: Hex; hash: Hex; parentHash: Hex };
 
 beforeAll(async () => {
   chain = await startChain();
-  for (const amountUnits of [1n, 2n, 3n]) await chain.mint(wallet, amountUnits);
+  const { address: from } = chain.accounts[0];
+  await chain.mint(from, 4n);
+  await chain.mine();
+  for (const amountUnits of [1n, 2n]) await chain.mint(wallet, amountUnits);
+  paid = await chain.transfer({ from, to: wallet, amountUnits: 4n, suffix: '0xabcd' });
   await chain.mine();
   const { number, hash, parentHash } = await chain.client.getBlock();
   block = { number: numberToHex(number), hash, parentHash };
@@ -126,6 +132,13 @@ describe('an honest node', () => {
     expect((await ask('eth_getLogs', search(values.slice(1)))).result).toEqual([]);
   });
 
+  test('says that it is another program', async () => {
+    const geth = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+    expect(await ask('web3_clientVersion', [], geth.url)).toMatchObject({ result: 'Geth/v1.15.11' });
+    expect(await ask('web3_clientVersion')).toMatchObject({ result: expect.stringMatching(/^anvil/) });
+    await geth.close();
+  });
+
   test('refuses ranges with more results than its limit', async () => {
     const limited = await startLyingNode(chain.url, { maxResults: 2 });
     const range = {
@@ -181,6 +194,11 @@ describe('lies about an answer', () => {
     });
   });
 
+  test('logs of another amount', async () => {
+    const logs = (await told('log of another amount', getLogs())).result as { data: Hex }[];
+    expect(logs.map(({ data }) => Number(data))).toEqual([2, 3, 5]);
+  });
+
   test.for(blockCalls)('a zero bloom, %s', async ([, call]) => {
     const real = (await honest(call())) as object;
     expect(real).not.toHaveProperty('logsBloom', `0x${'0'.repeat(512)}`);
@@ -225,6 +243,64 @@ describe('lies about an answer', () => {
     expect((await told('other block', call())).result).toMatchObject({ hash: block.parentHash });
   });
 
+  describe('about receipts and transactions', () => {
+    const getReceipt = (): Call => ['eth_getTransactionReceipt', [paid]];
+    const getTransaction = (): Call => ['eth_getTransactionByHash', [paid]];
+    const getFullBlock = (): Call => ['eth_getBlockByHash', [block.hash, true]];
+    const realReceipt = async () => (await honest(getReceipt())) as { logs: { data: Hex }[] };
+    const realTransaction = async () => (await honest(getTransaction())) as { input: Hex };
+
+    test('another status', async () => {
+      const real = await realReceipt();
+      expect(real).toMatchObject({ status: '0x1', logs: [{ data: numberToHex(4n, { size: 32 }) }] });
+      expect((await told('other receipt status', getReceipt())).result).toEqual({ ...real, status: '0x0' });
+    });
+
+    test('no logs', async () => {
+      expect((await told('receipt without logs', getReceipt())).result).toEqual({
+        ...(await realReceipt()),
+        logs: [],
+      });
+    });
+
+    test('another amount', async () => {
+      const real = await realReceipt();
+      expect((await told('receipt of another amount', getReceipt())).result).toEqual({
+        ...real,
+        logs: [{ ...real.logs[0], data: numberToHex(5n, { size: 32 }) }],
+      });
+    });
+
+    test('none', async () => {
+      expect(await told('null receipts', getReceipt())).toMatchObject({ result: null });
+      expect(await told('null transactions', getTransaction())).toMatchObject({ result: null });
+    });
+
+    test('calldata without the id', async () => {
+      const real = await realTransaction();
+      const input = chain.transferCall({ to: wallet, amountUnits: 4n }).data;
+      expect(real.input).toBe(`${input}abcd`);
+      expect((await told('calldata without id', getTransaction())).result).toEqual({ ...real, input });
+      const full = (await told('calldata without id', getFullBlock())).result as { transactions: object[] };
+      expect(full.transactions.at(-1)).toEqual({ ...real, input });
+    });
+
+    test('other calldata of the same length', async () => {
+      const { input } = await realTransaction();
+      const lie = (await told('other calldata', getTransaction())).result as { input: Hex };
+      expect(lie.input).not.toBe(input);
+      expect(lie.input).toHaveLength(input.length);
+      const full = (await told('other calldata', getFullBlock())).result as {
+        transactions: { input: Hex }[];
+      };
+      expect(full.transactions.at(-1)?.input).not.toBe(input);
+    });
+
+    test('a block with the hashes of its transactions is left as it is', async () => {
+      expect((await told('other calldata', getByHash())).result).toEqual(await honest(getByHash()));
+    });
+  });
+
   test.for([
     ['rate limit error', { code: -32005, message: 'rate limit exceeded' }],
     ['block not found', { code: -32000, message: 'block not found' }],
@@ -260,6 +336,24 @@ describe('lies about an answer', () => {
     node.lie('null blocks', { methods: ['eth_getBlockByHash'] });
     expect((await ask(...getByNumber())).result).not.toBeNull();
     expect((await ask(...getByHash())).result).toBeNull();
+  });
+
+  test('lies are told in turn', async () => {
+    node.lieInTurn([
+      { lie: 'empty logs', times: 2 },
+      { lie: 'null blocks', times: 1 },
+    ]);
+    const told = async () => {
+      const block = (await ask(...getByHash())).result;
+      return [((await ask(...getLogs())).result as []).length, block === null];
+    };
+    expect([await told(), await told()]).toEqual([
+      [0, false],
+      [0, false],
+    ]);
+    expect(node.isHonest()).toBe(false);
+    expect(await told()).toEqual([3, true]);
+    expect(node.isHonest()).toBe(true);
   });
 
   test('a test can wait for a lie instead of sleeping', async () => {

@@ -1,5 +1,6 @@
 // A node that lies: nothing succeeds that is not on the chain, and nothing on the chain is missed once it is honest again.
 
+import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -127,4 +128,104 @@ test('what is confirmed stays so when the node fails before the rest is', async 
   node.lie(undefined);
   await watcher.catchUp();
   expect((await getIntent(second.id)).status).toBe('succeeded');
+});
+
+describe.each(['receipt without logs', 'receipt of another amount', 'null receipts'] as const)(
+  '%s',
+  (lie) => {
+    test('nothing is confirmed meanwhile', async () => {
+      const intent = await createIntent();
+      await send(intent, BigInt(intent.amount_units));
+      await chain.mine(12);
+      node.lie(lie);
+      await tryToFollow(3);
+      expect(await getIntent(intent.id)).toMatchObject({
+        status: 'processing',
+        payments: [{ status: 'pending' }],
+      });
+      node.lie(undefined);
+      await watcher.catchUp();
+      expect((await getIntent(intent.id)).status).toBe('succeeded');
+    });
+
+    test('a payment whose id needs the receipt waits for it', async () => {
+      const intent = await createIntent();
+      const amountUnits = BigInt(intent.amount_units);
+      await chain.mint(chain.multicall3Address, amountUnits);
+      const suffix = idBytes(intent.id);
+      await chain.multicall([chain.transferCall({ to: intent.expected_wallet, amountUnits, suffix })]);
+      await chain.mine(12);
+      node.lie(lie);
+      await tryToFollow(3);
+      expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+      node.lie(undefined);
+      await watcher.catchUp();
+      expect((await getIntent(intent.id)).status).toBe('succeeded');
+    });
+  },
+);
+
+test.each(['calldata without id', 'other calldata'] as const)(
+  '%s: a payment that could be for two intents is found by its id later',
+  async (lie) => {
+    const [paid, other] = [await createIntent(), await calls.createIntent({ amount_units: amount })];
+    await send(paid, BigInt(paid.amount_units));
+    await chain.mine(12);
+    node.lie(lie);
+    await watcher.catchUp();
+    expect(await getIntent(paid.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+    node.lie(undefined);
+    await watcher.catchUp();
+    await watcher.readAllAgain();
+    await watcher.catchUp();
+    expect(await getIntent(paid.id)).toMatchObject({
+      status: 'succeeded',
+      amount_received_units: paid.amount_units,
+      payments_count: 1,
+    });
+    expect(await getIntent(other.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+  },
+);
+
+test('an amount that log and receipt had falsified is put right by the second reading', async () => {
+  // Any amount to this wallet is for this intent.
+  const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
+  await send(intent, BigInt(intent.amount_units));
+  await chain.mine(12);
+  node.lieInTurn([
+    { lie: 'log of another amount', times: 1 },
+    { lie: 'receipt of another amount', times: 1 },
+  ]);
+  await tryToFollow(3);
+  expect(node.isHonest()).toBe(true);
+  await watcher.readAllAgain();
+  await watcher.catchUp();
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    amount_received_units: intent.amount_units,
+    payments: expect.arrayContaining([
+      expect.objectContaining({ amount_units: 12_500_001, status: 'reorged' }),
+      expect.objectContaining({ amount_units: 12_500_000, status: 'confirmed' }),
+    ]),
+  });
+});
+
+test('a second node that once denies a payment does not take it back', async () => {
+  const intent = await createIntent();
+  await watcher.release();
+  watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
+  await send(intent, BigInt(intent.amount_units));
+  await chain.mine(12);
+  await watcher.catchUp();
+  node.lieInTurn([
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+  ]);
+  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  expect(node.isHonest()).toBe(true);
+  await watcher.readAllAgain();
+  await watcher.catchUp();
+  const paid = await getIntent(intent.id);
+  expect(paid).toMatchObject({ status: 'succeeded', amount_received_units: intent.amount_units });
+  expect(paid.labels).toBeUndefined();
 });

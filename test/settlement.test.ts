@@ -264,6 +264,31 @@ test('a reorganisation after success leaves the intent succeeded, with a label',
   expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded', 'reorged']);
 });
 
+test('a payment that returns after its intent was canceled is money that came too late', async () => {
+  const intent = await calls.createIntent();
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, 12_500_000n);
+  await mine();
+  const payment = { from, to: intent.expected_wallet, amountUnits: 12_500_000n, suffix: idBytes(intent.id) };
+  const hash = await chain.transfer(payment);
+  await mine();
+  const raw = await chain.client.request({ method: 'eth_getRawTransactionByHash', params: [hash] } as never);
+  await chain.reorg(1);
+  await watcher.catchUp().catch(() => {});
+  await watcher.catchUp();
+  await calls.cancelIntent(intent.id);
+  await chain.client.sendRawTransaction({ serializedTransaction: raw });
+  await mine();
+  expect(await calls.getIntent(intent.id)).toMatchObject({
+    status: 'canceled',
+    amount_received_units: 0,
+    payments_count: 1,
+    labels: ['after_cancel'],
+    payments: [{ transaction_hash: hash, labels: ['after_cancel'] }],
+  });
+  expect(await eventsOf(intent.id)).toEqual(['processing', 'reorged', 'canceled', 'late_payment']);
+});
+
 test('far behind, blocks are read by ranges, with the same result', async () => {
   const [paid, partly, late] = [
     await calls.createIntent(),
@@ -304,6 +329,17 @@ test('of two watchers one reads; when its lease is gone it changes nothing', asy
   expect(await watcher.follow()).toBe(false);
   expect(watcher.changes).toEqual([]);
   await other.release();
+});
+
+test('a chain of this machine that begins anew is read by the next watcher at once', async () => {
+  await mine(3);
+  await watcher.release();
+  const another = await startChain({ genesisTimestamp: 1_700_000_000 });
+  const next = createTestWatcher(service, { urls: [another.url] });
+  await next.catchUp();
+  expect((await next.ledger.progress())?.cursor.hash).toBe((await another.client.getBlock()).hash);
+  await next.release();
+  await another.stop();
 });
 
 test("a transfer that may be for two intents is nobody's, and the merchant hears of it", async () => {

@@ -161,9 +161,9 @@ function report(
   metrics: ChainMetrics,
   logger: Logger,
 ) {
-  metrics.change(event, status, labels);
+  metrics.change(event, labels);
   const needsSomebody =
-    labels.includes('found_late') || (event === 'payment_intent.reorged' && status === 'succeeded');
+    labels.includes('found_late') || (event === 'payment_intent.reorged' && labels.includes('reorged'));
   logger[needsSomebody ? 'error' : 'info'](
     {
       ...(paymentIntent !== undefined && { payment_intent: formatIdentifier('pi', paymentIntent) }),

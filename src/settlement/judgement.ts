@@ -92,25 +92,34 @@ export interface Remaining {
   receivedUnits: bigint;
   /** Labels of the payments that are on the chain. */
   labels: readonly string[];
+  /** A payment that had all its confirmations was taken back. */
+  wasConfirmed: boolean;
 }
 
 const labelsOfPayments: ReadonlySet<string> = new Set(['late', 'found_late', 'after_cancel', 'wrong_token']);
 
+/** True as long as money can change the intent's status. */
+export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
+  return status === 'requires_payment' || status === 'processing';
+}
+
 /** The step of an intent of which the chain has taken payments back. */
-export function takeBack(row: PaymentIntentRow, { receivedUnits, labels }: Remaining): ChangeStep {
+export function takeBack(
+  row: PaymentIntentRow,
+  { receivedUnits, labels, wasConfirmed }: Remaining,
+): ChangeStep {
   const amount = BigInt(row.amountUnits);
   const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
-  const isOpen = row.status === 'requires_payment' || row.status === 'processing';
   return {
     type: 'payment_intent.reorged',
     fields: {
-      ...(isOpen && { status: receivedUnits >= amount ? 'processing' : 'requires_payment' }),
+      ...(isOpen(row) && { status: receivedUnits >= amount ? 'processing' : 'requires_payment' }),
       amountReceivedUnits: receivedUnits,
       labels: withLabels(lasting, [
         ...labels,
         ...(receivedUnits > amount ? ['overpaid'] : []),
         // A person decides what happens to an intent that was reported as paid.
-        ...(row.status === 'succeeded' ? ['reorged'] : []),
+        ...(row.status === 'succeeded' && wasConfirmed ? ['reorged'] : []),
       ]),
     },
   };

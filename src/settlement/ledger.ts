@@ -23,7 +23,7 @@ import { createPaymentsReader } from '../payment-intents/payments.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { onlyCandidate } from './attribution.ts';
 import { confirmedUnits } from './confirmed-units.ts';
-import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from './judgement.ts';
+import { type Arrival, arrive, confirm, isOpen, type Judged, judge, takeBack } from './judgement.ts';
 import type { Header, TransferLog } from './node-answers.ts';
 import { transferEventData } from './transfer.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
@@ -271,11 +271,14 @@ export function createLedger(
     };
   };
 
-  /** Whose payment each transfer is, within each merchant to whom it matters. */
+  /**
+   * Whose payment each transfer is, within each merchant to whom it matters. One that is known and unattributed has no
+   * candidates any more: only its id tells.
+   */
   const attribute = async (
     inside: RunPrepared,
     block: Pick<Header, 'time'>,
-    found: readonly { transfer: FoundTransfer; merchantId: string }[],
+    found: readonly { transfer: FoundTransfer; merchantId: string; isUnattributed: boolean }[],
   ): Promise<(string | undefined)[]> => {
     const named = new Map<string, { merchantId: string; wallet: string }>();
     const ids = found.flatMap(({ transfer: { named } }) => (named && parseIdentifier('pi', named)) ?? []);
@@ -292,8 +295,8 @@ export function createLedger(
         ? { id: id as string, merchantId: intent.merchantId }
         : undefined;
     });
-    const open = found.flatMap(({ transfer, merchantId }, i) =>
-      proven[i] === undefined ? [{ i, merchantId, log: transfer.log }] : [],
+    const open = found.flatMap(({ transfer, merchantId, isUnattributed }, i) =>
+      proven[i] === undefined && !isUnattributed ? [{ i, merchantId, log: transfer.log }] : [],
     );
     const chosen: (string | undefined)[] = proven.map((intent, i) =>
       intent?.merchantId === found[i]?.merchantId ? intent?.id : undefined,
@@ -349,26 +352,35 @@ export function createLedger(
     const moved = [...known.values()].filter(isElsewhere);
     const taken = await takeBackRows(
       inside,
-      moved.map(({ id, paymentIntent }) => ({ id, payment_intent: paymentIntent ?? null })),
+      moved.map(({ id, paymentIntent, state }) => ({ id, payment_intent: paymentIntent ?? null, state })),
       at,
     );
     const perMerchant = found
       .flatMap((transfer) => transfer.owners.map(({ merchantId }) => ({ transfer, merchantId })))
       .map(({ transfer, merchantId }) => {
         const before = known.get(identityOf(merchantId, logIdentity(transfer)));
-        return { transfer, merchantId, before };
+        const isThere = before !== undefined && before.state !== 'reorged' && !isElsewhere(before);
+        return {
+          transfer,
+          merchantId,
+          before,
+          isThere,
+          isUnattributed: isThere && before.paymentIntent == null,
+        };
       });
 
+    // A node may have hidden the id of what is there already: the second reading finds it.
     const arriving = perMerchant.filter(
-      // The others are there already.
-      ({ before }) => before === undefined || before.state === 'reorged' || isElsewhere(before),
+      ({ isThere, isUnattributed, transfer }) => !isThere || (isUnattributed && transfer.named !== undefined),
     );
     const guesses = await attribute(inside, block, arriving);
-    const attributed = arriving.map((entry, i) => ({
-      ...entry,
-      // A transfer that returns stays with its intent, also if it was attributed by hand.
-      intentId: entry.before?.paymentIntent ?? guesses[i],
-    }));
+    const attributed = arriving
+      .map((entry, i) => ({
+        ...entry,
+        // A transfer that returns stays with its intent, also if it was attributed by hand.
+        intentId: entry.before?.paymentIntent ?? guesses[i],
+      }))
+      .filter(({ isUnattributed, intentId }) => !isUnattributed || intentId !== undefined);
     const rows = await lock(
       inside,
       attributed.flatMap(({ intentId }) => intentId ?? []),
@@ -393,19 +405,19 @@ export function createLedger(
       }
       const isReturned = before?.paymentIntent === intent.id;
       const arrival = arrivalOf(intent, transfer, isReturned);
-      const hasEnded = intent.status !== 'requires_payment' && intent.status !== 'processing';
-      // It counted before the end, or it did not: its return changes nothing about that.
-      const judged: Judged =
-        isReturned && hasEnded
-          ? { counts: before.counts, labels: before.labels ?? [] }
-          : judge(intent, arrival);
+      // It counted at the end, or it did not: its return changes nothing about that. What was taken back before the end
+      // is judged as if it were new.
+      const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
+      const judged: Judged = isRestored
+        ? { counts: before.counts, labels: before.labels ?? [] }
+        : judge(intent, arrival);
       next.push({
         ...row,
         paymentIntent: intent.id,
         counts: judged.counts,
         labels: judged.labels.length > 0 ? judged.labels : null,
       });
-      if (isReturned && hasEnded) restored.add(intent);
+      if (isRestored) restored.add(intent);
       else arrivals.set(intent, [...(arrivals.get(intent) ?? []), { ...arrival, judged }]);
     }
     await upsert(inside, next, at);
@@ -414,7 +426,7 @@ export function createLedger(
     for (const [intent, own] of arrivals) steps.set(intent, arrive(intent, own));
     for (const intent of restored) {
       // The last word: what has returned is in this sum again.
-      const restoring = takeBack(intent, await remainingOf(inside, intent.id));
+      const restoring = takeBack(intent, { ...(await remainingOf(inside, intent.id)), wasConfirmed: false });
       steps.set(intent, [...(steps.get(intent) ?? []), restoring]);
     }
     const changes = await store(inside, steps, at);
@@ -521,7 +533,7 @@ export function createLedger(
   /** Takes back the transfers with these ids, and what they did to intents. */
   const takeBackRows = async (
     inside: RunPrepared,
-    rows: readonly { id: string; payment_intent: string | null }[],
+    rows: readonly TakenTransfer[],
     at: Date,
   ): Promise<Change[]> => {
     if (rows.length === 0) return [];
@@ -529,9 +541,13 @@ export function createLedger(
       inside,
       rows.flatMap(({ payment_intent }) => payment_intent ?? []),
     );
-    await inside(markReorged, [rows.map(({ id }) => id)]);
+    const open = [...affected.values()].filter(isOpen);
+    await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
     const steps = new Map<PaymentIntentRow, ChangeStep[]>();
-    for (const [id, intent] of affected) steps.set(intent, [takeBack(intent, await remainingOf(inside, id))]);
+    for (const [id, intent] of affected) {
+      const wasConfirmed = rows.some((row) => row.payment_intent === id && row.state === 'confirmed');
+      steps.set(intent, [takeBack(intent, { ...(await remainingOf(inside, id)), wasConfirmed })]);
+    }
     return store(inside, steps, at);
   };
 
@@ -564,7 +580,7 @@ export function createLedger(
     },
     async beginAnew(lease, genesis) {
       await changing(lease, async (inside) => {
-        const rows = await idsOf(inside(findAbove, [chainId, -1]));
+        const rows = await rowsOf(inside(findAbove, [chainId, -1]));
         const taken = await takeBackRows(inside, rows, new Date());
         await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
         return taken;
@@ -634,7 +650,7 @@ export function createLedger(
     },
     async takeBackTo(lease, ancestor) {
       const { changes, count } = await holding(lease, async (inside) => {
-        const rows = await idsOf(inside(findAbove, [chainId, ancestor.number]));
+        const rows = await rowsOf(inside(findAbove, [chainId, ancestor.number]));
         const taken = await takeBackRows(inside, rows, new Date());
         await inside(stepBack, [chainId, ancestor.number, bytes(ancestor.hash), ancestor.time.toISOString()]);
         return { changes: taken, count: rows.length };
@@ -644,7 +660,7 @@ export function createLedger(
     },
     async takeBackTransfers(lease, ids) {
       await changing(lease, async (inside) =>
-        takeBackRows(inside, await idsOf(inside(findByIds, [ids])), new Date()),
+        takeBackRows(inside, await rowsOf(inside(findByIds, [ids])), new Date()),
       );
     },
     async due(upTo) {
@@ -656,7 +672,7 @@ export function createLedger(
       for (let begin = 0; begin < ids.length; begin += maxConfirmed) {
         const some = ids.slice(begin, begin + maxConfirmed);
         await changing(lease, async (inside) => {
-          const rows = await idsOf(inside(findByIds, [some]));
+          const rows = await rowsOf(inside(findByIds, [some]));
           const affected = await lock(
             inside,
             rows.flatMap(({ payment_intent }) => payment_intent ?? []),
@@ -715,11 +731,11 @@ export function createLedger(
   };
 }
 
-/** Transfers and their intents. */
-async function idsOf(
-  result: ReturnType<RunPrepared>,
-): Promise<{ id: string; payment_intent: string | null }[]> {
-  return (await result).rows;
+/** A transfer with its intent. */
+type TakenTransfer = Pick<TransferRow, 'id' | 'state'> & { payment_intent: string | null };
+
+async function rowsOf(result: ReturnType<RunPrepared>): Promise<TakenTransfer[]> {
+  return (await result).rows as TakenTransfer[];
 }
 
 function isReportedTo({ owners }: FoundTransfer, merchantId: string): boolean {
@@ -976,15 +992,20 @@ const sumPayments = preparedStatement(
 );
 const findAbove = preparedStatement(
   'find_transfers_above',
-  `select id, payment_intent from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
+  `select id, payment_intent, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
 );
 const findByIds = preparedStatement(
   'find_transfers_by_ids',
-  `select id, payment_intent from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
+  `select id, payment_intent, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
+/** A payment of an open intent is judged anew if it returns: what it was is forgotten. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
-  `update transfers set state = 'reorged' where id = any ($1::uuid[])`,
+  `update transfers
+      set state = 'reorged',
+          counts = counts and payment_intent <> all ($2::uuid[]),
+          labels = case when payment_intent = any ($2::uuid[]) then null else labels end
+    where id = any ($1::uuid[])`,
 );
 const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',

@@ -98,6 +98,8 @@ export function createWatcher({
   const checked = new Set<Node>();
   /** The ancestor to which the chain would have to be taken back, as the node said last time. */
   let suspected: string | undefined;
+  /** The transfers that the second reading denied last time. */
+  let deniedBefore: string | undefined;
   let range = maxRange;
   let rangeAgain = maxRange;
   let forgottenAt = 0;
@@ -112,7 +114,8 @@ export function createWatcher({
       await ledger.begin(genesis.hash, from);
       progress = await ledger.progress();
     }
-    lease = await ledger.acquire(holder);
+    // A chain that has begun anew has taken it already.
+    lease ??= await ledger.acquire(holder);
     if (lease === undefined) return false;
     progress = await ledger.progress();
     cursor = progress?.cursor;
@@ -352,7 +355,8 @@ export function createWatcher({
   };
 
   const follow = async (): Promise<boolean> => {
-    if (lease === undefined && !(await begin())) return false;
+    // Without a cursor it has begun only half: the database failed after the lease was taken.
+    if ((lease === undefined || cursor === undefined) && !(await begin())) return false;
     await assertChain(node);
     const held = lease as bigint;
     const seenAtMs = performance.now();
@@ -432,18 +436,24 @@ export function createWatcher({
     });
     rangeAgain = Math.min(maxRange, rangeAgain * 2);
     const known = await ledger.transfersIn(from, to);
-    const read = new Set(
-      blocks.flatMap(({ found }) => found.map(({ log }) => placeOf(log.blockHash, log.logIndex))),
+    const read = new Set(blocks.flatMap(({ found }) => found.map(({ log }) => keyOf(log))));
+    const unread = known.filter(
+      (transfer) => !read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
     );
-    const unread = known.filter(({ blockHash, logIndex }) => !read.has(placeOf(`0x${blockHash}`, logIndex)));
     const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
     const invented = unread.filter(({ id }) => !real.has(id));
-    if (invented.length > 0) {
-      await ledger.takeBackTransfers(
-        held,
-        invented.map(({ id }) => id),
+    const inventedIds = invented.map(({ id }) => id);
+    // Said twice, as of a reorganisation: one wrong answer takes nothing back.
+    const said = inventedIds.sort().join();
+    if (said !== '' && said !== deniedBefore) {
+      deniedBefore = said;
+      throw new NodeError(
+        'contradiction',
+        `${confirmer.name} denies ${invented.length} transfers that were read before; asked again`,
       );
     }
+    deniedBefore = undefined;
+    if (said !== '') await ledger.takeBackTransfers(held, inventedIds);
     let missed = 0;
     const apply = async () => {
       for (const { header, found } of blocks) {
@@ -492,7 +502,17 @@ export function createWatcher({
   };
 }
 
-const placeOf = (blockHash: string, logIndex: number) => `${blockHash} ${logIndex}`;
+/** The place of a transfer and what it says: one of the two is not enough to be the same. */
+function keyOf({
+  blockHash,
+  logIndex,
+  token,
+  from,
+  to,
+  amountUnits,
+}: Omit<TransferLog, 'transactionHash' | 'blockNumber'>): string {
+  return [blockHash, logIndex, token, from, to, amountUnits].join(' ');
+}
 
 function logOf(transfer: DueTransfer) {
   return {

@@ -66,8 +66,8 @@ export interface ChainMetrics {
   nodeFault(fault: string): void;
   /** Counts a request to a node. */
   nodeRequest(method: string): void;
-  /** Counts an event, with the status and the labels of its intent. */
-  change(event: string, status: string | undefined, labels: readonly string[]): void;
+  /** Counts an event, with the labels of its intent. */
+  change(event: string, labels: readonly string[]): void;
 }
 
 /** In seconds, up to the default statement timeout. Most creates end in the first five buckets. */
@@ -268,7 +268,7 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
   );
   const lost = counter(
     'reorged_after_success',
-    'Payments that were taken back after their intent had succeeded.',
+    'Confirmed payments that were taken back after their intent had succeeded.',
   );
   const waiting = new Gauge({
     name: 'payment_intents_unattributed_transfers',
@@ -310,10 +310,10 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
         },
         nodeFault: (fault) => faults.inc({ ...of, fault }),
         nodeRequest: (method) => requests.inc({ ...of, method }),
-        change(type, status, labels) {
+        change(type, labels) {
           events.inc({ ...of, type });
           if (type === 'payment_intent.late_payment' && labels.includes('found_late')) foundLate.inc(of);
-          if (type === 'payment_intent.reorged' && status === 'succeeded') lost.inc(of);
+          if (type === 'payment_intent.reorged' && labels.includes('reorged')) lost.inc(of);
         },
       };
     },

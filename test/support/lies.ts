@@ -2,7 +2,18 @@
 // whole HTTP response.
 
 import { randomBytes } from 'node:crypto';
-import { type Address, bytesToHex, encodeEventTopics, erc20Abi, type Hex, numberToHex } from 'viem';
+import {
+  type Address,
+  bytesToHex,
+  concatHex,
+  encodeEventTopics,
+  erc20Abi,
+  type Hex,
+  hexToBigInt,
+  numberToHex,
+  size,
+  slice,
+} from 'viem';
 
 export interface RpcCall {
   id: unknown;
@@ -26,6 +37,11 @@ export interface LieOptions {
   transfer?: { token: Address; from?: Address; to: Address; amountUnits: bigint };
 }
 
+/** A lie, and how it is told. */
+export interface ToldLie extends LieOptions {
+  lie: Lie;
+}
+
 /** Asks the real node. */
 type Ask = (method: string, params: unknown[]) => Promise<RpcAnswer>;
 
@@ -38,10 +54,21 @@ interface Block {
   number: Hex;
   hash: Hex;
   parentHash: Hex;
+  transactions: (Hex | Transaction)[];
 }
 
 interface Log {
   blockHash: Hex;
+  data: Hex;
+}
+
+interface Receipt {
+  status: Hex;
+  logs: Log[];
+}
+
+interface Transaction {
+  input: Hex;
 }
 
 const blockMethods = ['eth_getBlockByNumber', 'eth_getBlockByHash'];
@@ -51,6 +78,10 @@ const blockContentMethods = [
   'eth_getBlockReceipts',
   'eth_getTransactionReceipt',
 ];
+const receiptMethods = ['eth_getTransactionReceipt'];
+const transactionMethods = ['eth_getTransactionByHash', 'eth_getBlockByHash'];
+/** The selector and the arguments of `transfer(address,uint256)`, in hexadecimal digits with `0x`. */
+const transferCallDigits = 2 + 8 + 64 + 64;
 const headTags = ['latest', 'safe', 'finalized', 'pending'];
 
 const refusal =
@@ -68,6 +99,24 @@ function changed<Result>(
   return value instanceof Promise ? value.then((result) => ({ result })) : { result: value };
 }
 
+const changedReceipt =
+  (change: (receipt: Receipt) => Receipt): AnswerLie['tell'] =>
+  (_call, honest) =>
+    changed<Receipt>(honest, change);
+
+/** Changes the transaction, or every one of a block. Hashes in place of transactions stay. */
+const changedInput =
+  (change: (input: Hex) => Hex): AnswerLie['tell'] =>
+  ({ method }, honest) => {
+    const changeOne = (transaction: Transaction) => ({ ...transaction, input: change(transaction.input) });
+    return method === 'eth_getTransactionByHash'
+      ? changed<Transaction>(honest, changeOne)
+      : changed<Block>(honest, (block) => ({
+          ...block,
+          transactions: block.transactions.map((each) => (typeof each === 'string' ? each : changeOne(each))),
+        }));
+  };
+
 export const answerLies = {
   'empty logs': { methods: ['eth_getLogs'], tell: () => ({ result: [] }) },
   /** Those at odd places; of one log, none. */
@@ -79,6 +128,12 @@ export const answerLies = {
     methods: ['eth_getLogs'],
     tell: (call, honest, ask, options) =>
       changed<Log[]>(honest, async (logs) => [...logs, await invent(call, ask, options)]),
+  },
+  /** One unit more in every log. */
+  'log of another amount': {
+    methods: ['eth_getLogs'],
+    tell: (_call, honest) =>
+      changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, data: oneMore(log.data) }))),
   },
   'zero bloom': {
     methods: blockMethods,
@@ -120,6 +175,37 @@ export const answerLies = {
         async ({ parentHash }) => (await ask('eth_getBlockByHash', [parentHash, ...rest])).result,
       ),
   },
+  /** Of a transaction that succeeded it says that it failed, and the other way round. */
+  'other receipt status': {
+    methods: receiptMethods,
+    tell: changedReceipt((receipt) => ({ ...receipt, status: receipt.status === '0x1' ? '0x0' : '0x1' })),
+  },
+  'receipt without logs': {
+    methods: receiptMethods,
+    tell: changedReceipt((receipt) => ({ ...receipt, logs: [] })),
+  },
+  /** One unit more in every log. */
+  'receipt of another amount': {
+    methods: receiptMethods,
+    tell: changedReceipt((receipt) => ({
+      ...receipt,
+      logs: receipt.logs.map((log) => ({ ...log, data: oneMore(log.data) })),
+    })),
+  },
+  'null receipts': { methods: receiptMethods, tell: () => ({ result: null }) },
+  /** Without what follows the arguments of a transfer, where the checkout puts the intent's id. */
+  'calldata without id': {
+    methods: transactionMethods,
+    tell: changedInput((input) => input.slice(0, transferCallDigits) as Hex),
+  },
+  'other calldata': {
+    methods: transactionMethods,
+    tell: changedInput((input) => bytesToHex(randomBytes(size(input)))),
+  },
+  'null transactions': {
+    methods: ['eth_getTransactionByHash'],
+    tell: () => ({ result: null }),
+  },
   'rate limit error': { methods: [], tell: refusal(-32005, 'rate limit exceeded') },
   'block not found': { methods: blockContentMethods, tell: refusal(-32000, 'block not found') },
   'too many topics': {
@@ -157,6 +243,10 @@ export function concerns(lie: Lie, { methods }: LieOptions, { method }: RpcCall)
   const about = methods ?? (isTransportLie(lie) ? [] : answerLies[lie].methods);
   return about.length === 0 || about.includes(method);
 }
+
+/** The number in the first word, and one. */
+const oneMore = (data: Hex): Hex =>
+  concatHex([numberToHex(hexToBigInt(slice(data, 0, 32)) + 1n, { size: 32 }), `0x${data.slice(2 + 64)}`]);
 
 const randomHash = (): Hex => bytesToHex(randomBytes(32));
 

@@ -11,6 +11,7 @@ import {
   type LieOptions,
   type RpcAnswer,
   type RpcCall,
+  type ToldLie,
   type TransportLieName,
 } from './lies.ts';
 
@@ -35,6 +36,8 @@ export interface NodeLimits {
   maxTopicValues?: number;
   /** Logs in one answer about a range of blocks, as providers have it. */
   maxResults?: number;
+  /** What it says it is; what the real one is unless given. A chain of anvil's may begin anew, others may not. */
+  clientVersion?: string;
 }
 
 export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
@@ -42,9 +45,10 @@ export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
 /** Starts an honest proxy in front of the node at `upstream`. Close it. */
 export async function startLyingNode(
   upstream: string,
-  { maxTopicValues = 1_000, maxResults = 10_000 }: NodeLimits = {},
+  { maxTopicValues = 1_000, maxResults = 10_000, clientVersion }: NodeLimits = {},
 ) {
-  let told: { lie: Lie; options: LieOptions; times: number } | undefined;
+  /** The lie that is told now, and those that follow it. */
+  let told: { lie: Lie; options: LieOptions; times: number }[] = [];
   const requests: NodeRequest[] = [];
   const answered = new EventEmitter().setMaxListeners(0);
 
@@ -58,11 +62,11 @@ export async function startLyingNode(
     call: RpcCall,
     isWanted: (lie: Lie) => boolean,
   ): { lie: Lie; options: LieOptions } | undefined {
-    if (told === undefined || !isWanted(told.lie) || !concerns(told.lie, told.options, call))
-      return undefined;
-    const { lie, options } = told;
-    told.times++;
-    if (told.times === options.times) told = undefined;
+    const [now] = told;
+    if (now === undefined || !isWanted(now.lie) || !concerns(now.lie, now.options, call)) return undefined;
+    const { lie, options } = now;
+    now.times++;
+    if (now.times === options.times) told.shift();
     return { lie, options };
   }
 
@@ -89,7 +93,11 @@ export async function startLyingNode(
     const texts: string[] = [];
     for (const [index, call] of calls.entries()) {
       const forwarded = honest[accepted.indexOf(call)] ?? {};
-      const real = refusals[index] ?? refusedResults(call, forwarded, maxResults) ?? forwarded;
+      const version =
+        call.method === 'web3_clientVersion' && clientVersion !== undefined
+          ? { result: clientVersion }
+          : undefined;
+      const real = refusals[index] ?? refusedResults(call, forwarded, maxResults) ?? version ?? forwarded;
       const lie = lieAbout(call, (each) => !isTransportLie(each));
       const answer =
         lie === undefined || isTransportLie(lie.lie)
@@ -149,8 +157,14 @@ export async function startLyingNode(
     requests,
     /** Lies from now on, or is honest again. */
     lie(lie: Lie | undefined, options: LieOptions = {}): void {
-      told = lie && { lie, options, times: 0 };
+      told = lie === undefined ? [] : [{ lie, options, times: 0 }];
     },
+    /** Tells these lies from now on, one after the other: each follows when the one before was told its `times`. */
+    lieInTurn(lies: readonly ToldLie[]): void {
+      told = lies.map(({ lie, ...options }) => ({ lie, options, times: 0 }));
+    },
+    /** True if there is nothing left to lie about. */
+    isHonest: () => told.length === 0,
     /** How often each method was called. */
     counts(): Record<string, number> {
       const counts: Record<string, number> = {};

@@ -1,0 +1,5 @@
+// A hundred histories; `test/faults/settlement-model.test.ts` has more.
+
+import { testHistories } from './support/check-histories.ts';
+
+testHistories(100);

@@ -1,0 +1,81 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { describeHistory, type History, history } from './settlement-histories.ts';
+import { play } from './settlement-play.ts';
+import { startWorld } from './settlement-world.ts';
+
+/** To repeat a failure: both are printed with it. */
+const { HISTORY_SEED, HISTORY_PATH } = process.env;
+const seed = Number(HISTORY_SEED ?? Math.floor(Math.random() * 2 ** 31));
+
+/**
+ * Worlds that histories are played in at the same time: each waits for its chain and its database half of the time. Their
+ * seeds are this one and the next.
+ */
+const worlds = HISTORY_PATH === undefined ? 2 : 1;
+
+/**
+ * Random histories of payment intents, against a model of the contract. With honest nodes every status, sum, label and
+ * event is the model's after every step. With a node that lies, nothing succeeds that is not on the chain, and nothing on
+ * the chain is missed once the node is honest again.
+ */
+export function testHistories(defaultCount: number): void {
+  const count = Number(process.env.HISTORIES ?? defaultCount);
+  test(
+    `${count} random histories: payment intents are what the contract says`,
+    {
+      timeout: 60_000 + count * 3_000,
+    },
+    () => checkHistories(count),
+  );
+}
+
+/** Rejects with the shortest history that fails, and how to repeat it. */
+async function checkHistories(histories: number): Promise<void> {
+  const started = performance.now();
+  console.log(`random histories of payments: seed ${seed}`);
+  const seen = new Set<string>();
+  const checks = Array.from({ length: worlds }, (_, i) =>
+    checkInOneWorld(seed + i, Math.ceil(histories / worlds), seen),
+  );
+  const failed = (await Promise.allSettled(checks)).find(({ status }) => status === 'rejected');
+  if (failed?.status === 'rejected') throw failed.reason;
+  const seconds = Math.round((performance.now() - started) / 1000);
+  console.log(`${histories} histories in ${seconds} s, with ${[...seen].sort().join(' ')}`);
+  if (histories < 100 || HISTORY_PATH !== undefined) return;
+  // Histories in which nothing happens are worth nothing.
+  expect([...seen]).toEqual(
+    expect.arrayContaining([
+      'succeeded',
+      'expired',
+      'canceled',
+      'late',
+      'overpaid',
+      'wrong_token',
+      '.reorged',
+    ]),
+  );
+}
+
+async function checkInOneWorld(seed: number, numRuns: number, seen: Set<string>): Promise<void> {
+  const world = await startWorld();
+  const property = fc.asyncProperty(history, async (one) => {
+    for (const each of await play(world, one)) seen.add(each);
+  });
+  const path = HISTORY_PATH === undefined ? {} : { path: HISTORY_PATH };
+  const result = await fc.check(property, { seed, numRuns, ...path }).finally(() => world.close());
+  if (result.failed) throw failureOf(result);
+}
+
+function failureOf({
+  seed,
+  counterexamplePath,
+  counterexample,
+  errorInstance,
+}: fc.RunDetails<[History]>): Error {
+  const words = counterexample === null ? 'no history' : describeHistory(counterexample[0]);
+  const message = errorInstance instanceof Error ? errorInstance.message : String(errorInstance);
+  return new Error(`HISTORY_SEED=${seed} HISTORY_PATH=${counterexamplePath}\n${words}\n\n${message}`, {
+    cause: errorInstance,
+  });
+}

@@ -1,0 +1,319 @@
+// What the contract (section 1, the life of an intent) says of intents, given the chain and the order of what is done.
+// Written from the contract alone: no code of the service, no database, no clock.
+//
+// Where the contract is silent the model takes this for granted:
+// - A watcher first takes back what the chain took back, then reads the new blocks one by one, and then, at the newest
+//   block, confirms and expires.
+// - The payments of one block that count are one event, those that are late one more, those of another token one more.
+// - What counts before success is reported as `processing` again if the amount was already reached.
+// - One reorganisation is one event for each intent that it takes payments from.
+// - A payment that was taken back while its intent was open is judged anew when it returns. One that was taken back
+//   after the end returns as what it was, and is reported as `reorged`.
+
+export const confirmationsRequired = 10;
+
+export type ModelStatus = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
+
+/** Money sent for an intent. The object itself is its identity: in another block it is the same transfer. */
+export interface ModelTransfer {
+  /** The intent's place in the model. */
+  readonly intent: number;
+  readonly amountUnits: number;
+  readonly isUsdc: boolean;
+}
+
+export interface ModelBlock {
+  /** In whole seconds. */
+  readonly time: number;
+  readonly transfers: readonly ModelTransfer[];
+}
+
+export interface ModelPayment {
+  /** It is part of the intent's sum while it is on the chain. */
+  counts: boolean;
+  labels: readonly string[];
+  /** Undefined if the chain took it back. */
+  height: number | undefined;
+  isConfirmed: boolean;
+}
+
+export interface ModelIntent {
+  readonly amountUnits: number;
+  /** In whole seconds. */
+  readonly expiresAt: number;
+  status: ModelStatus;
+  readonly payments: Map<ModelTransfer, ModelPayment>;
+  /** Labels that no payment takes away again. */
+  readonly lasting: Set<'underpaid' | 'reorged'>;
+  /** Types of its events, in order, without `payment_intent.`. */
+  readonly events: string[];
+}
+
+const hasEnded = ({ status }: ModelIntent) => status !== 'requires_payment' && status !== 'processing';
+const isOnChain = ({ height }: ModelPayment) => height !== undefined;
+
+function sumOf(intent: ModelIntent, isWanted: (payment: ModelPayment) => boolean): number {
+  let sum = 0;
+  for (const [{ amountUnits }, payment] of intent.payments) {
+    if (payment.counts && isOnChain(payment) && isWanted(payment)) sum += amountUnits;
+  }
+  return sum;
+}
+
+/** USDC that is on the chain now and came in time. */
+export const receivedUnits = (intent: ModelIntent): number => sumOf(intent, () => true);
+
+/** In alphabetical order. */
+export function labelsOf(intent: ModelIntent): string[] {
+  const labels = new Set<string>(intent.lasting);
+  for (const payment of intent.payments.values()) {
+    if (isOnChain(payment)) for (const label of payment.labels) labels.add(label);
+  }
+  if (receivedUnits(intent) > intent.amountUnits) labels.add('overpaid');
+  return [...labels].sort();
+}
+
+export class SettlementModel {
+  readonly intents: ModelIntent[] = [];
+  /** The blocks that were read. */
+  #read: readonly ModelBlock[] = [];
+
+  create(amountUnits: number, expiresAt: number): void {
+    const open = { status: 'requires_payment' as const, payments: new Map(), lasting: new Set<never>() };
+    this.intents.push({ amountUnits, expiresAt, ...open, events: [] });
+  }
+
+  /** Returns false if it is refused. */
+  cancel(intent: ModelIntent): boolean {
+    if (intent.status === 'canceled') return true;
+    if (intent.status !== 'requires_payment') return false;
+    end(intent, 'canceled');
+    return true;
+  }
+
+  /** The watcher reads the chain as it is now. */
+  read(chain: readonly ModelBlock[]): void {
+    // A head that goes back: wait.
+    if (chain.length < this.#read.length) return;
+    const common = commonLength(chain, this.#read);
+    for (const intent of this.intents) this.#takeBack(intent, common);
+    this.#read = [...chain];
+    for (let height = common; height < chain.length; height++) {
+      const { time, transfers } = chain[height] as ModelBlock;
+      this.intents.forEach((intent, place) => {
+        const own = transfers.filter((transfer) => transfer.intent === place);
+        if (own.length > 0) arrive(intent, own, height, time);
+      });
+    }
+    for (const intent of this.intents) this.#confirm(intent);
+    for (const intent of this.intents) this.#expire(intent);
+  }
+
+  /** The including block is the first. */
+  confirmationsOf({ height }: ModelPayment): number {
+    return height === undefined ? 0 : Math.min(confirmationsRequired, this.#read.length - height);
+  }
+
+  /** True if the chain has reorganised since it was read. */
+  isReorganised(chain: readonly ModelBlock[]): boolean {
+    return chain.length >= this.#read.length && commonLength(chain, this.#read) < this.#read.length;
+  }
+
+  /** Blocks that were not read yet. */
+  unreadBlocks(chain: readonly ModelBlock[]): number {
+    return chain.length - commonLength(chain, this.#read);
+  }
+
+  #takeBack(intent: ModelIntent, common: number): void {
+    const taken = [...intent.payments.values()].filter(({ height = -1 }) => height >= common);
+    if (taken.length === 0) return;
+    const wasConfirmed = taken.some(({ isConfirmed }) => isConfirmed);
+    for (const payment of taken) {
+      payment.height = undefined;
+      payment.isConfirmed = false;
+      if (hasEnded(intent)) continue;
+      payment.counts = false;
+      payment.labels = [];
+    }
+    // The reorganisation was deeper than the confirmations: a person decides.
+    if (intent.status === 'succeeded' && wasConfirmed) intent.lasting.add('reorged');
+    if (!hasEnded(intent)) {
+      intent.status = receivedUnits(intent) >= intent.amountUnits ? 'processing' : 'requires_payment';
+    }
+    intent.events.push('reorged');
+  }
+
+  #confirm(intent: ModelIntent): void {
+    for (const payment of intent.payments.values()) {
+      if (this.confirmationsOf(payment) === confirmationsRequired) payment.isConfirmed = true;
+    }
+    const confirmed = sumOf(intent, ({ isConfirmed }) => isConfirmed);
+    if (intent.status !== 'processing' || confirmed < intent.amountUnits) return;
+    intent.status = 'succeeded';
+    intent.events.push('succeeded');
+  }
+
+  #expire(intent: ModelIntent): void {
+    if (intent.status === 'requires_payment' && isOver(this.#read, intent.expiresAt)) end(intent, 'expired');
+  }
+}
+
+/** True if a block later than that has all confirmations. */
+export function isOver(chain: readonly ModelBlock[], expiresAt: number): boolean {
+  const confirmed = chain.at(-confirmationsRequired);
+  return confirmed !== undefined && confirmed.time > expiresAt;
+}
+
+function commonLength(chain: readonly ModelBlock[], other: readonly ModelBlock[]): number {
+  const first = chain.findIndex((block, height) => block !== other[height]);
+  return first === -1 ? chain.length : first;
+}
+
+function arrive(
+  intent: ModelIntent,
+  transfers: readonly ModelTransfer[],
+  height: number,
+  time: number,
+): void {
+  const isLate = time > intent.expiresAt;
+  const wasEnded = hasEnded(intent);
+  const seen = { counting: false, late: false, wrongToken: false, returned: false };
+  for (const transfer of transfers) {
+    const known = intent.payments.get(transfer);
+    if (known !== undefined && wasEnded && (known.counts || known.labels.length > 0)) {
+      known.height = height;
+      seen.returned = true;
+      continue;
+    }
+    const labels = labelsOfNew(intent, transfer, isLate);
+    const counts = labels.length === 0;
+    intent.payments.set(transfer, { counts, labels, height, isConfirmed: false });
+    if (counts) seen.counting = true;
+    else if (transfer.isUsdc) seen.late = true;
+    else seen.wrongToken = true;
+  }
+  if (seen.counting) {
+    if (intent.status === 'succeeded') intent.events.push('overpaid');
+    else if (receivedUnits(intent) >= intent.amountUnits) {
+      intent.status = 'processing';
+      intent.events.push('processing');
+    } else intent.events.push('partially_paid');
+  }
+  if (seen.late) intent.events.push('late_payment');
+  if (seen.wrongToken) intent.events.push('wrong_token');
+  if (seen.returned) intent.events.push('reorged');
+}
+
+/** Empty if it counts. */
+function labelsOfNew({ status }: ModelIntent, { isUsdc }: ModelTransfer, isLate: boolean): string[] {
+  if (!isUsdc) return ['wrong_token'];
+  if (status === 'canceled') return isLate ? ['after_cancel', 'late'] : ['after_cancel'];
+  if (isLate) return ['late'];
+  return status === 'expired' ? ['found_late', 'late'] : [];
+}
+
+function end(intent: ModelIntent, status: 'expired' | 'canceled'): void {
+  const received = receivedUnits(intent);
+  if (received > 0 && received < intent.amountUnits) intent.lasting.add('underpaid');
+  intent.status = status;
+  intent.events.push(status);
+}
+
+/** What became of an intent on the chain, whatever its watcher was told of it. */
+export interface Truth {
+  amountUnits: number;
+  expiresAt: number;
+  /** It was paid in time, with all confirmations, at some moment. */
+  wasPaid: boolean;
+  /** Its time was over, by the chain's clock, at some moment. */
+  wasOver: boolean;
+  isCanceled: boolean;
+}
+
+/** An intent as its service reports it. */
+export interface Report {
+  status: string;
+  receivedUnits: number;
+  labels: readonly string[];
+  payments: readonly {
+    /** Undefined if there never was such a transfer. */
+    transfer: ModelTransfer | undefined;
+    isConfirmed: boolean;
+    isReorged: boolean;
+    labels: readonly string[];
+  }[];
+}
+
+/** USDC for the intent in blocks up to that moment, at least so many blocks deep. */
+export function paidUnits(
+  chain: readonly ModelBlock[],
+  place: number,
+  { expiresAt }: Pick<Truth, 'expiresAt'>,
+  confirmations: number,
+): number {
+  return chain
+    .slice(0, Math.max(0, chain.length - confirmations + 1))
+    .filter(({ time }) => time <= expiresAt)
+    .flatMap(({ transfers }) => transfers)
+    .filter(({ intent, isUsdc }) => intent === place && isUsdc)
+    .reduce((sum, { amountUnits }) => sum + amountUnits, 0);
+}
+
+/** What a report says at any time that no lie may bring about. */
+export function falsehoods({ status }: Pick<Report, 'status'>, truth: Truth): string[] {
+  return [
+    ...(status === 'succeeded' && !truth.wasPaid ? ['it succeeded, and was never paid on the chain'] : []),
+    ...(status === 'expired' && !truth.wasOver ? ['it expired before its time'] : []),
+    ...((status === 'canceled') !== truth.isCanceled ? ['it is canceled, or not, against its merchant'] : []),
+  ];
+}
+
+/**
+ * What is wrong with a report when the nodes are honest again, everything was read twice, and all transfers have their
+ * confirmations. What a lie had hidden may have been found after the end only.
+ */
+export function lastingFalsehoods(
+  report: Report,
+  chain: readonly ModelBlock[],
+  place: number,
+  truth: Truth,
+): string[] {
+  const problems = falsehoods(report, truth);
+  const { status, payments, labels } = report;
+  const onChain = payments.filter(({ isReorged }) => !isReorged);
+  const timeOf = new Map(
+    chain.flatMap(({ time, transfers }) => transfers.map((each) => [each, time] as const)),
+  );
+  for (const transfer of timeOf.keys()) {
+    const times = onChain.filter((payment) => payment.transfer === transfer).length;
+    if (transfer.intent === place && times !== 1)
+      problems.push(`a transfer on the chain is there ${times} times`);
+  }
+  for (const payment of onChain) {
+    const { transfer } = payment;
+    const time = transfer && timeOf.get(transfer);
+    if (transfer?.intent !== place || time === undefined) problems.push('a payment is not on the chain');
+    if (!payment.isConfirmed) problems.push('a payment is not confirmed');
+    if (transfer?.isUsdc === false && payment.labels.join() !== 'wrong_token') problems.push('USDC.e counts');
+    for (const label of payment.labels)
+      if (!labels.includes(label)) problems.push(`the label ${label} is missing`);
+  }
+  const received = onChain.reduce(
+    (sum, { transfer, labels }) => sum + (labels.length === 0 ? (transfer?.amountUnits ?? 0) : 0),
+    0,
+  );
+  if (report.receivedUnits !== received) problems.push('the sum is not that of the payments that count');
+  if (labels.includes('overpaid') !== received > truth.amountUnits) problems.push('overpaid, or not');
+
+  const isPaid = paidUnits(chain, place, truth, confirmationsRequired) >= truth.amountUnits;
+  // Found after the end, or late in another block before a reorganisation.
+  const isFoundLate = onChain.some(
+    ({ transfer, labels }) =>
+      labels.includes('late') && ((transfer && timeOf.get(transfer)) ?? Infinity) <= truth.expiresAt,
+  );
+  if (status === 'processing') problems.push('it is still processing');
+  if (status === 'requires_payment' && isPaid) problems.push('it was paid, and requires payment');
+  if (status === 'requires_payment' && isOver(chain, truth.expiresAt)) problems.push('its time is over');
+  if (status === 'expired' && isPaid && !isFoundLate) problems.push('it was paid in time, and expired');
+  return problems;
+}

@@ -1,0 +1,349 @@
+// Plays a random history in the world, and compares what the service says with what it should say.
+
+import { expect } from 'vitest';
+import { NodeError } from '../../src/settlement/node-answers.ts';
+import type { Command, History, MineCommand, PayCommand, ReorganiseCommand } from './settlement-histories.ts';
+import {
+  confirmationsRequired,
+  falsehoods,
+  isOver,
+  labelsOf,
+  lastingFalsehoods,
+  type ModelIntent,
+  paidUnits,
+  type Report,
+  receivedUnits,
+  SettlementModel,
+  type Truth,
+} from './settlement-model.ts';
+import {
+  blockSeconds,
+  type ReportedIntent,
+  type SignedTransfer,
+  type StoredEvent,
+  type World,
+  type WorldBlock,
+  type WorldIntent,
+} from './settlement-world.ts';
+
+/** Blocks that the watcher reads one by one before it confirms. With honest nodes it never has more to read. */
+const maxUnread = 20;
+/** Failures in a row after which an honest node should have been understood. */
+const maxFailures = 5;
+
+/** Plays one history. Rejects if the service is wrong. Returns the statuses, labels and events that came to be. */
+export async function play(world: World, { liar, commands }: History): Promise<ReadonlySet<string>> {
+  const startsAt = await world.begin();
+  const model = new SettlementModel();
+  const intents: WorldIntent[] = [];
+  const truths: Truth[] = [];
+  /** The blocks since the beginning, oldest first. */
+  const chain: WorldBlock[] = [];
+  /** For the next block. */
+  let waiting: SignedTransfer[] = [];
+  /** Taken off the chain by reorganisations. */
+  let removed: SignedTransfer[] = [];
+  let watcher = world.watcher(liar);
+
+  const isHonest = liar === 'nobody';
+  const placeOf = (intent: number) => intent % intents.length;
+  const at = <T>(list: readonly T[], intent: number): T => list[placeOf(intent)] as T;
+
+  const perform = async (command: Command): Promise<void> => {
+    switch (command.do) {
+      case 'create':
+        return create(liar === 'nobody' ? command.wallet : 'own');
+      case 'pay':
+        return pay(command);
+      case 'mine':
+        return mine(command);
+      case 'reorganise':
+        return reorganise(command);
+      case 'cancel':
+        return cancel(command.intent);
+      case 'restart': {
+        const before = watcher;
+        if (command.how === 'stopped') await before.release();
+        else await world.endLease();
+        watcher = world.watcher(liar);
+        await read();
+        // With a node that lies the next watcher may have failed to take the lease.
+        if (command.how === 'stopped' || !isHonest) return;
+        const changes = before.changes.length;
+        await before.follow();
+        expect(before.changes.length, 'changes by a watcher without a lease').toBe(changes);
+        return read();
+      }
+      case 'read again':
+        await read();
+        await watcher.readAllAgain().catch(expectNodeError);
+        return compare();
+      case 'lie':
+        return world.node.lieInTurn(
+          command.lies.map((lie) => ({ ...lie, transfer: invented(intents[0] as WorldIntent) })),
+        );
+      case 'be honest':
+        return world.node.lie(undefined);
+    }
+  };
+
+  const create = async (wallet: 'own' | 'shared') => {
+    const intent = await world.createIntent(wallet);
+    intents.push(intent);
+    truths.push({ ...intent, wasPaid: false, wasOver: false, isCanceled: false });
+    model.create(intent.amountUnits, intent.expiresAt);
+    noteTruth();
+  };
+
+  const pay = async ({ intent: number, amount, way }: PayCommand) => {
+    const intent = at(intents, number);
+    const missing = intent.amountUnits - receivedUnits(at(model.intents, number));
+    const units = {
+      'a part': 40,
+      'what is missing': missing > 0 ? missing : intent.amountUnits,
+      'the whole amount': intent.amountUnits,
+      'too much': intent.amountUnits + 20,
+    }[amount];
+    waiting.push(await world.sign(placeOf(number), intent, units, way));
+  };
+
+  const cancel = async (intent: number) => {
+    const isCanceled = await world.cancelIntent(at(intents, intent));
+    const modelled = at(model.intents, intent);
+    if (isHonest) expect(isCanceled, 'the cancellation is accepted').toBe(model.cancel(modelled));
+    at(truths, intent).isCanceled = isCanceled;
+    await compare();
+  };
+
+  /** A block follows the newest one. */
+  const addBlock = async (transfers: readonly SignedTransfer[], time = nextTime()) => {
+    const block = { time, transfers };
+    await world.mine(block);
+    chain.push(block);
+    noteTruth();
+  };
+
+  const addEmptyBlocks = async (count: number) => {
+    if (count === 0) return;
+    // Its time is given: after a reorganisation anvil would take another one.
+    await addBlock([]);
+    if (count === 1) return;
+    await world.mineEmpty(count - 1);
+    for (let i = 1; i < count; i++) {
+      chain.push({ time: nextTime(), transfers: [] });
+      noteTruth();
+    }
+  };
+
+  const nextTime = () => (chain.at(-1)?.time ?? startsAt) + blockSeconds;
+
+  const mine = async ({ blocks, time, intent, withRemoved, isRead }: MineCommand) => {
+    if (isHonest && model.unreadBlocks(chain) > maxUnread) await read();
+    const wanted = at(intents, intent).expiresAt + (time === 'too late' ? 1 : 0);
+    const transfers = [...waiting, ...(withRemoved ? removed : [])];
+    waiting = [];
+    if (withRemoved) removed = [];
+    await addBlock(transfers, time === 'next' ? nextTime() : Math.max(wanted, nextTime()));
+    await addEmptyBlocks(blocks - 1);
+    if (isRead) await read();
+  };
+
+  const reorganise = async ({ depth, more, returning, isRead }: ReorganiseCommand) => {
+    const gone = Math.min(depth, chain.length);
+    if (gone === 0) return;
+    await world.rollBack(gone);
+    removed.push(...chain.splice(-gone).flatMap(({ transfers }) => transfers));
+    const blocks = gone + more;
+    const place = { nowhere: blocks, 'in the first': 0, 'in the last': Math.max(0, blocks - 1) }[returning];
+    await addEmptyBlocks(place);
+    if (place < blocks) {
+      const transfers = removed;
+      removed = [];
+      await addBlock(transfers);
+      await addEmptyBlocks(blocks - place - 1);
+    }
+    if (isRead) await read();
+  };
+
+  /** Notes what is true of the chain as it is now: a watcher may read it now. */
+  const noteTruth = () => {
+    for (const [place, truth] of truths.entries()) {
+      truth.wasPaid ||= paidUnits(chain, place, truth, confirmationsRequired) >= truth.amountUnits;
+      truth.wasOver ||= isOver(chain, truth.expiresAt);
+    }
+  };
+
+  const read = async () => {
+    if (!isHonest) return readWhatIsSaid();
+    // One answer takes nothing back.
+    if (model.isReorganised(chain)) await expect(watcher.catchUp()).rejects.toThrow('asked again');
+    await watcher.catchUp();
+    model.read(chain);
+    await compare();
+  };
+
+  /** As a process that goes on after each failure. */
+  const readWhatIsSaid = async () => {
+    // A node that hides a transfer at both readings has hidden it: there is nobody else to ask.
+    const isReadAgain = liar !== 'the only node' || world.node.isHonest();
+    for (let turn = 0; turn < 2; turn++) {
+      await watcher.follow().catch(expectNodeError);
+      if (isReadAgain) await watcher.readAgain().catch(expectNodeError);
+    }
+    await compare();
+  };
+
+  const compare = async () => {
+    const stored = await world.stored(intents);
+    if (isHonest) {
+      expect(stored).toEqual(model.intents.map(storedForm));
+      return;
+    }
+    const problems = stored.map((intent, place) =>
+      falsehoods({ status: intent?.status ?? '' }, at(truths, place)),
+    );
+    expect(problems, 'of each intent').toEqual(intents.map(() => []));
+  };
+
+  /** The nodes are honest again, and everything gets its confirmations. */
+  const settle = async () => {
+    world.node.lie(undefined);
+    await addEmptyBlocks(confirmationsRequired + 2);
+    await untilUnderstood(watcher.catchUp);
+    await untilUnderstood(watcher.readAllAgain);
+    // Confirms what the second reading has found.
+    await watcher.catchUp();
+  };
+
+  const untilUnderstood = async (work: () => Promise<void>) => {
+    for (let failures = 0; ; failures++) {
+      const fault = await work().then(() => undefined, expectNodeError);
+      if (fault === undefined) return;
+      if (failures === maxFailures) throw fault;
+    }
+  };
+
+  const expectEnd = async () => {
+    expect(await world.headTime(), 'time of the newest block').toBe(chain.at(-1)?.time ?? startsAt);
+    if (isHonest) await read();
+    else await settle();
+    const signed = [...chain.flatMap(({ transfers }) => transfers), ...removed, ...waiting];
+    for (const [place, intent] of intents.entries()) {
+      const reported = await world.getIntent(intent);
+      const events = await world.eventsOf(intent);
+      expect(brokenEvents(events, reported), `events of intent #${place}`).toEqual([]);
+      if (isHonest) {
+        const modelled = model.intents[place] as ModelIntent;
+        expect(paymentsOf(reported), `payments of intent #${place}`).toEqual(
+          paymentsOfModel(model, modelled),
+        );
+      } else {
+        const report = reportOf(reported, signed);
+        const problems = lastingFalsehoods(report, chain, place, truths[place] as Truth);
+        expect(problems, `of intent #${place}: ${JSON.stringify(reported, null, 2)}`).toEqual([]);
+      }
+      for (const each of [
+        reported.status,
+        ...(reported.labels ?? []),
+        ...events.map(({ type }) => `.${type}`),
+      ]) {
+        seen.add(each);
+      }
+    }
+  };
+
+  const seen = new Set<string>();
+  await create('own');
+  for (const command of commands) await perform(command);
+  await expectEnd();
+  return seen;
+}
+
+/** Any other error is a fault of the watcher. */
+function expectNodeError(reason: unknown): NodeError {
+  if (reason instanceof NodeError) return reason;
+  throw reason;
+}
+
+function invented({ wallet: to, token, amountUnits }: WorldIntent) {
+  return { token, to, amountUnits: BigInt(amountUnits) };
+}
+
+const storedForm = (intent: ModelIntent) => ({
+  status: intent.status,
+  receivedUnits: receivedUnits(intent),
+  paymentsCount: intent.payments.size,
+  labels: labelsOf(intent),
+  events: intent.events,
+});
+
+const byHash = ([a]: [string, unknown], [b]: [string, unknown]) => (a < b ? -1 : 1);
+
+/** By the hash of the transaction. */
+function paymentsOf({ payments = [] }: ReportedIntent) {
+  return payments
+    .map(({ transaction_hash, amount_units, status, confirmations, labels = [] }): [string, unknown] => [
+      transaction_hash,
+      { amount_units, status, confirmations, labels: [...labels].sort() },
+    ])
+    .sort(byHash);
+}
+
+function paymentsOfModel(model: SettlementModel, intent: ModelIntent) {
+  return [...intent.payments]
+    .map(([transfer, payment]): [string, unknown] => [
+      (transfer as SignedTransfer).hash,
+      {
+        amount_units: transfer.amountUnits,
+        status: payment.height === undefined ? 'reorged' : payment.isConfirmed ? 'confirmed' : 'pending',
+        confirmations: model.confirmationsOf(payment),
+        labels: payment.labels,
+      },
+    ])
+    .sort(byHash);
+}
+
+function reportOf(
+  { status, amount_received_units, labels = [], payments = [] }: ReportedIntent,
+  signed: readonly SignedTransfer[],
+): Report {
+  return {
+    status,
+    receivedUnits: amount_received_units,
+    labels,
+    payments: payments.map(({ transaction_hash, amount_units, status, labels = [] }) => ({
+      transfer: signed.find(
+        ({ hash, amountUnits }) => hash === transaction_hash && amountUnits === amount_units,
+      ),
+      isConfirmed: status === 'confirmed',
+      isReorged: status === 'reorged',
+      labels,
+    })),
+  };
+}
+
+const mayFollow: Record<string, readonly string[]> = {
+  requires_payment: ['processing', 'expired', 'canceled'],
+  processing: ['succeeded', 'requires_payment'],
+};
+
+/** What is wrong with an intent's events: their sequence, the statuses that they report, and the last one. */
+function brokenEvents(events: readonly StoredEvent[], reported: ReportedIntent): string[] {
+  const problems: string[] = [];
+  let status = 'requires_payment';
+  for (const [i, { type, sequence, data }] of events.entries()) {
+    const next = data.payment_intent.status;
+    if (sequence !== i + 1) problems.push(`event ${i + 1} has the sequence ${sequence}`);
+    if (next !== status && !mayFollow[status]?.includes(next)) problems.push(`${status} became ${next}`);
+    const isNamed = ['processing', 'succeeded', 'expired', 'canceled'].includes(type);
+    if (isNamed && type !== next) problems.push(`${type} reports ${next}`);
+    status = next;
+  }
+  const last = events.at(-1)?.data.payment_intent;
+  if (last === undefined) return problems;
+  for (const field of ['status', 'amount_received_units', 'payments_count', 'labels'] as const) {
+    if (JSON.stringify(last[field]) !== JSON.stringify(reported[field]))
+      problems.push(`the last event has another ${field}`);
+  }
+  return problems;
+}

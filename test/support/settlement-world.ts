@@ -1,0 +1,256 @@
+// The real things that a random history happens to: a chain, a service with its database, and the watcher between them.
+// One world serves many histories; each begins where the first one did.
+
+import { randomBytes } from 'node:crypto';
+import {
+  type Address,
+  encodeFunctionData,
+  type Hex,
+  keccak256,
+  multicall3Abi,
+  numberToHex,
+  parseGwei,
+} from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { startChain } from './chain.ts';
+import { startLyingNode } from './lying-node.ts';
+import { startService } from './service.ts';
+import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
+import type { Command, Liar, PayCommand } from './settlement-histories.ts';
+import type { ModelBlock, ModelTransfer } from './settlement-model.ts';
+
+/** Seconds between two blocks. */
+export const blockSeconds = 2;
+/** As many transfers as a history can have: each has a sender of its own, so that any of them can return in any block. */
+const senders = Array.from({ length: 20 }, (_, i) =>
+  privateKeyToAccount(numberToHex(1_000_000 + i, { size: 32 })),
+);
+
+export interface WorldIntent {
+  id: string;
+  wallet: Address;
+  token: Address;
+  hasOwnWallet: boolean;
+  amountUnits: number;
+  /** In whole seconds. */
+  expiresAt: number;
+}
+
+/** A transfer that is signed and can be in any block. */
+export interface SignedTransfer extends ModelTransfer {
+  hash: Hex;
+  raw: Hex;
+}
+
+export interface WorldBlock extends ModelBlock {
+  readonly transfers: readonly SignedTransfer[];
+}
+
+/** What the database says of an intent. Labels are in alphabetical order, types of events without `payment_intent.`. */
+export interface StoredIntent {
+  status: string;
+  receivedUnits: number;
+  paymentsCount: number;
+  labels: string[];
+  events: string[];
+}
+
+export interface StoredEvent {
+  type: string;
+  sequence: number;
+  data: { payment_intent: ReportedIntent };
+}
+
+/** An intent as the API and its events have it. */
+export interface ReportedIntent {
+  status: string;
+  amount_received_units: number;
+  payments_count: number;
+  labels?: string[];
+  payments?: {
+    transaction_hash: Hex;
+    amount_units: number;
+    status: string;
+    confirmations: number;
+    labels?: string[];
+  }[];
+}
+
+export type Watcher = ReturnType<typeof createTestWatcher>;
+export type World = Awaited<ReturnType<typeof startWorld>>;
+
+/** Close it. */
+export async function startWorld() {
+  const service = await startService({ ROLES: 'api' });
+  const calls = createMerchantCalls(service);
+  const chain = await startChain();
+  // A chain of anvil's may begin anew; it is to be taken for a real one.
+  const node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+  const { chainId } = chain.network;
+
+  const rpc = (method: string, params: unknown[]) => chain.client.request({ method, params } as never);
+  for (const { address } of senders) {
+    await chain.fund(address);
+    await chain.mint(address, 1_000_000n);
+    await chain.mint(address, 1_000_000n, bridgedUsdcAddresses.usdcE);
+  }
+  await chain.mint(chain.multicall3Address, 1_000_000_000n);
+  await chain.mine(5);
+  await rpc('anvil_setBlockTimestampInterval', [blockSeconds]);
+  const revert = await chain.checkpoint();
+  const first = createTestWatcher(service, { urls: [chain.url] });
+  await first.catchUp();
+  await first.release();
+  const base = await first.ledger.progress().then((progress) => progress?.cursor);
+  if (base === undefined) throw new Error('the chain was not read');
+  const [{ cursor_hash: baseHash } = { cursor_hash: undefined }] = await service.query<{
+    cursor_hash: Buffer;
+  }>('select cursor_hash from watched_chains');
+  let sent = 0;
+  let forks = 0;
+
+  const urlsOf: Record<Liar, [string, ...string[]]> = {
+    nobody: [chain.url],
+    'the only node': [node.url],
+    'the first of two nodes': [node.url, chain.url],
+    'the second of two nodes': [chain.url, node.url],
+  };
+
+  return {
+    node,
+
+    /** Takes the chain and the database back to the beginning. Returns the time of the newest block, in whole seconds. */
+    async begin(): Promise<number> {
+      node.lie(undefined);
+      await revert();
+      await service.query('delete from payment_intents');
+      await service.query('delete from events');
+      await service.query('delete from transfers');
+      await service.query('delete from block_headers where number > $1', [base.number]);
+      await service.query(
+        `update watched_chains set cursor_number = $1, cursor_hash = $2, cursor_time = $3, second_number = $1,
+                                   head_number = $1, finalized_number = 0, lease_until = null`,
+        [base.number, baseHash, base.time],
+      );
+      sent = 0;
+      // Ahead of the service's clock: an intent can only be paid by a block that is no older than itself.
+      const time = Math.ceil(Date.now() / 1000) + 60;
+      // Anvil keeps the state of the newest blocks only. This one is new enough for a reorganisation back to it.
+      await rpc('evm_mine', [{ timestamp: time, blocks: 1 }]);
+      return time;
+    },
+
+    watcher: (liar: Liar): Watcher => createTestWatcher(service, { urls: urlsOf[liar] }),
+    /** As if the process that watches had been killed, and its lease had run out. */
+    endLease: () => service.query(`update watched_chains set lease_until = now() - interval '1 second'`),
+
+    async createIntent(wallet: (Command & { do: 'create' })['wallet']): Promise<WorldIntent> {
+      const amountUnits = 100;
+      const {
+        id,
+        expected_wallet,
+        token_address: token,
+      } = await calls.createIntent({
+        amount_units: amountUnits,
+        expires_in_minutes: 5,
+        ...(wallet === 'own' && { wallet_address: `0x${randomBytes(20).toString('hex')}` }),
+      });
+      // Blocks have whole seconds: one of them can then be at the very moment.
+      const [row] = await service.query<{ expires_at: Date }>(
+        `update payment_intents
+            set created_at = date_trunc('second', created_at), expires_at = date_trunc('second', expires_at)
+          where id = $1 returning expires_at`,
+        [parseIdentifier('pi', id)],
+      );
+      const expiresAt = Number(row?.expires_at) / 1000;
+      return { id, wallet: expected_wallet, token, hasOwnWallet: wallet === 'own', amountUnits, expiresAt };
+    },
+    /** True if the intent is canceled. */
+    async cancelIntent({ id }: WorldIntent): Promise<boolean> {
+      return (await calls.cancelIntent(id)).status === 'canceled';
+    },
+    getIntent: ({ id }: WorldIntent): Promise<ReportedIntent> => calls.getIntent(id),
+
+    /** Signs a transfer, which is in no block yet. */
+    async sign(
+      place: number,
+      { id, wallet: to, hasOwnWallet }: WorldIntent,
+      amountUnits: number,
+      way: PayCommand['way'],
+    ): Promise<SignedTransfer> {
+      const sender = senders[sent++];
+      if (sender === undefined) throw new Error('a history has more transfers than there are senders');
+      const isUsdc = way !== 'in USDC.e';
+      // A wallet that several intents name tells nothing.
+      const hasId = way !== 'without the id' || !hasOwnWallet;
+      const call = chain.transferCall({
+        to,
+        amountUnits: BigInt(amountUnits),
+        ...(hasId && { suffix: idBytes(id) }),
+        ...(!isUsdc && { token: bridgedUsdcAddresses.usdcE }),
+      });
+      const raw = await sender.signTransaction({
+        chainId,
+        type: 'eip1559',
+        nonce: 0,
+        gas: 300_000n,
+        maxFeePerGas: parseGwei('10'),
+        maxPriorityFeePerGas: 1n,
+        ...(way === 'through Multicall3'
+          ? { to: chain.multicall3Address, data: multicallData(call) }
+          : { to: call.to, data: call.data }),
+      });
+      return { intent: place, amountUnits, isUsdc, hash: keccak256(raw), raw };
+    },
+
+    /** Mines a block. */
+    async mine({ time, transfers }: WorldBlock): Promise<void> {
+      for (const { raw } of transfers) await rpc('eth_sendRawTransaction', [raw]);
+      await rpc('evm_mine', [{ timestamp: time, blocks: 1 }]);
+    },
+    /** Mines blocks without transfers, `blockSeconds` apart. The block before has to be mined, not a reorganisation. */
+    mineEmpty: (blocks: number) => rpc('anvil_mine', [numberToHex(blocks)]),
+    /** In whole seconds. */
+    headTime: async () => Number((await chain.client.getBlock()).timestamp),
+    /** Takes the newest blocks away. Those in their place are others, even if they are empty and of the same time. */
+    async rollBack(blocks: number): Promise<void> {
+      await rpc('anvil_rollback', [blocks]);
+      await rpc('anvil_setCoinbase', [numberToHex(++forks, { size: 20 })]);
+    },
+
+    /** In the order of these intents. */
+    async stored(intents: readonly WorldIntent[]): Promise<(StoredIntent | undefined)[]> {
+      const rows = await service.query(
+        `select i.id, i.status, i.amount_received_units::int as "receivedUnits", i.payments_count as "paymentsCount",
+                array(select unnest(i.labels) order by 1) as labels,
+                array(select replace(type, 'payment_intent.', '') from events e
+                       where e.payment_intent = i.id order by e.sequence) as events
+           from payment_intents i`,
+      );
+      const byId = new Map(rows.map(({ id, ...row }) => [id, row as StoredIntent]));
+      return intents.map(({ id }) => byId.get(parseIdentifier('pi', id)));
+    },
+    /** In the order of their sequence. */
+    async eventsOf({ id }: WorldIntent): Promise<StoredEvent[]> {
+      const rows = await service.query<{ type: string; sequence: number; data: string }>(
+        `select replace(type, 'payment_intent.', '') as type, sequence, data from events where payment_intent = $1
+          order by sequence`,
+        [parseIdentifier('pi', id)],
+      );
+      return rows.map((row) => ({ ...row, data: JSON.parse(row.data) }));
+    },
+
+    async close(): Promise<void> {
+      await node.close();
+      await chain.stop();
+      await service.close();
+    },
+  };
+}
+
+function multicallData({ to, data }: { to: Address; data: Hex }): Hex {
+  const calls = [{ target: to, allowFailure: false, callData: data }];
+  return encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] });
+}
