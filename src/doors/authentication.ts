@@ -90,8 +90,11 @@ export function createAuthentication(
   return {
     gate: authenticate,
     interceptor: (next) => async (request) => {
-      const { contextValues: values, method, header: requestHeader } = request;
-      if (!isIdentified(requestContextOf(values))) await authenticate({ method, values, requestHeader });
+      const { contextValues: values, method } = request;
+      // The headers are made into an object when they are first asked for, which takes longer than a method does.
+      if (!isIdentified(requestContextOf(values))) {
+        await authenticate({ method, values, requestHeader: request.header });
+      }
       return next(request);
     },
   };

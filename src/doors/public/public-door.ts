@@ -117,9 +117,13 @@ export function createPublicDoor(
     }
     const path = pathOf(request);
     const match = router.find(path);
-    context.clientAddress = () => clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     const endpoint = match?.byMethod.get(request.method ?? '');
-    const shared = (endpoint?.isForBrowsers ?? isForBrowsers(match)) ? forBrowsers : [];
+    const isShared = endpoint?.isForBrowsers ?? isForBrowsers(match);
+    const shared = isShared ? forBrowsers : none;
+    if (isShared) {
+      context.clientAddress = () =>
+        clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
+    }
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     const rpc = site?.name ?? endpoint?.method.name;
 
@@ -229,6 +233,7 @@ const forBrowsers: readonly [string, string][] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id'],
 ];
+const none: readonly [string, string][] = [];
 const preflight: readonly [string, string][] = [
   ['Access-Control-Allow-Headers', 'Authorization, If-None-Match'],
   ['Access-Control-Max-Age', '7200'],
