@@ -182,8 +182,9 @@ test('a client secret is good under every key of the ring, and under no other', 
   const id = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
   const both = parseKeyRing(secrets.CLIENT_SECRET_KEYS);
   const ofOlder = clientSecret(parseKeyRing(older), 1, id);
-  expect(intentOpenedBy(both, ofOlder)).toBe(parseIdentifier('pi', id));
-  expect(intentOpenedBy(both, clientSecret(both, 2, id))).toBe(parseIdentifier('pi', id));
+  const opened = { id: parseIdentifier('pi', id), typeId: id };
+  expect(intentOpenedBy(both, ofOlder)).toEqual(opened);
+  expect(intentOpenedBy(both, clientSecret(both, 2, id))).toEqual(opened);
   expect(intentOpenedBy(parseKeyRing(`1:${randomBytes(32).toString('base64')}`), ofOlder)).toBe(undefined);
 });
 

@@ -16,6 +16,7 @@ describe('the catalogue', () => {
   const rows: [ErrorCode, number, grpc.status][] = [
     ['api_key_missing', 401, grpc.status.UNAUTHENTICATED],
     ['api_key_invalid', 401, grpc.status.UNAUTHENTICATED],
+    ['client_secret_invalid', 401, grpc.status.UNAUTHENTICATED],
     ['browser_forbidden', 403, grpc.status.PERMISSION_DENIED],
     ['invalid_body', 400, grpc.status.INVALID_ARGUMENT],
     ['idempotency_key_reused', 422, grpc.status.FAILED_PRECONDITION],

@@ -16,6 +16,7 @@ const order = [
   'events',
   'webhooks',
   'settlement',
+  'checkout',
   'local-chain',
   'doors',
   'processes',

@@ -17,6 +17,8 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
 const ours = [
+  'checkout',
+  'checkout_service',
   'event',
   'event_service',
   'json',

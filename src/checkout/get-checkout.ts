@@ -25,7 +25,7 @@ export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Check
   return {
     ratePolicy: 'checkout',
     async run(_, { values }) {
-      const checkout = await checkouts.add(openedIntentOf(values));
+      const checkout = await checkouts.add(openedIntentOf(values).id);
       // A secret that we have made, of an intent that was never stored.
       if (checkout === undefined) throw plainRefusal('client_secret_invalid');
       return checkout;

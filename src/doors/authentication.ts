@@ -7,6 +7,7 @@ import { plainRefusal } from '../requests/errors.ts';
 import {
   type Identity,
   isIdentified,
+  type OpenedIntent,
   type RequestContext,
   requestContextOf,
 } from '../requests/request-context.ts';
@@ -34,8 +35,8 @@ export interface Authentication {
 
 /** For methods that take an intent's client secret. */
 export interface ClientSecrets {
-  /** The UUID of the intent that a client secret opens, or undefined. */
-  intentOpenedBy: (clientSecret: string) => string | undefined;
+  /** The intent that a client secret opens, or undefined. */
+  intentOpenedBy: (clientSecret: string) => OpenedIntent | undefined;
   /** Called before one is refused, which anybody can make up. May throw another refusal. */
   onRefused: (values: ContextValues, method: DescMethod) => void;
 }

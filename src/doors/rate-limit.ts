@@ -66,7 +66,7 @@ export function createRateLimit(
 
 /** By key, by the intent that was opened, or by address what has neither. */
 function countedAs({ identity, openedIntent, clientAddress }: RequestContext): string {
-  return identity?.keyTypeId ?? openedIntent ?? clientAddress?.() ?? 'unknown';
+  return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
 }
 
 /** Takes one request from the key's allowance. */

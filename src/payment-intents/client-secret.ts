@@ -1,6 +1,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { KeyRing } from '../config/key-ring.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
+import type { OpenedIntent } from '../requests/request-context.ts';
 
 /**
  * Returns the secret that opens an intent's checkout: `<id>_secret_<base64url of HMAC-SHA256(key, id)>`. It is derived
@@ -16,10 +17,10 @@ export function clientSecret(keys: KeyRing, version: number, id: string): string
 const form = /^(pi_[0-7][0-9a-hjkmnp-tv-z]{25})_secret_([A-Za-z0-9_-]{43})$/;
 
 /**
- * Returns the UUID of the intent that a client secret opens, or undefined if no key of the ring has made it. Compares in
+ * Returns the intent that a client secret opens, or undefined if no key of the ring has made it. Compares in
  * constant time, and asks no database: a guess costs less than its refusal.
  */
-export function intentOpenedBy(keys: KeyRing, secret: string): string | undefined {
+export function intentOpenedBy(keys: KeyRing, secret: string): OpenedIntent | undefined {
   const [, id, mac] = form.exec(secret) ?? [];
   if (id === undefined || mac === undefined) return undefined;
   const given = Buffer.from(mac);
@@ -27,5 +28,6 @@ export function intentOpenedBy(keys: KeyRing, secret: string): string | undefine
   const matches = keys.versions.filter((version) =>
     timingSafeEqual(given, Buffer.from(keys.hmac(version, id, 'base64url'))),
   );
-  return matches.length > 0 ? parseIdentifier('pi', id) : undefined;
+  const uuid = parseIdentifier('pi', id);
+  return matches.length === 0 || uuid === undefined ? undefined : { id: uuid, typeId: id };
 }

@@ -18,6 +18,14 @@ export interface Identity {
   payoutWallets: Readonly<Partial<Record<ChainName, WalletAddress>>>;
 }
 
+/** The intent that a client secret opens. */
+export interface OpenedIntent {
+  /** UUID. */
+  id: string;
+  /** Its public id, `pi_…`. */
+  typeId: string;
+}
+
 /** The state of one request, from its first byte to its log line. */
 export interface RequestContext {
   /** Generated here, never taken from the client: it must identify exactly one request. */
@@ -26,8 +34,8 @@ export interface RequestContext {
   /** From `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
-  /** UUID of the intent whose client secret came with the request, where a method takes one instead of an API key. */
-  openedIntent?: string;
+  /** The intent whose client secret came with the request, where a method takes one instead of an API key. */
+  openedIntent?: OpenedIntent;
   /** Whom the request comes from, for counting: an address, or the network of one. */
   clientAddress?: () => string;
   /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
@@ -85,8 +93,8 @@ export function identityOf(values: ContextValues): Identity {
   return identity;
 }
 
-/** UUID of the intent whose client secret came with the request. Throws if none did. */
-export function openedIntentOf(values: ContextValues): string {
+/** Returns the intent whose client secret came with the request. Throws if none did. */
+export function openedIntentOf(values: ContextValues): OpenedIntent {
   const { openedIntent } = requestContextOf(values);
   if (openedIntent === undefined) throw new Error('a request was let in without a client secret');
   return openedIntent;

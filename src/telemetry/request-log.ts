@@ -1,5 +1,4 @@
 import type { Logger } from 'pino';
-import { formatIdentifier } from '../database/identifiers.ts';
 import type { RequestContext, RequestObserver, RequestOutcome } from '../requests/request-context.ts';
 
 /** Refusals of one kind that are logged individually in one second. Further ones share a line. */
@@ -81,7 +80,7 @@ function logRequest(
     merchant_id: identity?.merchantTypeId,
     key_id: identity?.keyTypeId,
     mode: identity?.mode,
-    payment_intent: openedIntent && formatIdentifier('pi', openedIntent),
+    payment_intent: openedIntent?.typeId,
     code: outcome,
     replayed: context.replayed,
     trace_id: traceIdOf(context),
