@@ -419,9 +419,9 @@ function send(
   headers: Iterable<[string, string]>,
   { isDraining }: PublicDoorOptions,
 ): void {
-  const all = ['Cache-Control', 'no-store', 'X-Request-Id', context.requestId];
   const hasBody = status !== 204 && status !== 304;
-  if (hasBody) all.push('Content-Type', plainJson, 'Content-Length', String(Buffer.byteLength(body)));
+  const all = hasBody ? ['Content-Type', plainJson, 'Content-Length', String(Buffer.byteLength(body))] : [];
+  all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
   for (const [name, value] of headers) all.push(name, value);
   // HTTP/2 uses GOAWAY for this.
   if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');
