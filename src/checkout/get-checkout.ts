@@ -2,7 +2,8 @@ import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { type Checkout, CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
-import { type Batcher, createBatcher } from '../database/batcher.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -16,8 +17,6 @@ import { openedIntentOf } from '../requests/request-context.ts';
 /** Open checkouts ask every few seconds: those that ask while the statements in flight last share the next one. */
 const slots = 2;
 const maxBatchSize = 256;
-const maxWaiting = 4_096;
-const maxWaitMs = 3_000;
 
 /** `GetCheckout`: what a payer may know of the intent that the client secret opens. */
 export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Checkout> {
@@ -49,8 +48,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
   return createBatcher({
     slots,
     maxBatchSize,
-    maxWaiting,
-    maxWaitMs,
+    ...waitingReads,
     run: (ids) =>
       orUnavailable(async () => {
         const { rows } = await run(find, [[...new Set(ids)]]);
@@ -75,7 +73,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
 }
 
 /** The fields of an intent that its payer may know: neither its metadata, nor its secret. */
-function shownOf(row: PaymentIntentRow, payments: Parameters<typeof presentPaymentIntent>[1]) {
+function shownOf(row: PaymentIntentRow, payments: readonly Payment[]) {
   const intent = presentPaymentIntent(row, payments);
   return {
     id: intent.id,

@@ -21,6 +21,9 @@ export interface BatcherOptions<Item, Result> {
   maxWaitMs: number;
 }
 
+/** How many reads may wait for a slot, and how long. */
+export const waitingReads = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
+
 export interface Batcher<Item, Result> {
   /**
    * Settles when the batch that took the item has succeeded or failed. Rejects with the signal's reason, and nothing is

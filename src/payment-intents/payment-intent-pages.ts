@@ -3,7 +3,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chainOf, type ModeName, networks } from '../contract/chains.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { createBatcher, waitingReads } from '../database/batcher.ts';
 import type { LaneName, StatusName } from '../database/entities/payment-intent.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -45,8 +45,6 @@ const maxSharedSize = 20;
 /** Statements in flight for pages that share them. */
 const slots = 4;
 const maxBatchSize = 16;
-const maxWaiting = 4_096;
-const maxWaitMs = 3_000;
 
 /** Above every id. */
 const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
@@ -99,8 +97,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const plainPages = createBatcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
-    maxWaiting,
-    maxWaitMs,
+    ...waitingReads,
     run: (batch) =>
       orUnavailable(async () => {
         const keys = batch.map(
@@ -175,6 +172,8 @@ function queryOf(identity: Identity, filter: PaymentIntentFilter, below: string 
 function networkIdsOf(chain: Chain): number[] {
   return networks.filter((network) => chainOf[network.chain] === chain).map(({ id }) => id);
 }
+
+/** True if nothing but the merchant and the mode selects the rows. */
 function isForAll({ chain, idempotencyKey, ...others }: PaymentIntentFilter): boolean {
   const isUnset = chain === Chain.UNSPECIFIED && idempotencyKey === '';
   return isUnset && Object.values(others).every((value) => value === undefined);

@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { ModeName } from '../contract/chains.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import { type Batcher, createBatcher } from '../database/batcher.ts';
+import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -19,8 +19,6 @@ export interface IntentKey {
 /** Statements in flight for intents that are asked for by their id. */
 const slots = 4;
 const maxBatchSize = 128;
-const maxWaiting = 4_096;
-const maxWaitMs = 3_000;
 
 export interface PaymentIntentReader {
   /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
@@ -46,8 +44,7 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
   const batcher: Batcher<IntentKey, PaymentIntentRow | undefined> = createBatcher({
     slots,
     maxBatchSize,
-    maxWaiting,
-    maxWaitMs,
+    ...waitingReads,
     run: (batch) =>
       orUnavailable(async () => {
         const [only] = batch;
