@@ -199,31 +199,36 @@ function readSecrets(
 /** The embedded mode also permits this machine. */
 function readWebhookAllow(env: Environment, isEmbedded: boolean, problems: string[]): AllowedTargets {
   const own = isEmbedded ? loopbackTargets : { hosts: [], networks: [] };
-  const text = given(env, 'WEBHOOK_ALLOW');
-  if (text === undefined) return own;
-  try {
-    const { hosts, networks } = parseAllowedTargets(text);
-    return { hosts: [...own.hosts, ...hosts], networks: [...own.networks, ...networks] };
-  } catch (error) {
-    problems.push(
-      `WEBHOOK_ALLOW must be a list like receiver.internal,10.0.0.0/8: ${error instanceof Error ? error.message : error}`,
-    );
-    return own;
-  }
+  const { hosts, networks } = readTargets(env, 'WEBHOOK_ALLOW', 'receiver.internal,10.0.0.0/8', problems);
+  return { hosts: [...own.hosts, ...hosts], networks: [...own.networks, ...networks] };
 }
 
 function readTrustedProxies(env: Environment, problems: string[]): readonly string[] {
-  const text = given(env, 'TRUSTED_PROXIES');
-  if (text === undefined) return [];
+  return readTargets(env, 'TRUSTED_PROXIES', '10.0.0.0/8,fd00::/8', problems, ({ hosts: [host] }) => {
+    if (host !== undefined) throw new Error(`"${host}" is no address or network`);
+  }).networks;
+}
+
+/** Nothing, if the variable is not set or not usable. */
+function readTargets(
+  env: Environment,
+  name: string,
+  example: string,
+  problems: string[],
+  check: (targets: AllowedTargets) => void = () => {},
+): AllowedTargets {
+  const nothing = { hosts: [], networks: [] };
+  const text = given(env, name);
+  if (text === undefined) return nothing;
   try {
-    const { hosts, networks } = parseAllowedTargets(text);
-    if (hosts.length > 0) throw new Error(`"${hosts[0]}" is no address or network`);
-    return networks;
+    const targets = parseAllowedTargets(text);
+    check(targets);
+    return targets;
   } catch (error) {
     problems.push(
-      `TRUSTED_PROXIES must be a list like 10.0.0.0/8,fd00::/8: ${error instanceof Error ? error.message : error}`,
+      `${name} must be a list like ${example}: ${error instanceof Error ? error.message : error}`,
     );
-    return [];
+    return nothing;
   }
 }
 
