@@ -76,7 +76,7 @@ export async function play(world: World, { liar, commands }: History): Promise<R
       }
       case 'read again':
         await read();
-        await watcher.readAllAgain().catch(expectNodeError);
+        if (mayReadAgain()) await watcher.readAllAgain().catch(expectNodeError);
         return compare();
       case 'lie':
         return world.node.lieInTurn(
@@ -184,14 +184,15 @@ export async function play(world: World, { liar, commands }: History): Promise<R
 
   /** As a process that goes on after each failure. */
   const readWhatIsSaid = async () => {
-    // A node that hides a transfer at both readings has hidden it: there is nobody else to ask.
-    const isReadAgain = liar !== 'the only node' || world.node.isHonest();
     for (let turn = 0; turn < 2; turn++) {
       await watcher.follow().catch(expectNodeError);
-      if (isReadAgain) await watcher.readAgain().catch(expectNodeError);
+      if (mayReadAgain()) await watcher.readAgain().catch(expectNodeError);
     }
     await compare();
   };
+
+  /** A node that hides a transfer at both readings has hidden it: there is nobody else to ask. */
+  const mayReadAgain = () => liar !== 'the only node' || world.node.isHonest();
 
   const compare = async () => {
     const stored = await world.stored(intents);
