@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import pg from 'pg';
@@ -121,13 +121,13 @@ export async function startOurs(
   door: 'HTTP_PORT' | 'GRPC_PORT',
 ): Promise<Running> {
   const port = await freePort();
-  return start(await ourArguments(), { ...environment, [door]: String(port) }, port);
+  return start(await ourCommand(), { ...environment, [door]: String(port) }, port);
 }
 
 /** Starts a contender or another program of ours, which reads its port from PORT. */
 export async function startContender(program: string, environment: Record<string, string>): Promise<Running> {
   const port = await freePort();
-  return start([program], { ...environment, PORT: String(port) }, port);
+  return start(`exec node ${program}`, { ...environment, PORT: String(port) }, port);
 }
 
 /** Starts another program of ours as `npm start` starts the service. */
@@ -136,27 +136,27 @@ export async function startWithOurFlags(
   environment: Record<string, string>,
 ): Promise<Running> {
   const port = await freePort();
-  const args = [...(await ourArguments()).slice(0, -1), program];
-  return start(args, { ...environment, PORT: String(port) }, port);
+  const command = (await ourCommand()).replace(/\S+$/, program);
+  return start(command, { ...environment, PORT: String(port) }, port);
 }
 
-/** What `npm start` passes to Node.js. */
-async function ourArguments(): Promise<string[]> {
+/** The command of `npm start`. */
+async function ourCommand(): Promise<string> {
   const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as { scripts: { start: string } };
-  const [, , ...args] = scripts.start.split(' ');
-  return args;
+  return scripts.start;
 }
 
-async function start(args: string[], environment: Record<string, string>, port: number): Promise<Running> {
-  const child = spawn(process.execPath, args, {
-    env: { PATH: process.env.PATH, ...environment },
+/** Runs a command of the shell that ends in "exec", so that the process is the program itself. */
+async function start(command: string, environment: Record<string, string>, port: number): Promise<Running> {
+  const child = spawn('sh', ['-c', command], {
+    env: { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, ...environment },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   // A benchmark that fails leaves nothing running.
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   child.once('exit', () => process.off('exit', kill));
-  await printsReady(child, args.join(' '));
+  await printsReady(child, command);
   const procFile = (name: string) => readFile(`/proc/${child.pid}/${name}`, 'utf8');
   return {
     port,

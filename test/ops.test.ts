@@ -18,7 +18,7 @@ import { succeeds } from './support/succeeds.ts';
 const run = promisify(execFile);
 const hasSystemd = succeeds('systemd-analyze', '--version');
 if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
-const flags = manifest.scripts.start.replace(/^exec node /, '');
+const flags = manifest.scripts.start.replace(/^.*exec node /, '');
 const config = loadConfig({});
 /** The longest shutdown: the drain, the last spans, a statement that hangs. */
 const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statementTimeoutMs;

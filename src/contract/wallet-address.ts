@@ -1,4 +1,4 @@
-import { getAddress, isAddress } from 'viem/utils';
+import { checksum, validate } from 'ox/Address';
 import { tokenContractAddresses } from './chains.ts';
 
 /** A wallet's address with its EIP-55 checksum. */
@@ -23,8 +23,8 @@ export function parseWalletAddress(text: string): ParsedWalletAddress {
   const digits = text.slice(2);
   const lowerCase = `0x${digits.toLowerCase()}` as const;
   const isMixedCase = digits !== digits.toLowerCase() && digits !== digits.toUpperCase();
-  // Check before checksumming: viem's getAddress silently corrects a wrong checksum.
-  if (isMixedCase && !isAddress(text)) {
+  // Check before checksumming, which silently corrects a wrong checksum.
+  if (isMixedCase && !validate(text)) {
     return { problem: 'has a wrong EIP-55 checksum: a digit or a letter case was changed on the way' };
   }
   if (BigInt(lowerCase) <= lastReservedAddress) {
@@ -33,5 +33,5 @@ export function parseWalletAddress(text: string): ParsedWalletAddress {
   if (tokenContractAddresses.has(lowerCase)) {
     return { problem: 'must be a wallet: this is a USDC token contract, and tokens sent to it are lost' };
   }
-  return { address: getAddress(lowerCase) };
+  return { address: checksum(lowerCase) };
 }

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
+import { checksum } from 'ox/Address';
 import type { Pool } from 'pg';
-import { getAddress } from 'viem/utils';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
@@ -177,7 +177,7 @@ async function findKeys(
 function knownKeyOf(rows: readonly [KeyRow, ...KeyRow[]]): KnownKey {
   const [row] = rows;
   const payoutWallets: Partial<Record<ChainName, WalletAddress>> = {};
-  for (const { chain, address } of rows) if (chain !== null) payoutWallets[chain] = getAddress(address);
+  for (const { chain, address } of rows) if (chain !== null) payoutWallets[chain] = checksum(address);
   return {
     identity: {
       merchantId: row.merchant_id,

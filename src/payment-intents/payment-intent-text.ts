@@ -3,7 +3,7 @@
 // both ways to the same text.
 
 import { LRUCache } from 'lru-cache';
-import { getAddress } from 'viem/utils';
+import { checksum } from 'ox/Address';
 import { networks, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
@@ -118,7 +118,7 @@ const lanes: ReadonlySet<string> = new Set(['sdk', 'manual']);
  */
 const addresses = new LRUCache<string, string>({
   max: 1_000,
-  memoMethod: (bytea) => getAddress(`0${bytea.slice(1)}`),
+  memoMethod: (bytea) => checksum(`0${bytea.slice(1)}`),
 });
 
 /**

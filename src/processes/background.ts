@@ -16,7 +16,7 @@ import { createDeliverer } from '../webhooks/deliver.ts';
 import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queue.ts';
 import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
 import { deliveriesOfEvents } from '../webhooks/removal.ts';
-import { createSender } from '../webhooks/sender.ts';
+import type { Sender } from '../webhooks/sender.ts';
 
 /**
  * How soon an event that another process has recorded gets its position. Together with how often streams look for new
@@ -120,7 +120,7 @@ function startDeliveries(
 ): { wake(): void; stop(timeoutMs: number): Promise<void> } {
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
-  const sender = createSender(addressPolicy);
+  const sender = createLazySender(addressPolicy);
   const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
     onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
     ...(tracing && {
@@ -161,5 +161,18 @@ function startDeliveries(
       await sender.close();
       await deliverer.idle();
     },
+  };
+}
+
+/** Loads the HTTP client with the first delivery: it takes longer than most of the start. */
+function createLazySender(policy: AddressPolicy): Sender {
+  let loading: Promise<Sender> | undefined;
+  const load = () => {
+    loading ??= import('../webhooks/sender.ts').then(({ createSender }) => createSender(policy));
+    return loading;
+  };
+  return {
+    send: async (...delivery) => (await load()).send(...delivery),
+    close: async () => (await loading)?.close(),
   };
 }

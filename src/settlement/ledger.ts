@@ -4,8 +4,8 @@
 // Order of locks, here as everywhere: the lease, intents by id, transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { checksum } from 'ox/Address';
 import type { Address, Hash } from 'viem';
-import { getAddress } from 'viem/utils';
 import type { EventType } from '../contract/event-types.ts';
 import {
   maxExpiryMinutes,
@@ -462,9 +462,9 @@ export function createLedger(
     blockNumber: BigInt(log.blockNumber),
     blockHash: log.blockHash.slice(2),
     blockTime,
-    fromAddress: getAddress(log.from),
-    toAddress: getAddress(log.to),
-    tokenAddress: getAddress(log.token),
+    fromAddress: checksum(log.from),
+    toAddress: checksum(log.to),
+    tokenAddress: checksum(log.token),
     amountUnits: log.amountUnits,
     ordinal,
     state: 'pending',
@@ -614,7 +614,7 @@ export function createLedger(
       if (wallets.length === 0) return owners;
       const { rows } = await run(findOwners, [
         wallets.map(bytes),
-        wallets.map((wallet) => getAddress(wallet)),
+        wallets.map((wallet) => checksum(wallet)),
         mode,
         chain,
         networkIds,

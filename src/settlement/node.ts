@@ -1,6 +1,6 @@
 // One node of a chain, over JSON-RPC: asks, checks that the answer is one to this question, and says so if it is not.
 
-import { Bloom } from 'ox';
+import * as Bloom from 'ox/Bloom';
 import { createClient, type Hash, type Hex, http } from 'viem';
 import {
   type Header,

@@ -2,7 +2,7 @@
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import { Type } from '@mikro-orm/core';
-import { getAddress } from 'viem/utils';
+import { checksum } from 'ox/Address';
 
 /**
  * JSON in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and rewrite the
@@ -39,7 +39,7 @@ export class AddressType extends Type<string, string> {
     return `\\x${value.slice(2)}`;
   }
   override convertToJSValue(value: string | Buffer): string {
-    return Buffer.isBuffer(value) ? getAddress(`0x${value.toString('hex')}`) : value;
+    return Buffer.isBuffer(value) ? checksum(`0x${value.toString('hex')}`) : value;
   }
   override getColumnType(): string {
     return 'bytea';

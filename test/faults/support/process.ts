@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import net from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Endpoints } from '../../support/doors.ts';
 import type { Cluster } from './cluster.ts';
@@ -66,13 +66,12 @@ export async function startProcess(
 ): Promise<ServiceProcess> {
   const manifest = await readFile(join(folder, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(manifest) as { scripts: { start: string } };
-  const [, , ...args] = scripts.start.split(' ');
-  const limited = ['-c', 'ulimit -n "$0" && exec "$@"', openFiles, process.execPath, ...args];
-  const [command, given] = openFiles === 'unlimited' ? [process.execPath, args] : ['sh', limited];
-  const child = spawn(command, given, {
+  // It ends in "exec": the process is the service itself.
+  const command = openFiles === 'unlimited' ? scripts.start : `ulimit -n ${openFiles} && ${scripts.start}`;
+  const child = spawn('sh', ['-c', command], {
     cwd: folder,
     env: {
-      PATH: process.env.PATH,
+      PATH: `${dirname(process.execPath)}:${process.env.PATH}`,
       DATABASE_URL: cluster.url,
       ...cluster.secrets,
       RATE_LIMIT: '0',
