@@ -1,0 +1,283 @@
+// A wallet in Chromium. Its keys, signatures and transactions are those of `@johanneskares/wallet-mock`. The announcement
+// to the page, the codes of errors, the list of chains that it knows, and all misbehaviour are ours: that package always
+// has the same name, knows every chain, cannot be installed twice, and loses the code of an error on the way to the page.
+
+import { EventEmitter, once } from 'node:events';
+import { createWallet } from '@johanneskares/wallet-mock';
+import type { BrowserContext } from 'playwright-core';
+import { custom, type Hex, http, numberToHex, type RpcRequestError } from 'viem';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { mainnet } from 'viem/chains';
+
+export interface WalletInfo {
+  uuid: string;
+  name: string;
+  icon: string;
+  rdns: string;
+}
+
+export interface WalletOptions {
+  account: PrivateKeyAccount;
+  /** URLs of nodes by chain id. Only Ethereum mainnet, where the wallet can do nothing, needs none. */
+  nodes: Readonly<Record<number, string>>;
+  /** The chain that it is on at first; the first of `nodes` unless given. */
+  chainId?: number;
+  /** Chains that it can switch to before a page adds another; all of `nodes` unless given. */
+  knownChainIds?: readonly number[];
+  /** How a page finds it; by EIP-6963 unless given. */
+  announcedBy?: 'eip6963' | 'window.ethereum';
+  info?: Partial<WalletInfo>;
+}
+
+export interface WalletRequest {
+  method: string;
+  // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+  params: any[];
+}
+
+/** What the wallet does with a request, instead of `carryOut`. It may throw a `WalletError`. */
+export type WalletAnswer = (carryOut: () => Promise<unknown>, request: WalletRequest) => unknown;
+
+/** An error as EIP-1193 has it. */
+export class WalletError extends Error {
+  readonly code: number;
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The answer of a payer who presses "Reject". */
+export const reject: WalletAnswer = () => {
+  throw new WalletError(4001, 'User rejected the request.');
+};
+
+/** Returns an answer that waits until it is let go. */
+export function holdBack() {
+  const { promise, resolve } = Promise.withResolvers<WalletAnswer>();
+  const answer: WalletAnswer = async (carryOut, request) => (await promise)(carryOut, request);
+  return {
+    answer,
+    /** Carries out what was asked, or does something else. */
+    letGo: (instead: WalletAnswer = (carryOut) => carryOut()) => resolve(instead),
+  };
+}
+
+export interface TestWallet {
+  account: PrivateKeyAccount;
+  /** Everything that pages asked of it, oldest first. */
+  requests: WalletRequest[];
+  /** Those of one method. */
+  requestsOf(method: string): WalletRequest[];
+  /** Hashes of the transactions that it has sent. */
+  sent: Hex[];
+  /** From now on a method is answered like this; without an answer, honestly again. */
+  answer(method: string, answer?: WalletAnswer): void;
+  /** Resolves once it has been asked this so many times in all. */
+  asked(method: string, times?: number): Promise<void>;
+  /** The chain that it is on. */
+  chainId(): number;
+  /** The payer chooses another chain in the wallet. */
+  switchChain(chainId: number): Promise<void>;
+  /** The payer disconnects the page in the wallet. */
+  disconnect(): Promise<void>;
+}
+
+/** Puts the wallet into every page that the context opens from now on. */
+export async function installWallet(context: BrowserContext, options: WalletOptions): Promise<TestWallet> {
+  const { account, nodes, announcedBy = 'eip6963' } = options;
+  const [firstChainId = mainnet.id] = Object.keys(nodes).map(Number);
+  const known = new Set(options.knownChainIds ?? [...Object.keys(nodes).map(Number), mainnet.id]);
+  const transports = Object.fromEntries(Object.entries(nodes).map(([id, url]) => [id, http(url)]));
+  const wallet = createWallet(account, { [mainnet.id]: unreachable, ...transports }, mainnet);
+  const answers = new Map<string, WalletAnswer>();
+  const requests: WalletRequest[] = [];
+  const requested = new EventEmitter().setMaxListeners(0);
+  const sent: Hex[] = [];
+  let isConnected = false;
+  let chainId = mainnet.id as number;
+
+  const uuid = options.info?.uuid ?? crypto.randomUUID();
+  const binding = `testWallet${crypto.randomUUID().replaceAll('-', '')}`;
+
+  /** Says it to every page of the context. */
+  async function emit(event: string, value: unknown): Promise<void> {
+    const said = context.pages().map((page) =>
+      // A page that is being left hears nothing.
+      page.evaluate(sayInPage, { binding, event, value }).catch(() => {}),
+    );
+    await Promise.all(said);
+  }
+
+  async function moveTo(wanted: number): Promise<void> {
+    await wallet.request({
+      method: 'wallet_switchEthereumChain',
+      params: [{ chainId: numberToHex(wanted) }],
+    });
+    if (chainId === wanted) return;
+    chainId = wanted;
+    await emit('chainChanged', numberToHex(wanted));
+  }
+
+  async function carryOut({ method, params }: WalletRequest): Promise<unknown> {
+    switch (method) {
+      case 'eth_chainId':
+        return numberToHex(chainId);
+      case 'eth_accounts':
+        return isConnected ? [account.address] : [];
+      case 'eth_requestAccounts':
+        isConnected = true;
+        return wallet.request({ method, params });
+      case 'wallet_switchEthereumChain': {
+        const wanted = Number(params[0].chainId);
+        if (!known.has(wanted)) throw new WalletError(4902, 'Unrecognized chain ID.');
+        await moveTo(wanted);
+        return null;
+      }
+      case 'wallet_addEthereumChain':
+        known.add(Number(params[0].chainId));
+        await moveTo(Number(params[0].chainId));
+        return null;
+      case 'eth_sendTransaction': {
+        // Its viem wants the value as a bigint, which no page sends.
+        const [{ value = '0x0', ...transaction }] = params;
+        const sending = { method, params: [{ ...transaction, value: BigInt(value) }] };
+        const hash = (await wallet.request(sending)) as Hex;
+        sent.push(hash);
+        return hash;
+      }
+      default:
+        return wallet.request({ method, params });
+    }
+  }
+
+  async function handle(request: WalletRequest): Promise<unknown> {
+    requests.push(request);
+    requested.emit('request');
+    const answer = answers.get(request.method);
+    return answer === undefined ? carryOut(request) : answer(() => carryOut(request), request);
+  }
+
+  await moveTo(options.chainId ?? firstChainId);
+  await context.exposeBinding(binding, async (_, { method, params = [] }: WalletRequest) => {
+    try {
+      return { result: await handle({ method, params }) };
+    } catch (error) {
+      // An error that crosses into the page keeps its message only.
+      return { error: partsOf(error) };
+    }
+  });
+  await context.addInitScript(announceInPage, {
+    binding,
+    isLegacy: announcedBy === 'window.ethereum',
+    info: { uuid, name: 'Test wallet', icon: plainIcon, rdns: 'com.example.test-wallet', ...options.info },
+  });
+
+  return {
+    account,
+    requests,
+    requestsOf: (method) => requests.filter((request) => request.method === method),
+    sent,
+    answer(method, answer) {
+      if (answer === undefined) answers.delete(method);
+      else answers.set(method, answer);
+    },
+    async asked(method, times = 1) {
+      while (requests.filter((request) => request.method === method).length < times) {
+        await once(requested, 'request');
+      }
+    },
+    chainId: () => chainId,
+    switchChain: moveTo,
+    async disconnect() {
+      isConnected = false;
+      await emit('accountsChanged', []);
+    },
+  };
+}
+
+/** No node of Ethereum mainnet is asked from here. */
+const unreachable = custom({
+  async request() {
+    throw new WalletError(-32603, 'this chain is not reachable');
+  },
+});
+
+interface ErrorParts {
+  code: number;
+  message: string;
+  data?: unknown;
+}
+
+/** An error as a page sees it. That of a node is passed on as the node said it. */
+function partsOf(error: unknown): ErrorParts {
+  // By its name: the wallet loads a copy of viem of its own, the one for CommonJS.
+  for (
+    let cause = error as RpcRequestError | undefined;
+    cause !== undefined;
+    cause = cause.cause as typeof cause
+  ) {
+    if (cause.name === 'RpcRequestError')
+      return { code: cause.code, message: cause.details, data: cause.data };
+  }
+  const { code = -32603, message } = error as WalletError;
+  return { code, message };
+}
+
+const plainIcon =
+  'data:image/svg+xml,%3Csvg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"%3E%3Ccircle cx="4" cy="4" r="4" fill="%23c60"/%3E%3C/svg%3E';
+
+// What follows runs in the page.
+
+interface InPage {
+  binding: string;
+  isLegacy: boolean;
+  info: WalletInfo;
+}
+
+type PageGlobals = Record<string, unknown> & {
+  addEventListener(type: string, listener: () => void): void;
+  dispatchEvent(event: unknown): void;
+};
+
+function announceInPage({ binding, isLegacy, info }: InPage): void {
+  const page = globalThis as unknown as PageGlobals;
+  const carry = page[binding] as (request: object) => Promise<{ result: unknown; error?: ErrorParts }>;
+  const listeners = new Map<string, Set<(value: unknown) => void>>();
+  const provider = {
+    async request({ method, params }: { method: string; params?: unknown[] }) {
+      const { result, error } = await carry({ method, params });
+      if (error !== undefined) throw Object.assign(new Error(error.message), error);
+      return result;
+    },
+    on(event: string, listener: (value: unknown) => void) {
+      listeners.set(event, (listeners.get(event) ?? new Set()).add(listener));
+      return provider;
+    },
+    removeListener(event: string, listener: (value: unknown) => void) {
+      listeners.get(event)?.delete(listener);
+      return provider;
+    },
+  };
+  page[`${binding}Say`] = (event: string, value: unknown) => {
+    for (const listener of listeners.get(event) ?? []) listener(value);
+  };
+  if (isLegacy) {
+    page.ethereum = provider;
+    return;
+  }
+  const announce = () =>
+    page.dispatchEvent(
+      new CustomEvent('eip6963:announceProvider', { detail: Object.freeze({ info, provider }) }),
+    );
+  page.addEventListener('eip6963:requestProvider', announce);
+  announce();
+}
+
+function sayInPage({ binding, event, value }: { binding: string; event: string; value: unknown }): void {
+  const say = (globalThis as unknown as PageGlobals)[`${binding}Say`] as (
+    event: string,
+    value: unknown,
+  ) => void;
+  say(event, value);
+}
