@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type BrowserContext, chromium } from 'playwright-core';
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium } from 'playwright-core';
 
 /** Paths of Chromium on Debian and other systems. */
 const executable = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
@@ -15,6 +15,8 @@ if (!hasBrowser) console.log('skipped: no Chromium is installed (apt-get install
 
 export interface TestBrowser {
   context: BrowserContext;
+  /** Another profile, as of another person: it shares no storage with the first. */
+  newContext(options?: BrowserContextOptions): Promise<BrowserContext>;
   close(): Promise<void>;
 }
 
@@ -32,6 +34,7 @@ export async function openBrowser(options: { javaScriptEnabled?: boolean } = {})
   });
   return {
     context,
+    newContext: (options) => (context.browser() as Browser).newContext(options),
     async close() {
       await context.close();
       await rm(profile, { recursive: true, force: true });

@@ -1,0 +1,466 @@
+// Every state of the hosted checkout, brought about by made-up answers of the service and of a wallet, so that each can be
+// looked at and checked. checkout/states.md has them with the words of the page. The tests also bring them about for real.
+//
+//   npm run checkout:states [-- FOLDER [NAME...]]    takes a picture of each, wide and narrow, dark and light
+
+import { mkdir, mkdtemp, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { BrowserContext, Page, Route } from 'playwright-core';
+import { encodeAbiParameters, type Hex, numberToHex, parseEther } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { openBrowser } from '../test/support/browser.ts';
+import { holdBack, installWallet, reject, type TestWallet, WalletError } from '../test/support/wallet.ts';
+
+/** Nothing listens here: every request of the page is answered by `page.route`. */
+const origin = 'http://127.0.0.1:9';
+const shop = 'https://shop.example';
+/** The server's time in every picture. */
+const now = '2026-11-21T12:03:15Z';
+const payer = privateKeyToAccount(`0x${'5a'.repeat(32)}`);
+const hash: Hex = `0x5b2a7e0f8c1d4e6b9a3f2c5d8e7b6a4f1c0d3e2b5a8f7c6d9e1b4a3f0c2d5e8b`;
+
+const intent = {
+  id: 'pi_01m7yzn0mtexwagr0spq4wg7vz',
+  status: 'requires_payment',
+  mode: 'testnet',
+  merchant_name: 'Example Shop',
+  lane: 'sdk',
+  chain: 'base',
+  chain_id: 84532,
+  confirmations_required: 10,
+  amount_units: 12_500_000,
+  decimals: 6,
+  token_symbol: 'USDC',
+  token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+  expected_wallet: '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2',
+  expires_at: '2026-11-21T12:30:15.514Z',
+  amount_received_units: 0,
+  payments_count: 0,
+  allowed_origins: [shop],
+};
+
+const secret = `${intent.id}_secret_${'0'.repeat(43)}`;
+
+type Answer = Partial<typeof intent> & Record<string, unknown>;
+
+const payment = {
+  transaction_hash: hash,
+  log_index: 41,
+  block_number: 21_450_112,
+  block_hash: `0x9c1f3b5d7e8a6c4b2d0f1e3a5c7b9d8f6e4a2c0b1d3f5e7a9c8b6d4f2e0a1c3b`,
+  block_time: '2026-11-21T12:02:40.000Z',
+  from_address: payer.address,
+  to_address: intent.expected_wallet,
+  token_address: intent.token_address,
+  amount_units: intent.amount_units,
+  confirmations: 4,
+  status: 'pending',
+};
+
+/** The answer with payments, of which all but those taken back are counted. */
+function paid(fields: Answer, ...payments: Partial<typeof payment & { labels: string[] }>[]): Answer {
+  const whole = payments.map((each) => ({ ...payment, ...each }));
+  const counted = whole.filter(({ status, labels }) => status !== 'reorged' && labels === undefined);
+  return {
+    payments: whole,
+    payments_count: whole.length,
+    amount_received_units: counted.reduce((sum, { amount_units }) => sum + amount_units, 0),
+    ...fields,
+  };
+}
+
+/** What a state's `act` can do. */
+export interface Stage {
+  page: Page;
+  /** The service answers with this from now on; `undefined` is no answer at all. */
+  service(answer: Answer | 401 | undefined): Promise<void>;
+  wallet: TestWallet;
+  press(action: string): Promise<void>;
+  sees(view: string): Promise<void>;
+}
+
+export interface State {
+  name: string;
+  view: string;
+  notices?: readonly string[];
+  /** The first answer of the service; that of an unpaid intent unless given. */
+  answer?: Answer | 401 | 'none' | 'late';
+  /** Installed wallets; one unless given. */
+  wallets?: 0 | 1 | 2;
+  /** What follows the fragment's `#`; the secret unless given. */
+  fragment?: string;
+  /** A page of the shop opens it, before it has a secret. */
+  isPopup?: boolean;
+  /** Names of stand-in chains. */
+  standIns?: string;
+  act?(stage: Stage): Promise<void>;
+}
+
+async function connect({ press, sees }: Stage): Promise<void> {
+  await sees('choose-wallet');
+  await press('wallet');
+}
+
+async function pay(stage: Stage): Promise<void> {
+  await connect(stage);
+  await stage.sees('ready');
+  await stage.press('pay');
+}
+
+async function byHand({ press, sees }: Stage): Promise<void> {
+  await sees('choose-wallet');
+  await press('manual');
+}
+
+const units = (value: bigint | number) => encodeAbiParameters([{ type: 'uint256' }], [BigInt(value)]);
+const refuse = (message: string) => () => {
+  throw new WalletError(3, `execution reverted: ${message}`);
+};
+
+/** Every state, in the order in which a payer may see them. */
+export const states: readonly State[] = [
+  { name: 'loading', view: 'loading', answer: 'late' },
+  { name: 'waiting-for-shop', view: 'waiting-for-shop', isPopup: true },
+  {
+    name: 'shop-failed',
+    view: 'shop-failed',
+    isPopup: true,
+    async act({ page, sees }) {
+      await sees('waiting-for-shop');
+      const message = { from: 'payment-intents-checkout', type: 'failed' };
+      await (await page.opener())?.evaluate(
+        ([sent, to]) =>
+          (globalThis as unknown as { popup: MessagePort }).popup.postMessage(sent, to as object),
+        [message, origin] as const,
+      );
+    },
+  },
+  { name: 'choose-wallet', view: 'choose-wallet', wallets: 2 },
+  { name: 'no-wallet', view: 'no-wallet', wallets: 0 },
+  {
+    name: 'connecting',
+    view: 'connecting',
+    async act(stage) {
+      stage.wallet.answer('eth_requestAccounts', holdBack().answer);
+      await connect(stage);
+    },
+  },
+  {
+    name: 'wrong-chain',
+    view: 'wrong-chain',
+    async act(stage) {
+      await stage.wallet.switchChain(1);
+      await connect(stage);
+    },
+  },
+  { name: 'ready', view: 'ready', act: connect },
+  {
+    name: 'too-little-token',
+    view: 'too-little-token',
+    async act(stage) {
+      stage.wallet.answer('eth_call', () => units(4_250_000));
+      await connect(stage);
+    },
+  },
+  {
+    name: 'too-little-gas',
+    view: 'too-little-gas',
+    async act(stage) {
+      stage.wallet.answer('eth_getBalance', () => '0x0');
+      await connect(stage);
+    },
+  },
+  {
+    name: 'blacklisted',
+    view: 'refused-by-token',
+    async act(stage) {
+      stage.wallet.answer('eth_estimateGas', refuse('Blacklistable: account is blacklisted'));
+      await connect(stage);
+    },
+  },
+  {
+    name: 'paused',
+    view: 'refused-by-token',
+    async act(stage) {
+      stage.wallet.answer('eth_estimateGas', refuse('Pausable: paused'));
+      await connect(stage);
+    },
+  },
+  {
+    name: 'confirm-in-wallet',
+    view: 'confirm-in-wallet',
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
+      await pay(stage);
+    },
+  },
+  {
+    name: 'rejected',
+    view: 'ready',
+    notices: ['rejected'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', reject);
+      await pay(stage);
+    },
+  },
+  {
+    name: 'wallet-failed',
+    view: 'ready',
+    notices: ['wallet-failed'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', () => {
+        throw new WalletError(-32602, 'invalid params');
+      });
+      await pay(stage);
+    },
+  },
+  { name: 'sent', view: 'sent', act: pay },
+  {
+    name: 'unknown',
+    view: 'unknown',
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
+      await pay(stage);
+      await stage.sees('confirm-in-wallet');
+      await stage.page.reload();
+    },
+  },
+  { name: 'processing', view: 'processing', answer: paid({ status: 'processing' }, {}) },
+  {
+    name: 'partly-paid',
+    view: 'choose-wallet',
+    notices: ['partly-paid'],
+    answer: paid({}, { amount_units: 4_000_000 }),
+  },
+  {
+    name: 'taken-back',
+    view: 'taken-back',
+    answer: paid({ labels: ['reorged'] }, { status: 'reorged' }),
+  },
+  {
+    name: 'succeeded',
+    view: 'succeeded',
+    fragment: `${secret}&return_url=${encodeURIComponent(`${shop}/orders/1001`)}`,
+    answer: paid(
+      { status: 'succeeded', succeeded_at: now },
+      { status: 'confirmed', confirmations: intent.confirmations_required },
+    ),
+  },
+  {
+    name: 'overpaid',
+    view: 'succeeded',
+    notices: ['overpaid'],
+    answer: paid(
+      { status: 'succeeded', labels: ['overpaid'] },
+      { status: 'confirmed', confirmations: intent.confirmations_required, amount_units: 13_000_000 },
+    ),
+  },
+  {
+    name: 'reorganised-after-success',
+    view: 'succeeded',
+    notices: ['reorganised'],
+    answer: paid({ status: 'succeeded', labels: ['reorged'] }, { status: 'reorged' }),
+  },
+  { name: 'manual', view: 'manual', act: byHand },
+  {
+    name: 'manual-partly-paid',
+    view: 'manual',
+    notices: ['partly-paid'],
+    answer: paid({ lane: 'manual' }, { amount_units: 4_000_000 }),
+  },
+  {
+    name: 'wrong-token',
+    view: 'choose-wallet',
+    notices: ['wrong-token'],
+    answer: paid({ labels: ['wrong_token'] }, { labels: ['wrong_token'] }),
+  },
+  {
+    name: 'time-is-up',
+    view: 'time-is-up',
+    answer: { expires_at: '2026-11-21T12:03:00.000Z' },
+  },
+  { name: 'expired', view: 'expired', answer: { status: 'expired' } },
+  {
+    name: 'expired-in-wallet',
+    view: 'expired',
+    notices: ['wallet-still-asks'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
+      await pay(stage);
+      await stage.sees('confirm-in-wallet');
+      await stage.service({ status: 'expired' });
+    },
+  },
+  {
+    name: 'underpaid',
+    view: 'expired',
+    notices: ['underpaid'],
+    answer: paid({ status: 'expired', labels: ['underpaid'] }, { amount_units: 4_000_000 }),
+  },
+  {
+    name: 'late',
+    view: 'expired',
+    notices: ['late'],
+    answer: paid({ status: 'expired', labels: ['late'] }, { labels: ['late'] }),
+  },
+  { name: 'canceled', view: 'canceled', answer: { status: 'canceled' } },
+  { name: 'invalid', view: 'invalid', answer: 401 },
+  {
+    name: 'offline',
+    view: 'choose-wallet',
+    notices: ['offline'],
+    async act({ page, sees }) {
+      await sees('choose-wallet');
+      await page.context().setOffline(true);
+    },
+  },
+  {
+    name: 'unreachable-later',
+    view: 'choose-wallet',
+    notices: ['unreachable'],
+    async act({ service, sees }) {
+      await sees('choose-wallet');
+      await service(undefined);
+    },
+  },
+  { name: 'unreachable', view: 'unreachable', answer: 'none' },
+  { name: 'test-wallet', view: 'test-wallet', standIns: 'base' },
+];
+
+const files: Record<string, string> = {
+  '/checkout': 'page.html',
+  '/checkout/page.js': 'page.js',
+  '/checkout/page.css': 'page.css',
+  '/checkout/icon.svg': 'icon.svg',
+};
+const types: Record<string, string> = {
+  html: 'text/html; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+  css: 'text/css; charset=utf-8',
+  svg: 'image/svg+xml',
+};
+const policy =
+  "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+async function answerWithFile(route: Route, standIns: string): Promise<void> {
+  const name = files[new URL(route.request().url()).pathname];
+  if (name === undefined) return route.fulfill({ status: 404 });
+  const text = await readFile(new URL(`../src/checkout/gen/${name}`, import.meta.url), 'utf8');
+  await route.fulfill({
+    body: text.replace('name="test-wallet" content=""', `name="test-wallet" content="${standIns}"`),
+    headers: {
+      'content-type': types[name.split('.').at(-1) as string] as string,
+      'content-security-policy': policy,
+    },
+  });
+}
+
+async function installStubWallet(context: BrowserContext, info = {}): Promise<TestWallet> {
+  const wallet = await installWallet(context, { account: payer, nodes: { 84532: origin }, info });
+  const honest = {
+    eth_call: units(100_000_000),
+    eth_estimateGas: numberToHex(62_000),
+    eth_gasPrice: numberToHex(1_000_000),
+    eth_getBalance: numberToHex(parseEther('0.1')),
+    eth_getTransactionCount: '0x7',
+    eth_sendTransaction: hash,
+    eth_getTransactionReceipt: null,
+    eth_getTransactionByHash: null,
+  };
+  for (const [method, result] of Object.entries(honest)) wallet.answer(method, () => result);
+  return wallet;
+}
+
+/** Opens the page from a page of the shop, as the SDK does while the shop makes the intent. */
+async function openPopup(context: BrowserContext): Promise<Page> {
+  await context.route(`${shop}/**`, (route) => route.fulfill({ body: 'shop' }));
+  const opener = await context.newPage();
+  await opener.goto(`${shop}/`);
+  const [popup] = await Promise.all([
+    opener.waitForEvent('popup'),
+    opener.evaluate(
+      (url) => {
+        const tab = globalThis as unknown as { open(url: string): object; popup: object };
+        tab.popup = tab.open(url);
+      },
+      `${origin}/checkout#opener=${encodeURIComponent(shop)}`,
+    ),
+  ]);
+  return popup;
+}
+
+/** Opens the page in a new context and takes it to the state. */
+export async function openState(context: BrowserContext, state: State): Promise<Page> {
+  const { wallets = 1, fragment = secret, isPopup = false, standIns = '', answer: first = {} } = state;
+  const wallet = wallets === 0 ? undefined : await installStubWallet(context);
+  if (wallets === 2)
+    await installStubWallet(context, { name: 'Another wallet', rdns: 'com.example.another' });
+  let answer: Answer | 401 | undefined = typeof first === 'string' ? undefined : first;
+  let etag = 0;
+  await context.route('**/*', (route) => answerWithFile(route, standIns));
+  await context.route('**/v1/checkout', async (route) => {
+    // Never answered: the page is still loading.
+    if (first === 'late') return;
+    if (answer === undefined) return route.abort('connectionrefused');
+    const headers = { date: new Date(now).toUTCString(), etag: `"${etag++}"` };
+    if (answer === 401) return route.fulfill({ status: 401, headers, json: { error: {} } });
+    return route.fulfill({ headers, json: { ...intent, ...answer } });
+  });
+  const page = await (isPopup ? openPopup(context) : context.newPage());
+  const sees = (view: string) =>
+    page.locator(`main[data-view="${view}"]`).waitFor({ state: 'attached', timeout: 10_000 });
+  if (!isPopup) await page.goto(`${origin}/checkout#${fragment}`);
+  await state.act?.({
+    page,
+    // A state without a wallet asks nothing of it.
+    wallet: wallet as TestWallet,
+    sees,
+    press: (action) => page.locator(`[data-action="${action}"]`).first().click(),
+    async service(next) {
+      answer = next;
+      // The page asks at once when the network is back.
+      await page.evaluate(() => void globalThis.dispatchEvent(new Event('online')));
+    },
+  });
+  await sees(state.view);
+  for (const notice of state.notices ?? []) await page.locator(`[data-notice="${notice}"]`).waitFor();
+  return page;
+}
+
+export const looks = (['light', 'dark'] as const).flatMap((colorScheme) =>
+  [1280, 320].map((width) => ({ colorScheme, width })),
+);
+
+/** Takes pictures of all states, or of those whose names are given. */
+async function takePictures(folder: string, names: readonly string[]): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  const browser = await openBrowser();
+  for (const state of states) {
+    if (names.length > 0 && !names.includes(state.name)) continue;
+    const context = await browser.newContext({ locale: 'en-GB', timezoneId: 'UTC' });
+    try {
+      const page = await openState(context, state);
+      for (const { colorScheme, width } of looks) {
+        await page.setViewportSize({ width, height: 800 });
+        await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+        await page.screenshot({
+          path: join(folder, `${state.name}-${width}-${colorScheme}.png`),
+          fullPage: true,
+        });
+      }
+    } catch (error) {
+      console.error(`${state.name}: ${error instanceof Error ? error.message : error}`);
+      process.exitCode = 1;
+    } finally {
+      await context.close();
+    }
+  }
+  await browser.close();
+  console.log(folder);
+}
+
+if (import.meta.main) {
+  const [folder, ...names] = process.argv.slice(2);
+  await takePictures(folder ?? (await mkdtemp(join(tmpdir(), 'checkout-states-'))), names);
+}

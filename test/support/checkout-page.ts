@@ -1,0 +1,290 @@
+// biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
+// The hosted checkout in Chromium: a service, a chain on which a block is mined only when the test says so, the watcher
+// between them, and devices that open the page. What a device must never do is recorded.
+
+import { AxeBuilder } from '@axe-core/playwright';
+import type { BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
+import type { Address, Hex } from 'viem';
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
+import { expect } from 'vitest';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { setOrigins } from '../../src/merchants/administration.ts';
+import { openBrowser } from './browser.ts';
+import { startChain } from './chain.ts';
+import type { Intent } from './doors.ts';
+import { startService } from './service.ts';
+import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
+import { installWallet, type TestWallet, type WalletOptions } from './wallet.ts';
+
+export type CheckoutWorld = Awaited<ReturnType<typeof startCheckoutWorld>>;
+
+/** The amount of an intent unless given. */
+export const amountUnits = 12_500_000n;
+
+/** Starts everything. Close it. */
+export async function startCheckoutWorld() {
+  const [service, chain, browser] = await Promise.all([
+    startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }),
+    startChain(),
+    openBrowser(),
+  ]);
+  const merchant = createMerchantCalls(service);
+  const watcher = createTestWatcher(service, { urls: [chain.url] });
+  await watcher.catchUp();
+  const devices: Device[] = [];
+
+  /** Mines, and lets the service see it. */
+  async function mine(...args: Parameters<typeof chain.mine>): Promise<void> {
+    await chain.mine(...args);
+    await watcher.catchUp();
+  }
+
+  /** A new account with this much USDC and ETH. */
+  async function createPayer({
+    units = amountUnits * 10n,
+    wei = 10n ** 19n,
+  } = {}): Promise<PrivateKeyAccount> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.client.setBalance({ address: account.address, value: wei });
+    if (units > 0n) {
+      await chain.mint(account.address, units);
+      await mine();
+    }
+    return account;
+  }
+
+  const uuidOf = ({ id }: Pick<Intent, 'id'>) => parseIdentifier('pi', id);
+
+  return {
+    service,
+    chain,
+    watcher,
+    merchant,
+    mine,
+    createPayer,
+    createIntent: (fields: object = {}): Promise<Intent> => merchant.createIntent(fields),
+    /** Sends a transfer from elsewhere, which the page did not ask for, for the next block. */
+    async transferTo(
+      { id, expected_wallet }: Intent,
+      {
+        units = amountUnits,
+        suffix = idBytes(id),
+        token,
+      }: { units?: bigint; suffix?: Hex; token?: Address } = {},
+    ): Promise<Hex> {
+      const { address: from } = chain.accounts[0];
+      await chain.mint(from, units, token);
+      return chain.transfer({ from, to: expected_wallet as Address, amountUnits: units, suffix, token });
+    },
+    /** Moves the moment until which an intent can be paid. Its chain has not come to it yet. */
+    async expireAt(intent: Intent, at: Date): Promise<void> {
+      await service.query('update payment_intents set expires_at = $2 where id = $1', [uuidOf(intent), at]);
+    },
+    /** Lets the chain pass the moment, so that the intent expires. */
+    async passExpiry(at: Date): Promise<void> {
+      await chain.mine(1, { timestamp: Math.ceil(at.getTime() / 1000) + 1 });
+      await mine(12);
+    },
+    async setOrigins(...origins: string[]): Promise<void> {
+      await setOrigins(service.database.orm.em, service.merchant.merchantId, 'testnet', origins);
+    },
+    async setMerchantName(name: string): Promise<void> {
+      await service.query('update merchants set name = $2 where id = $1', [service.merchant.id, name]);
+    },
+    /** How many transfers of USDC to the merchant are on the chain, of this payer. */
+    async transfersOf(payer: Address): Promise<number> {
+      const logs = await chain.client.getLogs({
+        address: chain.usdc,
+        event: transferEvent,
+        args: { from: payer },
+        fromBlock: 0n,
+      });
+      return logs.length;
+    },
+    /** A browser of its own, with its own storage. */
+    async openDevice(options: BrowserContextOptions = {}): Promise<Device> {
+      const context = await browser.newContext(options);
+      const device = await prepareDevice(context, service.publicUrl, { 84532: chain.url });
+      devices.push(device);
+      return device;
+    },
+    /** Closes the devices, and checks what they recorded. */
+    async closeDevices(): Promise<void> {
+      const closing = devices.splice(0);
+      await Promise.all(closing.map(({ context }) => context.close()));
+      expect(closing.flatMap(({ complaints }) => complaints)).toEqual([]);
+      expect(closing.flatMap(({ foreignRequests }) => foreignRequests())).toEqual([]);
+    },
+    async close(): Promise<void> {
+      await browser.close();
+      await watcher.release();
+      await chain.stop();
+      await service.close();
+    },
+  };
+}
+
+const transferEvent = {
+  type: 'event',
+  name: 'Transfer',
+  inputs: [
+    { name: 'from', type: 'address', indexed: true },
+    { name: 'to', type: 'address', indexed: true },
+    { name: 'value', type: 'uint256', indexed: false },
+  ],
+} as const;
+
+export interface SeenRequest {
+  url: string;
+  method: string;
+  headers: Record<string, string>;
+}
+
+export interface Device {
+  context: BrowserContext;
+  /** Violations of the content security policy, errors on the console, and errors that nothing has caught. */
+  complaints: string[];
+  /** Removes complaints that the test expects, and fails if there are none. */
+  expectComplaints(pattern: RegExp): void;
+  /** Every request of every page. */
+  requests: SeenRequest[];
+  /** Those that left the service. */
+  foreignRequests(): string[];
+  /** Puts a wallet into the pages that are opened from now on. */
+  installWallet(account: PrivateKeyAccount, options?: Partial<WalletOptions>): Promise<TestWallet>;
+  /** Opens the checkout of an intent in a new tab. */
+  open(intent: Pick<Intent, 'client_secret'>, fragment?: Record<string, string>): Promise<CheckoutPage>;
+  /** Wraps a page that was opened otherwise. */
+  wrap(page: Page): CheckoutPage;
+}
+
+async function prepareDevice(
+  context: BrowserContext,
+  publicUrl: string,
+  nodes: Record<number, string>,
+): Promise<Device> {
+  const complaints: string[] = [];
+  const requests: SeenRequest[] = [];
+  await context.exposeBinding('reportViolation', (_, violation: string) => void complaints.push(violation));
+  await context.addInitScript(() => {
+    const page = globalThis as unknown as {
+      reportViolation(text: string): void;
+      addEventListener(type: string, listener: (event: Record<string, string>) => void): void;
+    };
+    page.addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI }) =>
+      page.reportViolation(`CSP: ${violatedDirective} ${blockedURI}`),
+    );
+  });
+  context.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+  });
+  context.on('weberror', (error) => complaints.push(String(error.error())));
+  context.on('request', (request) => {
+    const seen: SeenRequest = { url: request.url(), method: request.method(), headers: request.headers() };
+    requests.push(seen);
+    // These have what the network adds, the referrer too.
+    request.allHeaders().then(
+      (headers) => Object.assign(seen, { headers }),
+      () => {},
+    );
+  });
+  const isForeign = ({ url }: SeenRequest) =>
+    !/^(data|blob|about):/.test(url) && new URL(url).origin !== publicUrl;
+  return {
+    context,
+    complaints,
+    expectComplaints(pattern) {
+      const expected = complaints.filter((text) => pattern.test(text));
+      expect(expected, `complaints that match ${pattern}`).not.toEqual([]);
+      complaints.splice(0, Infinity, ...complaints.filter((text) => !pattern.test(text)));
+    },
+    requests,
+    foreignRequests: () => requests.filter(isForeign).map(({ url }) => url),
+    installWallet: (account, options = {}) => installWallet(context, { account, nodes, ...options }),
+    async open({ client_secret }, fragment = {}) {
+      const page = await context.newPage();
+      const rest = Object.entries(fragment).map(([name, value]) => `&${name}=${encodeURIComponent(value)}`);
+      await page.goto(`${publicUrl}/checkout#${client_secret}${rest.join('')}`);
+      return wrapPage(page);
+    },
+    wrap: wrapPage,
+  };
+}
+
+/** Long enough for two polls of a busy machine. */
+const stateTimeoutMs = 12_000;
+
+export type CheckoutPage = ReturnType<typeof wrapPage>;
+
+function wrapPage(page: Page) {
+  const main = page.locator('main');
+  const action = (name: string) => page.locator(`[data-action="${name}"]`);
+  return {
+    page,
+    main,
+    /** Resolves once the page shows one of these views. */
+    async view(...views: string[]): Promise<string> {
+      const seen = async () => (await main.getAttribute('data-view')) ?? '';
+      await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBeOneOf(views);
+      return seen();
+    },
+    /** Resolves once the page shows this status. */
+    async status(status: string): Promise<void> {
+      const seen = () => main.getAttribute('data-status');
+      await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBe(status);
+    },
+    async connection(connection: string): Promise<void> {
+      const seen = () => main.getAttribute('data-connection');
+      await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBe(connection);
+    },
+    /** Resolves once the page says this notice, and returns its words. */
+    async notice(name: string): Promise<string> {
+      const notice = page.locator(`[data-notice="${name}"]`);
+      await notice.waitFor({ timeout: stateTimeoutMs });
+      return (await notice.innerText()).replace(/\s+/g, ' ');
+    },
+    action,
+    press: (name: string) => action(name).click({ timeout: stateTimeoutMs }),
+    /** True if nothing on the page would send money, or lead to it. */
+    async offersNoPayment(): Promise<boolean> {
+      const offers = ['pay', 'wallet', 'manual', 'wallets', 'copy-address', 'copy-amount', 'switch-chain'];
+      return (await page.locator(offers.map((name) => `[data-action="${name}"]`).join()).count()) === 0;
+    },
+    /** The words of the page, as a payer sees them. */
+    text: async () => (await main.innerText()).replace(/\s+/g, ' '),
+    /** What axe finds. */
+    async axe(): Promise<unknown[]> {
+      // Describing every element that passes takes longer than checking it. The page has no frames: one call is enough.
+      const axe = new AxeBuilder({ page }).options({ resultTypes: ['violations'] }).setLegacyMode();
+      const { violations } = await axe.analyze();
+      return violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]);
+    },
+    /** Pixels by which the page is wider than its window. */
+    overflow: () =>
+      page.evaluate(() => {
+        const { document } = globalThis as unknown as {
+          document: { documentElement: { scrollWidth: number; clientWidth: number } };
+        };
+        const { scrollWidth, clientWidth } = document.documentElement;
+        return Math.max(0, scrollWidth - clientWidth);
+      }),
+    /** What the tab and its origin have stored. */
+    storage: (): Promise<{ session: string; local: string; cookies: string; url: string; history: number }> =>
+      page.evaluate(() => {
+        const tab = globalThis as unknown as {
+          sessionStorage: object;
+          localStorage: object;
+          document: { cookie: string };
+          location: { href: string };
+          history: { length: number };
+        };
+        return {
+          session: JSON.stringify({ ...tab.sessionStorage }),
+          local: JSON.stringify({ ...tab.localStorage }),
+          cookies: tab.document.cookie,
+          url: tab.location.href,
+          history: tab.history.length,
+        };
+      }),
+  };
+}
