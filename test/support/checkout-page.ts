@@ -222,6 +222,12 @@ function wrapPage(page: Page) {
   return {
     page,
     main,
+    /** Lets the page ask at once, as it does when the network is back, instead of in a few seconds. */
+    refresh: () =>
+      page.evaluate(() => {
+        const { dispatchEvent } = globalThis as unknown as { dispatchEvent(event: Event): void };
+        dispatchEvent(new Event('online'));
+      }),
     /** Resolves once the page shows one of these views. */
     async view(...views: string[]): Promise<string> {
       const seen = async () => (await main.getAttribute('data-view')) ?? '';
@@ -244,6 +250,11 @@ function wrapPage(page: Page) {
       return (await notice.innerText()).replace(/\s+/g, ' ');
     },
     action,
+    /** Chooses the wallet; the first unless another is named. */
+    connect: async (rdns?: string) => {
+      const button = rdns === undefined ? action('wallet').first() : page.locator(`[data-rdns="${rdns}"]`);
+      await button.click({ timeout: stateTimeoutMs });
+    },
     press: (name: string) => action(name).click({ timeout: stateTimeoutMs }),
     /** True if nothing on the page would send money, or lead to it. */
     async offersNoPayment(): Promise<boolean> {

@@ -24,8 +24,8 @@ export interface WalletOptions {
   chainId?: number;
   /** Chains that it can switch to before a page adds another; all of `nodes` unless given. */
   knownChainIds?: readonly number[];
-  /** How a page finds it; by EIP-6963 unless given. */
-  announcedBy?: 'eip6963' | 'window.ethereum';
+  /** How a page finds it; by EIP-6963 unless given. By `nothing` it is not found before `announce`. */
+  announcedBy?: 'eip6963' | 'window.ethereum' | 'nothing';
   info?: Partial<WalletInfo>;
 }
 
@@ -41,9 +41,11 @@ export type WalletAnswer = (carryOut: () => Promise<unknown>, request: WalletReq
 /** An error as EIP-1193 has it. */
 export class WalletError extends Error {
   readonly code: number;
-  constructor(code: number, message: string) {
+  readonly data: unknown;
+  constructor(code: number, message: string, data?: unknown) {
     super(message);
     this.code = code;
+    this.data = data;
   }
 }
 
@@ -64,7 +66,7 @@ export function holdBack() {
 }
 
 export interface TestWallet {
-  account: PrivateKeyAccount;
+  rdns: string;
   /** Everything that pages asked of it, oldest first. */
   requests: WalletRequest[];
   /** Those of one method. */
@@ -79,17 +81,24 @@ export interface TestWallet {
   chainId(): number;
   /** The payer chooses another chain in the wallet. */
   switchChain(chainId: number): Promise<void>;
+  /** The payer chooses another account in the wallet. */
+  changeAccount(account: PrivateKeyAccount): Promise<void>;
+  /** Announces itself by EIP-6963, as a wallet does that was started late. */
+  announce(): Promise<void>;
   /** The payer disconnects the page in the wallet. */
   disconnect(): Promise<void>;
 }
 
 /** Puts the wallet into every page that the context opens from now on. */
 export async function installWallet(context: BrowserContext, options: WalletOptions): Promise<TestWallet> {
-  const { account, nodes, announcedBy = 'eip6963' } = options;
+  const { nodes, announcedBy = 'eip6963' } = options;
   const [firstChainId = mainnet.id] = Object.keys(nodes).map(Number);
   const known = new Set(options.knownChainIds ?? [...Object.keys(nodes).map(Number), mainnet.id]);
   const transports = Object.fromEntries(Object.entries(nodes).map(([id, url]) => [id, http(url)]));
-  const wallet = createWallet(account, { [mainnet.id]: unreachable, ...transports }, mainnet);
+  const walletOf = (owner: PrivateKeyAccount) =>
+    createWallet(owner, { [mainnet.id]: unreachable, ...transports }, mainnet);
+  let { account } = options;
+  let wallet = walletOf(account);
   const answers = new Map<string, WalletAnswer>();
   const requests: WalletRequest[] = [];
   const requested = new EventEmitter().setMaxListeners(0);
@@ -97,7 +106,10 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
   let isConnected = false;
   let chainId = mainnet.id as number;
 
-  const uuid = options.info?.uuid ?? crypto.randomUUID();
+  const info: WalletInfo = {
+    ...{ uuid: crypto.randomUUID(), name: 'Test wallet', icon: plainIcon, rdns: 'com.example.test-wallet' },
+    ...options.info,
+  };
   const binding = `testWallet${crypto.randomUUID().replaceAll('-', '')}`;
 
   /** Says it to every page of the context. */
@@ -109,11 +121,11 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
     await Promise.all(said);
   }
 
+  const tell = (wanted: number) =>
+    wallet.request({ method: 'wallet_switchEthereumChain', params: [{ chainId: numberToHex(wanted) }] });
+
   async function moveTo(wanted: number): Promise<void> {
-    await wallet.request({
-      method: 'wallet_switchEthereumChain',
-      params: [{ chainId: numberToHex(wanted) }],
-    });
+    await tell(wanted);
     if (chainId === wanted) return;
     chainId = wanted;
     await emit('chainChanged', numberToHex(wanted));
@@ -169,12 +181,12 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
   });
   await context.addInitScript(announceInPage, {
     binding,
-    isLegacy: announcedBy === 'window.ethereum',
-    info: { uuid, name: 'Test wallet', icon: plainIcon, rdns: 'com.example.test-wallet', ...options.info },
+    announcedBy,
+    info,
   });
 
   return {
-    account,
+    rdns: info.rdns,
     requests,
     requestsOf: (method) => requests.filter((request) => request.method === method),
     sent,
@@ -189,6 +201,13 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
     },
     chainId: () => chainId,
     switchChain: moveTo,
+    async changeAccount(other) {
+      account = other;
+      wallet = walletOf(account);
+      await tell(chainId);
+      await emit('accountsChanged', [account.address]);
+    },
+    announce: () => emit('announce', undefined),
     async disconnect() {
       isConnected = false;
       await emit('accountsChanged', []);
@@ -220,8 +239,8 @@ function partsOf(error: unknown): ErrorParts {
     if (cause.name === 'RpcRequestError')
       return { code: cause.code, message: cause.details, data: cause.data };
   }
-  const { code = -32603, message } = error as WalletError;
-  return { code, message };
+  const { code = -32603, message, data } = error as WalletError;
+  return { code, message, data };
 }
 
 const plainIcon =
@@ -231,7 +250,7 @@ const plainIcon =
 
 interface InPage {
   binding: string;
-  isLegacy: boolean;
+  announcedBy: 'eip6963' | 'window.ethereum' | 'nothing';
   info: WalletInfo;
 }
 
@@ -240,7 +259,7 @@ type PageGlobals = Record<string, unknown> & {
   dispatchEvent(event: unknown): void;
 };
 
-function announceInPage({ binding, isLegacy, info }: InPage): void {
+function announceInPage({ binding, announcedBy, info }: InPage): void {
   const page = globalThis as unknown as PageGlobals;
   const carry = page[binding] as (request: object) => Promise<{ result: unknown; error?: ErrorParts }>;
   const listeners = new Map<string, Set<(value: unknown) => void>>();
@@ -259,17 +278,16 @@ function announceInPage({ binding, isLegacy, info }: InPage): void {
       return provider;
     },
   };
+  const announce = () => {
+    const detail = Object.freeze({ info, provider });
+    page.dispatchEvent(new CustomEvent('eip6963:announceProvider', { detail }));
+  };
   page[`${binding}Say`] = (event: string, value: unknown) => {
+    if (event === 'announce') announce();
     for (const listener of listeners.get(event) ?? []) listener(value);
   };
-  if (isLegacy) {
-    page.ethereum = provider;
-    return;
-  }
-  const announce = () =>
-    page.dispatchEvent(
-      new CustomEvent('eip6963:announceProvider', { detail: Object.freeze({ info, provider }) }),
-    );
+  if (announcedBy === 'window.ethereum') page.ethereum = provider;
+  if (announcedBy !== 'eip6963') return;
   page.addEventListener('eip6963:requestProvider', announce);
   announce();
 }

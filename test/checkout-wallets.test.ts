@@ -1,0 +1,416 @@
+// biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
+// What the checkout page asks of a wallet, and what it makes of each answer. In Chromium, with a wallet that is not ours, and
+// Circle's USDC on anvil.
+
+import { type Address, concatHex, parseEther } from 'viem';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { hasBrowser } from './support/browser.ts';
+import { amountUnits, type CheckoutWorld, startCheckoutWorld } from './support/checkout-page.ts';
+import type { Intent } from './support/doors.ts';
+import { idBytes } from './support/settlement.ts';
+import { holdBack, reject, WalletError } from './support/wallet.ts';
+
+const baseSepolia = '0x14a34';
+
+describe.skipIf(!hasBrowser)('a wallet', () => {
+  let world: CheckoutWorld;
+
+  beforeAll(async () => {
+    world = await startCheckoutWorld();
+  });
+  afterEach(() => world.closeDevices());
+  afterAll(() => world.close());
+
+  /** A device with a wallet of a new account, and the page of a new intent. */
+  async function begin({
+    payer = {},
+    wallet: options = {},
+    intent: fields = {},
+  }: {
+    payer?: Parameters<CheckoutWorld['createPayer']>[0];
+    wallet?: object;
+    intent?: object;
+  } = {}) {
+    const account = await world.createPayer(payer);
+    const device = await world.openDevice();
+    const wallet = await device.installWallet(account, options);
+    const intent = await world.createIntent(fields);
+    const checkout = await device.open(intent);
+    return { account, device, wallet, intent, checkout };
+  }
+
+  const callOf = ({ id, expected_wallet }: Intent, units = amountUnits) =>
+    world.chain.transferCall({ to: expected_wallet as Address, amountUnits: units, suffix: idBytes(id) });
+
+  test('is asked for exactly one transaction: the transfer, followed by the id of the intent', async () => {
+    const { account, wallet, intent, checkout } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+    await checkout.press('pay');
+    await checkout.view('sent');
+
+    const { to, data } = callOf(intent);
+    expect(wallet.requestsOf('eth_sendTransaction')).toEqual([
+      {
+        method: 'eth_sendTransaction',
+        params: [{ from: account.address, to, data, value: '0x0', chainId: baseSepolia }],
+      },
+    ]);
+    expect(idBytes(intent.id)).toHaveLength(2 + 2 * 29);
+    expect(data).toBe(concatHex([data.slice(0, 2 + 2 * (4 + 64)) as Address, idBytes(intent.id)]));
+
+    const [hash] = wallet.sent as [Address];
+    expect(await world.chain.client.getTransaction({ hash })).toMatchObject({ input: data });
+    await world.mine();
+    await checkout.view('processing');
+    await world.mine(9);
+    await checkout.view('succeeded');
+    expect(await world.merchant.getIntent(intent.id)).toMatchObject({
+      status: 'succeeded',
+      payments: [{ transaction_hash: hash, from_address: account.address }],
+    });
+    expect(await world.transfersOf(account.address)).toBe(1);
+  });
+
+  test('is asked for no signature, and for nothing before it is chosen', async () => {
+    const { wallet, checkout } = await begin();
+    await checkout.view('choose-wallet');
+    expect(wallet.requests).toEqual([]);
+    await checkout.connect();
+    await checkout.view('ready');
+    expect(wallet.requests.filter(({ method }) => /sign|permissions|send/i.test(method))).toEqual([]);
+  });
+
+  test('is asked for the rest after a partial payment', async () => {
+    const { wallet, intent, checkout } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    await world.transferTo(intent, { units: 4_000_000n });
+    await world.mine();
+    await checkout.refresh();
+    expect(await checkout.notice('partly-paid')).toMatch(/4\.00 USDC.*8\.50 USDC/);
+    await checkout.view('ready');
+    expect(await checkout.action('pay').innerText()).toContain('8.50 USDC');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallet.requestsOf('eth_sendTransaction')[0]?.params[0].data).toBe(callOf(intent, 8_500_000n).data);
+    await world.mine();
+    await checkout.view('processing');
+  });
+
+  describe('on another chain', () => {
+    test('is asked to change, then to pay', async () => {
+      const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
+      await checkout.connect();
+      await checkout.view('wrong-chain');
+      expect(await checkout.action('pay').count()).toBe(0);
+      await checkout.press('switch-chain');
+      await checkout.view('ready');
+      expect(wallet.requestsOf('wallet_switchEthereumChain')).toEqual([
+        { method: 'wallet_switchEthereumChain', params: [{ chainId: baseSepolia }] },
+      ]);
+      expect(wallet.requestsOf('wallet_addEthereumChain')).toEqual([]);
+      expect(wallet.chainId()).toBe(84532);
+    });
+
+    test.each([
+      ['by its code', undefined],
+      [
+        'by a code in the code of another',
+        () => {
+          throw new WalletError(-32603, 'Internal error', { originalError: { code: 4902 } });
+        },
+      ],
+    ])('that does not know the chain is given it: %s', async (_, answer) => {
+      const { wallet, checkout } = await begin({ wallet: { chainId: 1, knownChainIds: [1] } });
+      wallet.answer('wallet_switchEthereumChain', answer);
+      await checkout.connect();
+      await checkout.view('wrong-chain');
+      await checkout.press('switch-chain');
+      await checkout.view('ready');
+      expect(wallet.requestsOf('wallet_addEthereumChain')).toMatchObject([
+        {
+          params: [
+            {
+              chainId: baseSepolia,
+              chainName: 'Base Sepolia',
+              nativeCurrency: { symbol: 'ETH', decimals: 18 },
+              rpcUrls: [expect.stringMatching(/^https:\/\//)],
+              blockExplorerUrls: [expect.stringMatching(/^https:\/\//)],
+            },
+          ],
+        },
+      ]);
+    });
+
+    test('may refuse to change, and is asked again when the payer wants it', async () => {
+      const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
+      wallet.answer('wallet_switchEthereumChain', reject);
+      await checkout.connect();
+      await checkout.press('switch-chain');
+      await checkout.notice('rejected');
+      await checkout.view('wrong-chain');
+      wallet.answer('wallet_switchEthereumChain');
+      await checkout.press('switch-chain');
+      await checkout.view('ready');
+    });
+
+    test('that cannot change says so, and the payer changes it there', async () => {
+      const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
+      wallet.answer('wallet_switchEthereumChain', () => {
+        throw new WalletError(-32601, 'the method does not exist');
+      });
+      await checkout.connect();
+      await checkout.press('switch-chain');
+      await checkout.notice('chain-refused');
+      await wallet.switchChain(84532);
+      await checkout.view('ready');
+    });
+
+    test('that only says it has changed is not asked to pay', async () => {
+      const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
+      wallet.answer('wallet_switchEthereumChain', () => null);
+      await checkout.connect();
+      await checkout.press('switch-chain');
+      await wallet.asked('wallet_switchEthereumChain');
+      await checkout.view('wrong-chain');
+      expect(await checkout.action('pay').count()).toBe(0);
+    });
+
+    test('that leaves the chain at the last moment is not asked to pay', async () => {
+      const { wallet, checkout } = await begin();
+      await checkout.connect();
+      await checkout.view('ready');
+      // It says nothing of it.
+      wallet.answer('eth_chainId', () => '0x1');
+      await checkout.press('pay');
+      await checkout.view('wrong-chain');
+      expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+    });
+  });
+
+  test('that rejects the payment may be asked again', async () => {
+    const { account, wallet, checkout } = await begin();
+    wallet.answer('eth_sendTransaction', reject);
+    await checkout.connect();
+    await checkout.press('pay');
+    expect(await checkout.notice('rejected')).toMatch(/Nothing was sent/);
+    await checkout.view('ready');
+    wallet.answer('eth_sendTransaction');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(await checkout.page.locator('[data-notice="rejected"]').count()).toBe(0);
+    await world.mine();
+    await checkout.view('processing');
+    expect(await world.transfersOf(account.address)).toBe(1);
+  });
+
+  test('that rejects the connection leads back to the choice', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_requestAccounts', reject);
+    await checkout.connect();
+    await checkout.notice('rejected');
+    await checkout.view('choose-wallet');
+    wallet.answer('eth_requestAccounts');
+    await checkout.connect();
+    await checkout.view('ready');
+  });
+
+  test('that does not answer can be left for another', async () => {
+    const { device, wallet, intent } = await begin();
+    wallet.answer('eth_requestAccounts', holdBack().answer);
+    const other = await device.installWallet(await world.createPayer(), {
+      info: { name: 'Other wallet', rdns: 'com.example.other' },
+    });
+    const checkout = await device.open(intent);
+    await checkout.connect(wallet.rdns);
+    await checkout.view('connecting');
+    await checkout.press('wallets');
+    await checkout.connect(other.rdns);
+    await checkout.view('ready');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+    expect(other.requestsOf('eth_sendTransaction')).toHaveLength(1);
+  });
+
+  test('that answers after the payer has left it changes nothing', async () => {
+    const { wallet, checkout } = await begin();
+    const held = holdBack();
+    wallet.answer('eth_requestAccounts', held.answer);
+    await checkout.connect();
+    await checkout.view('connecting');
+    await checkout.press('wallets');
+    await checkout.view('choose-wallet');
+    held.letGo();
+    await checkout.press('manual');
+    await checkout.view('manual');
+  });
+
+  test('one of two is asked, and each has its name and its icon', async () => {
+    const device = await world.openDevice();
+    const icon = (colour: string) =>
+      `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'%3E%3Crect fill='${colour}'/%3E%3C/svg%3E`;
+    const infos = [
+      { name: 'First wallet', rdns: 'com.example.first', icon: icon('red') },
+      { name: 'Second wallet', rdns: 'com.example.second', icon: icon('blue') },
+    ];
+    const wallets = [];
+    for (const info of infos) wallets.push(await device.installWallet(await world.createPayer(), { info }));
+    const checkout = await device.open(await world.createIntent());
+    await checkout.view('choose-wallet');
+    const shown = checkout.action('wallet');
+    expect((await shown.allInnerTexts()).map((text) => text.trim())).toEqual(infos.map(({ name }) => name));
+    expect(
+      await shown.locator('img').evaluateAll((images) => images.map((image) => image.getAttribute('src'))),
+    ).toEqual(infos.map(({ icon }) => icon));
+    await checkout.connect('com.example.second');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallets.map(({ requests }) => requests.length > 0)).toEqual([false, true]);
+  });
+
+  describe('in window.ethereum', () => {
+    const legacy = { announcedBy: 'window.ethereum' } as const;
+
+    test('is used if none announces itself', async () => {
+      const { account, checkout } = await begin({ wallet: legacy });
+      await checkout.view('choose-wallet');
+      await checkout.connect();
+      await checkout.press('pay');
+      await checkout.view('sent');
+      await world.mine();
+      await checkout.view('processing');
+      expect(await world.transfersOf(account.address)).toBe(1);
+    });
+
+    test('is not offered beside one that does', async () => {
+      const { device, intent } = await begin({ wallet: legacy });
+      const announced = await device.installWallet(await world.createPayer());
+      const checkout = await device.open(intent);
+      await checkout.view('choose-wallet');
+      expect(await checkout.action('wallet').count()).toBe(1);
+      await checkout.connect();
+      await announced.asked('eth_requestAccounts');
+    });
+  });
+
+  test('none: the payer is told, and can send by hand', async () => {
+    const device = await world.openDevice();
+    const intent = await world.createIntent();
+    const checkout = await device.open(intent);
+    await checkout.view('no-wallet');
+    await checkout.press('manual');
+    await checkout.view('manual');
+    await world.transferTo(intent);
+    await world.mine();
+    await checkout.view('processing');
+  });
+
+  test('that appears later is offered', async () => {
+    const device = await world.openDevice();
+    const wallet = await device.installWallet(await world.createPayer(), { announcedBy: 'nothing' });
+    const checkout = await device.open(await world.createIntent());
+    await checkout.view('no-wallet');
+    await wallet.announce();
+    await checkout.view('choose-wallet');
+    await checkout.connect();
+    await checkout.view('ready');
+  });
+
+  describe('whose account cannot pay is not asked to', () => {
+    test('too little USDC', async () => {
+      const { account, wallet, checkout } = await begin({ payer: { units: 4_250_000n } });
+      await checkout.connect();
+      await checkout.view('too-little-token');
+      expect(await checkout.text()).toMatch(/4\.25 USDC/);
+      expect(await checkout.action('pay').count()).toBe(0);
+      await world.chain.mint(account.address, amountUnits);
+      await world.mine();
+      await checkout.press('retry');
+      await checkout.view('ready');
+      expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+    });
+
+    test.each([0n, 1_000n])('%i wei for the fee', async (wei) => {
+      const { account, checkout } = await begin({ payer: { wei } });
+      await checkout.connect();
+      await checkout.view('too-little-gas');
+      expect(await checkout.text()).toMatch(/ETH/);
+      await world.chain.client.setBalance({ address: account.address, value: parseEther('1') });
+      await checkout.press('retry');
+      await checkout.view('ready');
+    });
+
+    test('on Circle’s blacklist', async () => {
+      const { account, checkout } = await begin();
+      await world.chain.blacklist(account.address);
+      await world.mine();
+      await checkout.connect();
+      await checkout.view('refused-by-token');
+      expect(await checkout.text()).toMatch(/issuer of USDC has blocked this account/);
+      expect(await checkout.action('pay').count()).toBe(0);
+    });
+
+    test('while Circle has paused all transfers', async () => {
+      const { checkout } = await begin();
+      await world.chain.pause();
+      await world.mine();
+      await checkout.connect();
+      await checkout.view('refused-by-token');
+      expect(await checkout.text()).toMatch(/paused/);
+      await world.chain.unpause();
+      await world.mine();
+      await checkout.press('retry');
+      await checkout.view('ready');
+    });
+  });
+
+  test('that chooses another account pays with that', async () => {
+    const { wallet, checkout } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    const poor = await world.createPayer({ units: 0n });
+    await wallet.changeAccount(poor);
+    await checkout.view('too-little-token');
+    const rich = await world.createPayer();
+    await wallet.changeAccount(rich);
+    await checkout.view('ready');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallet.requestsOf('eth_sendTransaction')[0]?.params[0].from).toBe(rich.address);
+  });
+
+  test('that disconnects the page leads back to the choice', async () => {
+    const { wallet, checkout } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    await wallet.disconnect();
+    await checkout.view('choose-wallet');
+  });
+
+  test('whose payment the chain undoes is told so, and may pay again', async () => {
+    const { account, wallet, checkout } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    // It is estimated before, and executed after.
+    const held = holdBack();
+    wallet.answer('eth_sendTransaction', held.answer);
+    await checkout.press('pay');
+    await wallet.asked('eth_sendTransaction');
+    held.letGo(async (carryOut) => {
+      const hash = await carryOut();
+      await world.chain.client.dropTransaction({ hash: hash as Address });
+      await world.chain.pause();
+      const [request] = wallet.requestsOf('eth_sendTransaction');
+      return world.chain.send(account.address, request?.params[0]);
+    });
+    await checkout.view('sent');
+    await world.mine();
+    await checkout.notice('reverted');
+    await world.chain.unpause();
+    await world.mine();
+    await checkout.view('ready', 'choose-wallet', 'refused-by-token');
+  });
+});
