@@ -435,7 +435,7 @@ function Manual(props: StepProps) {
         <Button action="wallets" label={labels.wallets} onClick={() => act.take('wallet')} />
       )}
       {!props.isPhone && (
-        <details class="phone">
+        <details class="phone" open>
           <summary>{labels.qr}</summary>
           <QrCode text={link} />
           <p>{labels.qrHint}</p>
