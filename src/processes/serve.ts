@@ -24,6 +24,7 @@ import { type Connection, Listener } from '../doors/listener.ts';
 import { createOperationsDoor } from '../doors/operations/operations-door.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
 import { handlePipelined } from '../doors/pipelining.ts';
+import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
@@ -310,6 +311,7 @@ async function createDoors(
   // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
   const allowsTryIt = isEmbedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
+  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage([])]);
   const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
@@ -319,7 +321,7 @@ async function createDoors(
       trustedProxies: config.trustedProxies,
       keepConnection: keepPublic,
       scheme,
-      sites: [await loadDocumentation({ allowsTryIt })],
+      sites,
       allowsTryIt,
     }),
     internal: createInternalDoor({

@@ -94,7 +94,7 @@ export class SettlementModel {
   /** The watcher reads the chain as it is now. */
   read(chain: readonly ModelBlock[]): void {
     // A head that goes back: wait.
-    if (chain.length < this.#read.length) return;
+    if (this.isBehind(chain)) return;
     const common = commonLength(chain, this.#read);
     for (const intent of this.intents) this.#takeBack(intent, common);
     this.#read = [...chain];
@@ -114,9 +114,14 @@ export class SettlementModel {
     return height === undefined ? 0 : Math.min(confirmationsRequired, this.#read.length - height);
   }
 
-  /** True if the chain has reorganised since it was read. */
+  /** True while the chain is shorter than what was read of it. */
+  isBehind(chain: readonly ModelBlock[]): boolean {
+    return chain.length < this.#read.length;
+  }
+
+  /** True if the chain has reorganised since it was read, and is long enough to tell. */
   isReorganised(chain: readonly ModelBlock[]): boolean {
-    return chain.length >= this.#read.length && commonLength(chain, this.#read) < this.#read.length;
+    return !this.isBehind(chain) && commonLength(chain, this.#read) < this.#read.length;
   }
 
   /** Blocks that were not read yet. */

@@ -191,8 +191,12 @@ export async function play(world: World, { liar, commands }: History): Promise<R
     await compare();
   };
 
-  /** A node that hides a transfer at both readings has hidden it: there is nobody else to ask. */
-  const mayReadAgain = () => liar !== 'the only node' || world.node.isHonest();
+  /**
+   * A node that hides a transfer at both readings has hidden it: there is nobody else to ask. With honest nodes, only
+   * what the first reading knows too: these chains take back final blocks, and no real one does.
+   */
+  const mayReadAgain = () =>
+    isHonest ? !model.isBehind(chain) : liar !== 'the only node' || world.node.isHonest();
 
   const compare = async () => {
     const stored = await world.stored(intents);

@@ -60,7 +60,16 @@ export interface Site {
   /** True for one of its paths. */
   has(path: string): boolean;
   /** Answers a request for such a path, or throws a `ServiceError`. */
-  serve(path: string, request: NodeRequest, response: ServerResponse, requestId: string): Promise<void>;
+  serve(exchange: SiteRequest): Promise<void>;
+}
+
+/** A request for a site, and where its answer goes. */
+export interface SiteRequest {
+  readonly path: string;
+  readonly request: NodeRequest;
+  readonly header: RawHeaders;
+  readonly response: Response;
+  readonly context: RequestContext;
 }
 
 export interface PublicDoorOptions {
@@ -132,8 +141,7 @@ export function createPublicDoor(
       await undefined;
       try {
         assertHttp(request, header);
-        if (site !== undefined)
-          await site.serve(path, request, response as ServerResponse, context.requestId);
+        if (site !== undefined) await site.serve({ path, request, header, response, context });
         else await answer(request, header, response, path, match, endpoint, context, shared, options);
         return 'ok';
       } catch (reason) {

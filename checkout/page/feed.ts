@@ -1,0 +1,107 @@
+// Follows the checkout: asks every few seconds, and is answered with 304 while nothing has changed.
+
+import type { Checkout } from './checkout.ts';
+
+/** Together with the answer's way, less than three seconds. */
+const everyMs = 2_500;
+const everyHiddenMs = 15_000;
+/** Once it has ended, only late money can come. */
+const everyEndedMs = 15_000;
+const timeoutMs = 10_000;
+const maxWaitMs = 30_000;
+
+/** What came of asking. */
+export type Answer =
+  | { kind: 'checkout'; checkout: Checkout; etag: string }
+  | { kind: 'unchanged' }
+  /** The service has no such checkout. */
+  | { kind: 'invalid' }
+  | { kind: 'no-answer'; retryAfterMs: number };
+
+export interface Feed {
+  /** Asks now, and resolves when the answer was delivered. */
+  refresh(): Promise<void>;
+}
+
+/** The server's time in milliseconds since 1970, as its last answer said. */
+export type ServerClock = () => number;
+
+export interface FeedObserver {
+  onCheckout(checkout: Checkout): void;
+  onInvalid(): void;
+  onConnection(connection: 'ok' | 'offline' | 'unreachable'): void;
+}
+
+/** Follows the checkout of a secret until it turns out to be invalid. */
+export function followCheckout(
+  secret: string,
+  observer: FeedObserver,
+): { feed: Feed; serverNowMs: ServerClock } {
+  let etag: string | undefined;
+  let isEnded = false;
+  let offsetMs = 0;
+  let failures = 0;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let asking: Promise<void> | undefined;
+
+  const ask = async (): Promise<void> => {
+    clearTimeout(timer);
+    const answer = await requestCheckout(secret, etag, (serverMs) => {
+      offsetMs = serverMs - Date.now();
+    });
+    if (answer.kind === 'invalid') return observer.onInvalid();
+    failures = answer.kind === 'no-answer' ? failures + 1 : 0;
+    if (answer.kind === 'checkout') {
+      etag = answer.etag;
+      isEnded = !['requires_payment', 'processing'].includes(answer.checkout.status);
+      observer.onCheckout(answer.checkout);
+    }
+    observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
+    const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : everyMs;
+    const waitMs =
+      answer.kind === 'no-answer'
+        ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, everyMs * failures))
+        : usualMs;
+    timer = setTimeout(refresh, waitMs);
+  };
+  const refresh = (): Promise<void> => {
+    asking ??= ask().finally(() => {
+      asking = undefined;
+    });
+    return asking;
+  };
+  const wake = () => void (document.hidden || refresh());
+  document.addEventListener('visibilitychange', wake);
+  // A page that comes back from the browser's history, and a machine that comes back to its network.
+  addEventListener('pageshow', wake);
+  addEventListener('online', wake);
+  addEventListener('offline', () => observer.onConnection('offline'));
+  void refresh();
+  return { feed: { refresh }, serverNowMs: () => Date.now() + offsetMs };
+}
+
+async function requestCheckout(
+  secret: string,
+  etag: string | undefined,
+  onServerTime: (serverMs: number) => void,
+): Promise<Answer> {
+  try {
+    const response = await fetch('/v1/checkout', {
+      headers: { Authorization: `Bearer ${secret}`, ...(etag && { 'If-None-Match': etag }) },
+      cache: 'no-store',
+      credentials: 'omit',
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    const serverMs = Date.parse(response.headers.get('Date') ?? '');
+    // The header has whole seconds: in the middle it is half a second too early.
+    if (!Number.isNaN(serverMs)) onServerTime(serverMs + 500);
+    if (response.status === 304) return { kind: 'unchanged' };
+    if (response.status === 401) return { kind: 'invalid' };
+    if (!response.ok) {
+      return { kind: 'no-answer', retryAfterMs: Number(response.headers.get('Retry-After') ?? 0) * 1000 };
+    }
+    return { kind: 'checkout', checkout: await response.json(), etag: response.headers.get('ETag') ?? '' };
+  } catch {
+    return { kind: 'no-answer', retryAfterMs: 0 };
+  }
+}

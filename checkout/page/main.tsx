@@ -1,0 +1,410 @@
+// The page that a payer pays on. It asks the service how the payment stands, asks a wallet for the transfer, and shows what
+// `state.ts` makes of both. The service's word is the truth: what a wallet says only changes what is shown.
+
+import { render } from 'preact';
+import type { Checkout } from './checkout.ts';
+import { type Feed, followCheckout, type ServerClock } from './feed.ts';
+import { type Actions, type CopyName, copyText, Page, type TestAmount } from './page.tsx';
+import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
+import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
+import { type Facts, type Session, viewOf } from './state.ts';
+import {
+  askAlone,
+  isBeingAsked,
+  onTransferOfAnotherTab,
+  rememberedTransfer,
+  rememberTransfer,
+} from './transfer.ts';
+import {
+  accountOf,
+  chainIdOf,
+  findWallets,
+  fundsOf,
+  isRefusal,
+  isReverted,
+  nonceOf,
+  refusalOf,
+  sendPayment,
+  switchChain,
+  type Wallet,
+} from './wallets.ts';
+
+/** How long a button says that it has copied. */
+const copiedMs = 2_000;
+/** How often the wallet's node is asked about a transaction that was sent. */
+const checkTransferEveryMs = 5_000;
+/** The clocks of a payer and of a chain differ by less. */
+const maxClockSkewMs = 120_000;
+
+const opening: Opening = takeOpening();
+const root = document.getElementById('page') as HTMLElement;
+const standIns = (document.querySelector('meta[name="test-wallet"]')?.getAttribute('content') ?? '').split(
+  ' ',
+);
+const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
+
+let clock: ServerClock = () => Date.now();
+let feed: Feed | undefined;
+let wallets: readonly Wallet[] = [];
+let copied: { what: CopyName; isDone: boolean } | undefined;
+/** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
+let sessionNumber = 0;
+let lastCheckedMs = 0;
+
+const facts: Facts = {
+  checkout: undefined,
+  nowMs: clock(),
+  isInvalid: false,
+  shop: opening.secret === undefined ? 'working' : 'done',
+  connection: 'ok',
+  isStandIn: false,
+  wallets: [],
+  hasLooked: false,
+  lane: undefined,
+  session: { step: 'none' },
+  transfer: undefined,
+  transferPhase: 'unknown',
+  failure: undefined,
+  givenUp: [],
+};
+
+function change(changes: Partial<Facts>): void {
+  Object.assign(facts, changes);
+  paint();
+}
+
+let paintedView = '';
+
+function paint(): void {
+  const { checkout } = facts;
+  facts.nowMs = clock();
+  const hadFocus = document.activeElement !== document.body;
+  render(
+    <Page
+      facts={facts}
+      act={actions}
+      copied={copied}
+      link={linkOf(opening.secret ?? '')}
+      returnUrl={checkout && returnUrlOf(opening, checkout)}
+      isPopup={window.opener !== null}
+      isPhone={isPhone}
+    />,
+    root,
+  );
+  const view = viewOf(facts);
+  // The button that had the focus has gone.
+  if (view !== paintedView && hadFocus && document.activeElement === document.body) {
+    document.getElementById('title')?.focus();
+  }
+  paintedView = view;
+  document.title = checkout === undefined ? 'Payment' : `Pay ${checkout.merchant_name}`;
+}
+
+/** Follows the checkout that the secret opens. */
+function follow(secret: string): void {
+  const followed = followCheckout(secret, {
+    onCheckout(checkout) {
+      const isFirst = facts.checkout === undefined;
+      const hasChanged = facts.checkout?.status !== checkout.status;
+      change({ checkout, isStandIn: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
+      if (isFirst) begin(checkout);
+      forgetArrivedTransfer(checkout);
+      if (hasChanged) tellShop(opening, checkout);
+    },
+    onInvalid: () => change({ isInvalid: true }),
+    onConnection: (connection) => change({ connection }),
+  });
+  feed = followed.feed;
+  clock = followed.serverNowMs;
+}
+
+/** What begins with the first answer. */
+function begin({ id }: Checkout): void {
+  void readTransfer(id);
+  onTransferOfAnotherTab(id, () => void readTransfer(id));
+  if (facts.isStandIn) return;
+  findWallets((found, hasLooked) => {
+    wallets = found;
+    change({ wallets: found, hasLooked });
+    void resumeSession();
+  });
+}
+
+/** Reads what this browser remembers of a transfer. */
+async function readTransfer(intentId: string): Promise<void> {
+  // This tab knows better.
+  if (facts.transferPhase === 'asking' && facts.transfer !== undefined) return;
+  const transfer = rememberedTransfer(intentId);
+  if (transfer?.hash !== undefined) return change({ transfer, transferPhase: 'sent' });
+  const transferPhase = (await isBeingAsked(intentId)) ? 'asking-elsewhere' : 'unknown';
+  change({ transfer, transferPhase });
+}
+
+/** The service has seen the transfer: from now on it says how it stands. */
+function forgetArrivedTransfer({ id, payments = [] }: Checkout): void {
+  const { transfer } = facts;
+  if (transfer === undefined) return;
+  const hasArrived = payments.some(
+    ({ transaction_hash, from_address, block_time, status }) =>
+      status !== 'reorged' &&
+      (transaction_hash === transfer.hash ||
+        (from_address.toLowerCase() === transfer.from.toLowerCase() &&
+          Date.parse(block_time) > transfer.askedAtMs - maxClockSkewMs)),
+  );
+  // A wallet that still asks has to be waited for.
+  if (hasArrived && facts.transferPhase !== 'asking') forgetTransfer(id);
+}
+
+function forgetTransfer(intentId: string): void {
+  rememberTransfer(intentId, undefined);
+  change({ transfer: undefined, transferPhase: 'unknown' });
+}
+
+function walletOfSession(): Wallet | undefined {
+  const { session } = facts;
+  return session.step === 'none' ? undefined : wallets.find(({ id }) => id === session.wallet.id);
+}
+
+/** Finds the wallet of a remembered transfer again, without asking the payer. */
+async function resumeSession(): Promise<void> {
+  const { transfer, session, checkout } = facts;
+  const wallet = wallets.find(({ id }) => id === transfer?.wallet);
+  if (wallet === undefined || session.step !== 'none' || checkout === undefined) return;
+  const account = await accountOf(wallet, true).catch(() => undefined);
+  if (account !== undefined && facts.session.step === 'none') await connectWith(wallet, account);
+}
+
+const subscribed = new Set<string>();
+
+/** Asks the wallet for its chain, and for what the account has. */
+async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void> {
+  const { checkout } = facts;
+  if (checkout === undefined) return;
+  const number = ++sessionNumber;
+  const set = (session: Session) => {
+    if (number === sessionNumber) change({ session });
+  };
+  const connected = { step: 'connected', wallet, account } as const;
+  const chainId = await chainIdOf(wallet);
+  set({ ...connected, chainId, funds: { kind: 'unknown' } });
+  if (!subscribed.has(wallet.id)) {
+    subscribed.add(wallet.id);
+    wallet.onChange?.(() => void onWalletChange(wallet));
+  }
+  if (chainId !== checkout.chain_id) return;
+  set({ ...connected, chainId, funds: await fundsOf(wallet, account, checkout) });
+}
+
+async function onWalletChange(wallet: Wallet): Promise<void> {
+  if (walletOfSession() !== wallet) return;
+  await attempt(async () => {
+    const account = await accountOf(wallet, true);
+    if (account === undefined) actions.leaveWallet();
+    else await connectWith(wallet, account);
+  });
+}
+
+/** Runs what asks a wallet. What it refuses is shown, and the payer is back where wallets are chosen. */
+async function attempt(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (reason) {
+    sessionNumber++;
+    change({ failure: refusalOf(reason), session: { step: 'none' } });
+  }
+}
+
+/** Asks the wallet for the transfer, unless something has changed meanwhile. */
+async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<void> {
+  const before = facts.checkout;
+  const { session } = facts;
+  if (before === undefined || session.step !== 'connected') return;
+  const account = session.account as `0x${string}`;
+  const nonce = await nonceOf(wallet, account);
+  const chainId = await chainIdOf(wallet);
+  // The newest word of the service, right before.
+  await feed?.refresh();
+  const { checkout } = facts;
+  const isSame =
+    checkout !== undefined &&
+    checkout.amount_received_units === before.amount_received_units &&
+    chainId === checkout.chain_id &&
+    facts.connection === 'ok' &&
+    rememberedTransfer(checkout.id) === undefined &&
+    ['ready', isFeeChecked ? 'ready' : 'too-little-gas'].includes(viewOf(facts));
+  if (!isSame) {
+    change({ failure: 'changed' });
+    return connectWith(wallet, account);
+  }
+  const transfer = { from: account, wallet: wallet.id, nonce, askedAtMs: Date.now() };
+  try {
+    rememberTransfer(checkout.id, transfer);
+  } catch {
+    return change({ failure: 'storage' });
+  }
+  change({ transfer, transferPhase: 'asking', failure: undefined });
+  try {
+    const hash = await sendPayment(wallet, account, checkout);
+    const sent = { ...transfer, hash };
+    rememberTransfer(checkout.id, sent);
+    change({ transfer: sent, transferPhase: 'sent' });
+    if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
+  } catch (reason) {
+    if (!isRefusal(reason)) return change({ transferPhase: 'unknown' });
+    forgetTransfer(checkout.id);
+    change({ failure: refusalOf(reason) });
+  }
+}
+
+function pay(isFeeChecked: boolean): void {
+  const wallet = walletOfSession();
+  const { checkout } = facts;
+  if (wallet === undefined || checkout === undefined || isPaying) return;
+  isPaying = true;
+  void attempt(async () => {
+    const isAlone = await askAlone(checkout.id, () => askForTransfer(wallet, isFeeChecked));
+    if (!isAlone) await readTransfer(checkout.id);
+  }).finally(() => {
+    isPaying = false;
+  });
+}
+
+let isPaying = false;
+
+/** Looks whether another tab has finished, and whether the network has undone what was sent. */
+async function checkTransfer(): Promise<void> {
+  const { transfer, transferPhase, checkout } = facts;
+  if (transfer === undefined || checkout === undefined) return;
+  if (transferPhase === 'asking-elsewhere') return readTransfer(checkout.id);
+  const wallet = walletOfSession();
+  if (transfer.hash === undefined || wallet === undefined) return;
+  if (Date.now() - lastCheckedMs < checkTransferEveryMs) return;
+  lastCheckedMs = Date.now();
+  if (!(await isReverted(wallet, transfer.hash))) return;
+  forgetTransfer(checkout.id);
+  change({ failure: 'reverted' });
+}
+
+const actions: Actions = {
+  choose(walletId) {
+    const wallet = wallets.find(({ id }) => id === walletId);
+    if (wallet === undefined) return;
+    const number = ++sessionNumber;
+    change({ failure: undefined, session: { step: 'connecting', wallet } });
+    void attempt(async () => {
+      const account = await accountOf(wallet);
+      // The payer has gone on without it.
+      if (number === sessionNumber && account !== undefined) await connectWith(wallet, account);
+    });
+  },
+  leaveWallet() {
+    sessionNumber++;
+    change({ session: { step: 'none' }, failure: undefined });
+  },
+  switchChain() {
+    const { session, checkout } = facts;
+    const wallet = walletOfSession();
+    if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
+    change({ failure: undefined, session: { ...session, isSwitching: true } });
+    switchChain(wallet, checkout.chain_id)
+      .catch((reason) => {
+        const refusal = refusalOf(reason);
+        change({ failure: refusal === 'wallet-failed' ? 'chain-refused' : refusal });
+      })
+      .then(() => attempt(() => connectWith(wallet, session.account as `0x${string}`)));
+  },
+  checkAgain() {
+    const { session } = facts;
+    const wallet = walletOfSession();
+    if (wallet === undefined || session.step !== 'connected') return;
+    void attempt(() => connectWith(wallet, session.account as `0x${string}`));
+  },
+  pay: () => pay(true),
+  payAnyway: () => pay(false),
+  take(lane) {
+    sessionNumber++;
+    change({ lane, session: { step: 'none' }, failure: undefined });
+  },
+  reload: () => void feed?.refresh(),
+  giveUp() {
+    const { checkout } = facts;
+    if (checkout === undefined) return;
+    const reorged = (checkout.payments ?? []).filter(({ status }) => status === 'reorged');
+    change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
+    forgetTransfer(checkout.id);
+  },
+  copy(what) {
+    const { checkout } = facts;
+    if (checkout === undefined) return;
+    const say = (isDone: boolean) => {
+      const said = { what, isDone };
+      copied = said;
+      paint();
+      setTimeout(() => {
+        if (copied !== said) return;
+        copied = undefined;
+        paint();
+      }, copiedMs);
+    };
+    const text = copyText(what, checkout, linkOf(opening.secret ?? ''));
+    // Pages without TLS have no clipboard.
+    if (navigator.clipboard === undefined) return say(false);
+    navigator.clipboard.writeText(text).then(
+      () => say(true),
+      () => say(false),
+    );
+  },
+  payWithTestWallet(amount) {
+    change({ failure: undefined });
+    void payWithTestWallet(amount);
+  },
+};
+
+/** The wallet of the chain on this machine, which the service has in the embedded mode only. */
+async function payWithTestWallet(amount: TestAmount): Promise<void> {
+  const { checkout } = facts;
+  if (checkout === undefined || isPaying) return;
+  isPaying = true;
+  try {
+    const response = await fetch('/checkout/test-wallet', {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${opening.secret}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ amount }),
+    });
+    if (!response.ok) throw new Error(`answered ${response.status}`);
+    const { transaction_hash: hash } = await response.json();
+    change({
+      transfer: { from: '', wallet: '', nonce: 0, askedAtMs: Date.now(), hash },
+      transferPhase: 'sent',
+    });
+    await feed?.refresh();
+  } catch {
+    change({ failure: 'test-wallet' });
+  } finally {
+    isPaying = false;
+  }
+}
+
+// The same tab is given another link.
+addEventListener('hashchange', () => {
+  if (location.hash.length > 1) location.reload();
+});
+setInterval(() => {
+  paint();
+  void checkTransfer().catch(() => {});
+}, 1_000);
+
+if (opening.secret !== undefined) {
+  follow(opening.secret);
+} else if (opening.opener !== undefined && window.opener !== null) {
+  void secretFromShop(opening.opener).then((secret) => {
+    if (secret === undefined) return change({ shop: 'failed' });
+    opening.secret = secret;
+    rememberOpening(opening);
+    change({ shop: 'done' });
+    follow(secret);
+  });
+} else {
+  facts.isInvalid = true;
+}
+paint();

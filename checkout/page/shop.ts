@@ -1,0 +1,43 @@
+// The way back to the shop: messages to the window that has opened this one, and a link. Both go only to origins that the
+// merchant has registered; the one message that is sent before is to the very origin that says it has opened us.
+
+import type { Checkout } from './checkout.ts';
+import { isSecret, type Opening } from './secret.ts';
+
+const from = 'payment-intents-checkout';
+
+/** Asks the window that has opened this one for the secret. Resolves with undefined if the shop could not make one. */
+export function secretFromShop(opener: string): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    addEventListener('message', (event) => {
+      if (event.source !== window.opener || event.origin !== opener || event.data?.from !== from) return;
+      if (event.data.type === 'failed') resolve(undefined);
+      if (event.data.type === 'secret' && isSecret(event.data.clientSecret)) resolve(event.data.clientSecret);
+    });
+    send(opener, { type: 'ready' });
+  });
+}
+
+/** Tells the window that has opened this one how the intent stands. */
+export function tellShop({ opener }: Opening, { id, status, allowed_origins }: Checkout): void {
+  if (opener !== undefined && allowed_origins.includes(opener)) {
+    send(opener, { type: 'status', paymentIntent: id, status });
+  }
+}
+
+function send(origin: string, message: { type: string; [field: string]: string }): void {
+  try {
+    window.opener?.postMessage({ from, ...message }, origin);
+  } catch {
+    // Not an origin at all.
+  }
+}
+
+/** The URL of the shop's page, with the intent's id, if the merchant has registered its origin. */
+export function returnUrlOf({ returnUrl }: Opening, { id, allowed_origins }: Checkout): string | undefined {
+  const url = returnUrl === undefined ? null : URL.parse(returnUrl);
+  if (url === null || !/^https?:$/.test(url.protocol) || !allowed_origins.includes(url.origin))
+    return undefined;
+  url.searchParams.set('payment_intent', id);
+  return url.href;
+}

@@ -1,0 +1,238 @@
+// What the page shows, as a pure function of what it knows. Nothing here touches the browser.
+
+import { type Checkout, counts, missingUnits } from './checkout.ts';
+import type { Transfer } from './transfer.ts';
+
+/** A wallet as the payer sees it. The name and the icon are the wallet's own words: nothing is believed of them. */
+export interface WalletLabel {
+  id: string;
+  name: string;
+  /** A `data:` URL of an image. */
+  icon?: string | undefined;
+}
+
+/** Whether the account can pay, as the wallet's node says. */
+export type Funds =
+  | { kind: 'unknown' }
+  | { kind: 'enough' }
+  | { kind: 'too-little-token'; balanceUnits: bigint }
+  | { kind: 'too-little-gas' }
+  | { kind: 'refused'; reason: 'blacklisted' | 'paused' | 'other' };
+
+/** What is going on with a wallet in this tab. */
+export type Session =
+  | { step: 'none' }
+  | { step: 'connecting'; wallet: WalletLabel }
+  | {
+      step: 'connected';
+      wallet: WalletLabel;
+      account: string;
+      chainId: number;
+      funds: Funds;
+      /** The wallet shows a request to change its network. */
+      isSwitching?: boolean;
+    };
+
+/** What is known of the remembered transfer. */
+export type TransferPhase =
+  /** The wallet shows the request, asked by this tab or by another one. */
+  | 'asking'
+  | 'asking-elsewhere'
+  /** It was asked for, and the tab was closed before the wallet answered. */
+  | 'unknown'
+  | 'sent';
+
+/** What has gone wrong last, until the payer goes on. */
+export type Failure =
+  | 'rejected'
+  | 'wallet-busy'
+  | 'wallet-failed'
+  | 'chain-refused'
+  | 'reverted'
+  | 'storage'
+  | 'changed'
+  | 'test-wallet';
+
+/** All that the page knows. */
+export interface Facts {
+  checkout: Checkout | undefined;
+  /** The server's time, in milliseconds since 1970. */
+  nowMs: number;
+  /** The service knows no such checkout. */
+  isInvalid: boolean;
+  /** Of a popup without a secret: whether the shop is still making the intent. */
+  shop: 'done' | 'working' | 'failed';
+  connection: 'ok' | 'offline' | 'unreachable';
+  /** The intent's chain is a stand-in on the machine of the service. */
+  isStandIn: boolean;
+  wallets: readonly WalletLabel[];
+  /** True once wallets had time to announce themselves. */
+  hasLooked: boolean;
+  /** The way to pay that the payer has chosen. */
+  lane: 'wallet' | 'manual' | undefined;
+  session: Session;
+  transfer: Transfer | undefined;
+  transferPhase: TransferPhase;
+  failure: Failure | undefined;
+  /** Hashes of transactions that the payer says will not come back. */
+  givenUp: readonly string[];
+}
+
+export type ViewName =
+  | 'loading'
+  | 'waiting-for-shop'
+  | 'shop-failed'
+  | 'invalid'
+  | 'unreachable'
+  | 'test-wallet'
+  | 'choose-wallet'
+  | 'no-wallet'
+  | 'connecting'
+  | 'wrong-chain'
+  | 'ready'
+  | 'too-little-token'
+  | 'too-little-gas'
+  | 'refused-by-token'
+  | 'confirm-in-wallet'
+  | 'paying-elsewhere'
+  | 'unknown'
+  | 'sent'
+  | 'taken-back'
+  | 'manual'
+  | 'processing'
+  | 'succeeded'
+  | 'time-is-up'
+  | 'expired'
+  | 'canceled';
+
+/** The one thing that the page shows. */
+export function viewOf(facts: Facts): ViewName {
+  const { checkout } = facts;
+  if (facts.isInvalid) return 'invalid';
+  if (checkout === undefined) {
+    if (facts.shop === 'failed') return 'shop-failed';
+    if (facts.shop === 'working') return 'waiting-for-shop';
+    return facts.connection === 'ok' ? 'loading' : 'unreachable';
+  }
+  if (checkout.status !== 'requires_payment') return checkout.status;
+  return whileUnpaid(facts, checkout);
+}
+
+function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
+  const onTheWay = whileOnTheWay(facts, checkout);
+  if (onTheWay !== undefined) return onTheWay;
+  // The chain's clock decides. Until it has, another transfer could only come too late.
+  if (facts.nowMs > Date.parse(checkout.expires_at)) return 'time-is-up';
+  if (laneOf(facts, checkout) === 'manual') return 'manual';
+  // A wallet would pay on the real test network.
+  if (facts.isStandIn) return 'test-wallet';
+  return withWallet(facts, checkout);
+}
+
+/** The view while a transfer may still arrive, in which no other one is offered. */
+function whileOnTheWay(
+  { transfer, transferPhase, givenUp }: Facts,
+  { payments = [] }: Checkout,
+): ViewName | undefined {
+  const own = payments.find(({ transaction_hash }) => transaction_hash === transfer?.hash);
+  if (transfer !== undefined && own === undefined) {
+    if (transferPhase === 'asking') return 'confirm-in-wallet';
+    if (transferPhase === 'asking-elsewhere') return 'paying-elsewhere';
+    return transferPhase;
+  }
+  const mayReturn = payments.some(
+    ({ status, transaction_hash }) => status === 'reorged' && !givenUp.includes(transaction_hash),
+  );
+  return mayReturn ? 'taken-back' : undefined;
+}
+
+function withWallet({ session, wallets, hasLooked }: Facts, { chain_id }: Checkout): ViewName {
+  if (session.step === 'connecting') return 'connecting';
+  if (session.step === 'none') {
+    if (wallets.length > 0) return 'choose-wallet';
+    return hasLooked ? 'no-wallet' : 'loading';
+  }
+  if (session.chainId !== chain_id) return 'wrong-chain';
+  switch (session.funds.kind) {
+    case 'unknown':
+      return 'connecting';
+    case 'enough':
+      return 'ready';
+    case 'refused':
+      return 'refused-by-token';
+    default:
+      return session.funds.kind;
+  }
+}
+
+/** The way to pay: the payer's choice, or the one the intent was made for. */
+export function laneOf({ lane }: Pick<Facts, 'lane'>, checkout: Checkout): 'wallet' | 'manual' {
+  return lane ?? (checkout.lane === 'manual' ? 'manual' : 'wallet');
+}
+
+/** Something the payer has to know besides the view. */
+export type Notice =
+  | Failure
+  | 'wallet-still-asks'
+  | 'partly-paid'
+  | 'reorganised'
+  | 'overpaid'
+  | 'late'
+  | 'wrong-token'
+  | 'underpaid'
+  | 'hurry'
+  | 'offline'
+  | 'unreachable';
+
+/** So little time is left that a transfer may come too late. */
+const hurryMs = 60_000;
+
+/** Views in which a payer may begin to pay. */
+const offering: readonly ViewName[] = [
+  'test-wallet',
+  'choose-wallet',
+  'no-wallet',
+  'wrong-chain',
+  'ready',
+  'too-little-token',
+  'too-little-gas',
+  'refused-by-token',
+  'manual',
+];
+
+/** What the page says besides its view, the most important first. */
+export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
+  const { checkout, connection, failure } = facts;
+  if (checkout === undefined) return [];
+  const { labels = [], payments = [], status } = checkout;
+  const isOffering = offering.includes(view);
+  const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
+  const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
+  const isLate = payments.some(
+    (payment) => !counts(payment) && payment.status !== 'reorged' && !isWrongToken(payment),
+  );
+  const candidates: readonly (readonly [Notice, boolean])[] = [
+    ['offline', connection === 'offline'],
+    ['unreachable', connection === 'unreachable'],
+    // A wallet's window outlives what it was asked for.
+    ['wallet-still-asks', mayStillAsk(facts) && (status !== 'requires_payment' || leftMs < 0)],
+    ['partly-paid', isPartlyPaid && status === 'requires_payment'],
+    ['underpaid', labels.includes('underpaid')],
+    ['late', isLate || labels.includes('late') || labels.includes('after_cancel')],
+    ['wrong-token', payments.some(isWrongToken)],
+    ['overpaid', labels.includes('overpaid')],
+    ['reorganised', labels.includes('reorged') && status === 'succeeded'],
+    ['hurry', isOffering && leftMs > 0 && leftMs < hurryMs],
+  ];
+  const notices = candidates.filter(([, applies]) => applies).map(([notice]) => notice);
+  return failure !== undefined && isOffering ? [failure, ...notices] : notices;
+}
+
+function isWrongToken({ labels = [] }: { labels?: readonly string[] }): boolean {
+  return labels.includes('wrong_token');
+}
+
+/** A wallet was asked for a transfer and has not answered. */
+function mayStillAsk({ transfer, transferPhase }: Facts): boolean {
+  return transfer !== undefined && transferPhase !== 'sent';
+}

@@ -1,0 +1,63 @@
+// The transfer that a wallet was asked for, remembered until the chain has answered: while it may still arrive, the page
+// offers no other. Every tab of this browser sees it. It holds nothing secret.
+
+/** A transfer that a wallet was asked for. */
+export interface Transfer {
+  /** The account that pays. */
+  from: string;
+  /** EIP-6963 name of the wallet, in reverse domain notation. Empty for a wallet that has none. */
+  wallet: string;
+  /** How many transactions the account had sent before. */
+  nonce: number;
+  /** Milliseconds since 1970, by this machine's clock. */
+  askedAtMs: number;
+  /** The transaction's hash, once the wallet has said it. */
+  hash?: string;
+}
+
+const keyOf = (intentId: string) => `payment-intents-checkout:${intentId}`;
+
+/** The transfer that is remembered for an intent. */
+export function rememberedTransfer(intentId: string): Transfer | undefined {
+  try {
+    const transfer = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');
+    return typeof transfer?.from === 'string' && typeof transfer.askedAtMs === 'number'
+      ? transfer
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Remembers the transfer, or forgets it. Throws if this browser stores nothing. */
+export function rememberTransfer(intentId: string, transfer: Transfer | undefined): void {
+  if (transfer === undefined) localStorage.removeItem(keyOf(intentId));
+  else localStorage.setItem(keyOf(intentId), JSON.stringify(transfer));
+}
+
+/** Calls back when another tab has changed the transfer of an intent. */
+export function onTransferOfAnotherTab(intentId: string, callback: () => void): void {
+  addEventListener('storage', ({ key }) => {
+    if (key === keyOf(intentId)) callback();
+  });
+}
+
+/** Runs `ask` unless another tab of this browser is asking a wallet for the same intent. Resolves with false then. */
+export async function askAlone(intentId: string, ask: () => Promise<void>): Promise<boolean> {
+  // Pages without TLS have no locks.
+  if (navigator.locks === undefined) {
+    await ask();
+    return true;
+  }
+  return navigator.locks.request(keyOf(intentId), { ifAvailable: true }, async (lock) => {
+    if (lock === null) return false;
+    await ask();
+    return true;
+  });
+}
+
+/** True while a tab of this browser is asking a wallet for this intent. */
+export async function isBeingAsked(intentId: string): Promise<boolean> {
+  const { held = [] } = (await navigator.locks?.query()) ?? {};
+  return held.some(({ name }) => name === keyOf(intentId));
+}

@@ -1,0 +1,233 @@
+// Wallets of this browser, and what is asked of them. A way to reach other wallets, such as WalletConnect, would be another
+// source of `Wallet`: nothing else of the page knows where a wallet comes from.
+
+import { createStore, type EIP1193Provider } from 'mipd';
+import {
+  encodeFunctionData,
+  hexToBigInt,
+  hexToNumber,
+  isAddress,
+  isHex,
+  numberToHex,
+  stringToHex,
+} from 'viem/utils';
+import { chainFacts } from './chains.ts';
+import { type Checkout, missingUnits } from './checkout.ts';
+import type { Funds, WalletLabel } from './state.ts';
+
+type Hex = `0x${string}`;
+type Address = Hex;
+
+/** A wallet that can be asked. `request` is that of EIP-1193. */
+export interface Wallet extends WalletLabel {
+  request(call: { method: string; params?: readonly unknown[] }): Promise<unknown>;
+  /** Calls back when the wallet has changed its account or its chain. */
+  onChange?(callback: () => void): void;
+}
+
+/** Wallets have this long to announce themselves before the page says that there is none. */
+const announceMs = 400;
+const maxNameLength = 40;
+
+/** Finds wallets by EIP-6963, and `window.ethereum` if none announces itself. Calls back at once and at each change. */
+export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: boolean) => void): void {
+  const store = createStore();
+  let hasLooked = false;
+  const report = () => {
+    const announced = store
+      .getProviders()
+      .map(({ info, provider }) =>
+        walletOf({ id: info.rdns || info.uuid, name: info.name, icon: info.icon }, provider),
+      );
+    const legacy = (window as { ethereum?: EIP1193Provider }).ethereum;
+    const found =
+      announced.length === 0 && hasLooked && typeof legacy?.request === 'function'
+        ? [walletOf({ id: '', name: 'Wallet of this browser' }, legacy)]
+        : announced;
+    onWallets(found, hasLooked);
+  };
+  store.subscribe(report);
+  report();
+  setTimeout(() => {
+    hasLooked = true;
+    report();
+  }, announceMs);
+}
+
+function walletOf(label: { id: string; name: string; icon?: string }, provider: EIP1193Provider): Wallet {
+  const { id, name, icon } = label;
+  return {
+    id,
+    name: String(name).slice(0, maxNameLength) || 'Unnamed wallet',
+    // Nothing is loaded from elsewhere, and only images.
+    ...(String(icon).startsWith('data:image/') && { icon }),
+    request: (call) => provider.request(call as Parameters<EIP1193Provider['request']>[0]),
+    onChange(callback) {
+      provider.on?.('accountsChanged', callback);
+      provider.on?.('chainChanged', callback);
+    },
+  };
+}
+
+/** What a wallet has answered that no wallet should. */
+export class NonsenseFromWallet extends Error {}
+
+/** The account that the payer lets this page see. `isSilent` asks the payer nothing, and may find none. */
+export async function accountOf(wallet: Wallet, isSilent = false): Promise<Address | undefined> {
+  const accounts = await wallet.request({ method: isSilent ? 'eth_accounts' : 'eth_requestAccounts' });
+  const [account] = Array.isArray(accounts) ? accounts : [];
+  if (account === undefined && isSilent) return undefined;
+  if (typeof account !== 'string' || !isAddress(account, { strict: false })) throw new NonsenseFromWallet();
+  return account;
+}
+
+export async function chainIdOf(wallet: Wallet): Promise<number> {
+  return hexToNumber(await hexFrom(wallet, 'eth_chainId'));
+}
+
+/** How many transactions of the account are in blocks. */
+export async function nonceOf(wallet: Wallet, account: string): Promise<number> {
+  return hexToNumber(await hexFrom(wallet, 'eth_getTransactionCount', [account, 'latest']));
+}
+
+async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
+  const answer = await wallet.request({ method, params });
+  if (!isHex(answer)) throw new NonsenseFromWallet();
+  return answer;
+}
+
+/** Asks the wallet to change to the intent's chain, which is added if the wallet does not know it. */
+export async function switchChain(wallet: Wallet, chainId: number): Promise<void> {
+  const { name, feeToken, rpcUrl, explorer } = chainFacts(chainId);
+  try {
+    await wallet.request({
+      method: 'wallet_switchEthereumChain',
+      params: [{ chainId: numberToHex(chainId) }],
+    });
+  } catch (reason) {
+    if (codeOf(reason) !== unknownChain) throw reason;
+    await wallet.request({
+      method: 'wallet_addEthereumChain',
+      params: [
+        {
+          chainId: numberToHex(chainId),
+          chainName: name,
+          nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
+          rpcUrls: [rpcUrl],
+          blockExplorerUrls: [explorer],
+        },
+      ],
+    });
+  }
+}
+
+/** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
+export function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
+  const transfer = encodeFunctionData({
+    abi: erc20,
+    functionName: 'transfer',
+    args: [checkout.expected_wallet, BigInt(missingUnits(checkout))],
+  });
+  return { to: checkout.token_address, data: `${transfer}${stringToHex(checkout.id).slice(2)}` };
+}
+
+const erc20 = [
+  {
+    type: 'function',
+    name: 'transfer',
+    stateMutability: 'nonpayable',
+    inputs: [
+      { name: 'to', type: 'address' },
+      { name: 'value', type: 'uint256' },
+    ],
+    outputs: [{ name: '', type: 'bool' }],
+  },
+  {
+    type: 'function',
+    name: 'balanceOf',
+    stateMutability: 'view',
+    inputs: [{ name: 'account', type: 'address' }],
+    outputs: [{ name: '', type: 'uint256' }],
+  },
+] as const;
+
+/** Whether the account can pay what is missing: its balance, the token's consent, and the fee. */
+export async function fundsOf(wallet: Wallet, account: Address, checkout: Checkout): Promise<Funds> {
+  const balanceData = encodeFunctionData({ abi: erc20, functionName: 'balanceOf', args: [account] });
+  const balanceUnits = hexToBigInt(
+    await hexFrom(wallet, 'eth_call', [{ to: checkout.token_address, data: balanceData }, 'latest']),
+  );
+  if (balanceUnits < BigInt(missingUnits(checkout))) return { kind: 'too-little-token', balanceUnits };
+  const call = { from: account, ...paymentCall(checkout) };
+  const gas = await hexFrom(wallet, 'eth_estimateGas', [call]).catch((reason) => {
+    const words = wordsOf(reason);
+    if (/blacklist/i.test(words)) return 'blacklisted';
+    if (/paused/i.test(words)) return 'paused';
+    if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
+    if (/revert/i.test(words)) return 'other';
+    throw reason;
+  });
+  if (gas === 'no-gas') return { kind: 'too-little-gas' };
+  if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
+  const [price, balance] = await Promise.all([
+    hexFrom(wallet, 'eth_gasPrice'),
+    hexFrom(wallet, 'eth_getBalance', [account, 'latest']),
+  ]);
+  return hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price)
+    ? { kind: 'too-little-gas' }
+    : { kind: 'enough' };
+}
+
+/** Asks the wallet to pay. Resolves with the transaction's hash. */
+export async function sendPayment(wallet: Wallet, account: Address, checkout: Checkout): Promise<string> {
+  const hash = await wallet.request({
+    method: 'eth_sendTransaction',
+    params: [
+      { from: account, ...paymentCall(checkout), value: '0x0', chainId: numberToHex(checkout.chain_id) },
+    ],
+  });
+  if (!isHex(hash) || hash.length !== 66) throw new NonsenseFromWallet();
+  return hash.toLowerCase();
+}
+
+/** Whether a transaction was executed and undone, which moves no token. */
+export async function isReverted(wallet: Wallet, hash: string): Promise<boolean> {
+  const receipt = await wallet.request({ method: 'eth_getTransactionReceipt', params: [hash] });
+  return (receipt as { status?: unknown } | null)?.status === '0x0';
+}
+
+const unknownChain = 4902;
+const userRejected = 4001;
+const alreadyPending = -32002;
+
+/** What a wallet's refusal means. */
+export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet-failed' {
+  const code = codeOf(reason);
+  if (code === userRejected) return 'rejected';
+  return code === alreadyPending ? 'wallet-busy' : 'wallet-failed';
+}
+
+/** True if the wallet has refused in a way after which nothing is sent. */
+export function isRefusal(reason: unknown): boolean {
+  const code = codeOf(reason);
+  return (
+    code !== undefined && [userRejected, 4100, 4200, alreadyPending, -32600, -32601, -32602].includes(code)
+  );
+}
+
+/** The error's code, which some wallets wrap. */
+function codeOf(reason: unknown): number | undefined {
+  const { code, data, cause } = (reason ?? {}) as { code?: unknown; data?: unknown; cause?: unknown };
+  const inner = (data as { originalError?: { code?: unknown } } | undefined)?.originalError?.code;
+  const found = [inner, code].find((one) => typeof one === 'number');
+  if (found !== undefined) return found as number;
+  return cause === undefined ? undefined : codeOf(cause);
+}
+
+function wordsOf(reason: unknown): string {
+  try {
+    return `${reason instanceof Error ? reason.message : ''} ${JSON.stringify(reason)}`;
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,132 @@
+// Files of the public port. Everything is read and compressed before the port opens, so that no answer depends on a file.
+
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
+import { StartupError } from '../../config/startup-error.ts';
+import { ServiceError } from '../../requests/errors.ts';
+import type { Site, SiteRequest } from './public-door.ts';
+
+export interface SiteFile {
+  path: string;
+  location: URL;
+  contentType: string;
+  /** Returns the text that is served in place of the file's. */
+  edit?: ((text: string) => string) | undefined;
+  /** Sent with this file only, besides the site's. */
+  headers?: Readonly<Record<string, string>>;
+}
+
+export interface StaticSiteOptions {
+  /** The name of its requests in the log and the metrics. */
+  name: string;
+  /** What it is called in an error message, such as `the documentation`. */
+  title: string;
+  files: readonly SiteFile[];
+  /** Sent with every file, besides those of every site. */
+  headers: Readonly<Record<string, string>>;
+}
+
+/** Sent with every file of every site. */
+const commonHeaders: Readonly<Record<string, string>> = {
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  // The browser revalidates each time; the file is sent again only if it has changed.
+  'Cache-Control': 'no-cache',
+};
+
+interface LoadedFile {
+  body: Buffer;
+  /** The same body, compressed, the smallest first. */
+  compressed: readonly { coding: 'br' | 'gzip'; content: Buffer }[];
+  etag: string;
+  headers: OutgoingHttpHeaders;
+}
+
+/**
+ * Reads and compresses the files, and answers GET and HEAD for them, whoever asks. Throws StartupError if a file cannot
+ * be read: it would otherwise be missing for as long as the service runs.
+ */
+export async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
+  const { name, files } = options;
+  const loaded = await Promise.all(
+    files.map(async (file) => [file.path, await load(file, options)] as const),
+  );
+  const fileOf = new Map(loaded);
+  return {
+    name,
+    has: (path) => fileOf.has(path),
+    async serve(exchange) {
+      const file = fileOf.get(exchange.path);
+      if (file === undefined) throw new ServiceError('not_found');
+      const { method } = exchange.request;
+      if (method !== 'GET' && method !== 'HEAD') {
+        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET, HEAD' } });
+      }
+      answer(file, exchange);
+    },
+  };
+}
+
+async function load(
+  { location, contentType, edit, headers }: SiteFile,
+  { title, headers: siteHeaders }: StaticSiteOptions,
+): Promise<LoadedFile> {
+  const read = await readFile(location).catch((cause) => {
+    throw new StartupError(
+      `${title} cannot be read (${cause.message}): install the service again, or make the file readable`,
+      { cause },
+    );
+  });
+  const body = edit === undefined ? read : Buffer.from(edit(read.toString()));
+  return {
+    body,
+    compressed: [
+      { coding: 'br', content: brotliCompressSync(body, { params: brotliParams(body.length) }) },
+      { coding: 'gzip', content: gzipSync(body) },
+    ],
+    etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
+    headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentType },
+  };
+}
+
+/** Match an Accept-Encoding that lists the coding without `q=0`, which refuses it. */
+const accepts = {
+  br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
+  gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
+};
+
+/**
+ * The start waits for this. This quality takes milliseconds; the best takes half a second and saves only a tenth more.
+ * A window no larger than the files uses less memory than the default. The thread pool would be slower.
+ */
+function brotliParams(bytes: number): Record<number, number> {
+  return {
+    [constants.BROTLI_PARAM_QUALITY]: 6,
+    [constants.BROTLI_PARAM_LGWIN]: 18,
+    [constants.BROTLI_PARAM_SIZE_HINT]: bytes,
+  };
+}
+
+function answer(
+  { body, compressed, etag, headers }: LoadedFile,
+  { request, response, context }: SiteRequest,
+): void {
+  const accepted = String(request.headers['accept-encoding'] ?? '');
+  const choice = compressed.find(({ coding }) => accepts[coding].test(accepted));
+  const content = choice?.content ?? body;
+  // Weak, because it stands for the same file in every coding.
+  const known = String(request.headers['if-none-match'] ?? '').split(',');
+  const isKnown = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
+  (response as ServerResponse).writeHead(isKnown ? 304 : 200, {
+    ...headers,
+    ...(choice === undefined ? {} : { 'Content-Encoding': choice.coding }),
+    ...(isKnown ? {} : { 'Content-Length': content.length }),
+    Vary: 'Accept-Encoding',
+    ETag: `W/"${etag}"`,
+    'X-Request-Id': context.requestId,
+  });
+  if (isKnown || request.method === 'HEAD') response.end();
+  else response.end(content);
+}
