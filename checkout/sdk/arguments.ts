@@ -15,7 +15,7 @@ export function readBaseUrl(baseUrl: unknown): string {
 /** Returns the client secret. Throws a TypeError. */
 export function readClientSecret(secret: unknown): string {
   if (typeof secret === 'string') {
-    if (/^pi_[0-9a-z]+_secret_[\w-]+$/.test(secret)) return secret;
+    if (/^pi_[0-7][0-9a-hjkmnp-tv-z]{25}_secret_[\w-]+$/.test(secret)) return secret;
     if (secret.trim().startsWith('sk_')) {
       throw new TypeError(
         'clientSecret is an API key (sk_…). An API key never belongs in a browser: revoke this one, and let your backend send only the client_secret of the intent',
