@@ -117,6 +117,7 @@ function follow(secret: string): void {
       change({ isInvalid: true });
     },
     onConnection: (connection) => change({ connection }),
+    isAwaiting: () => viewOf(facts) === 'sent',
   });
   feed = followed.feed;
   clock = followed.serverNowMs;
