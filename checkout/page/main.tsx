@@ -7,14 +7,13 @@ import { type Feed, followCheckout, type ServerClock } from './feed.ts';
 import { type Actions, type CopyName, copyText, Page, type TestAmount } from './page.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
-import { type Facts, type Session, viewOf } from './state.ts';
+import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
 import {
   askAlone,
   isBeingAsked,
   onTransferOfAnotherTab,
   rememberedTransfer,
   rememberTransfer,
-  type Transfer,
 } from './transfer.ts';
 import {
   accountOf,
