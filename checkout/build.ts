@@ -22,4 +22,15 @@ await build({
   legalComments: 'none',
   logLevel: 'warning',
 });
+// The package payment-intents-checkout, for shops without a build.
+await build({
+  entryPoints: { sdk: join(source, 'sdk/index.ts') },
+  outdir: folder,
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  target: ['es2022'],
+  legalComments: 'none',
+  logLevel: 'warning',
+});
 for (const file of ['page.html', 'icon.svg']) await copyFile(join(source, 'page', file), join(folder, file));

@@ -29,7 +29,7 @@ let env: NodeJS.ProcessEnv;
 beforeAll(async () => {
   service = await startService();
   folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
-  const packed = await run(process.execPath, ['client/pack.ts', folder]);
+  const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
   tarball = resolve(packed.stdout.trim());
   await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
   await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });

@@ -20,13 +20,23 @@ export interface TestBrowser {
   close(): Promise<void>;
 }
 
+export interface BrowserOptions {
+  javaScriptEnabled?: boolean;
+  /** Block popups that no click has opened, as browsers do. Playwright turns that off. */
+  blocksPopups?: boolean;
+}
+
 /** Starts Chromium with a new profile. */
-export async function openBrowser(options: { javaScriptEnabled?: boolean } = {}): Promise<TestBrowser> {
+export async function openBrowser({
+  blocksPopups = false,
+  ...options
+}: BrowserOptions = {}): Promise<TestBrowser> {
   const profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
   const context = await chromium.launchPersistentContext(profile, {
     ...options,
     executablePath: executable as string,
     headless: true,
+    ...(blocksPopups && { ignoreDefaultArgs: ['--disable-popup-blocking'] }),
     args: [
       ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
       ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],

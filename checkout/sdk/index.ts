@@ -1,0 +1,21 @@
+// The package `payment-intents-checkout`: what a shop's page needs to let a payer pay an intent.
+
+export type {
+  Checkout,
+  CheckoutChain,
+  CheckoutLane,
+  CheckoutMode,
+  CheckoutPayment,
+  CheckoutPaymentStatus,
+  CheckoutStatus,
+  OrNewer,
+} from './checkout.ts';
+export { CheckoutError } from './checkout-error.ts';
+export {
+  type CheckoutEnd,
+  type CheckoutUpdate,
+  type OpenCheckoutOptions,
+  openCheckout,
+} from './open-checkout.ts';
+export { type RedirectToCheckoutOptions, redirectToCheckout } from './redirect-to-checkout.ts';
+export { type RetrieveCheckoutOptions, retrieveCheckout } from './retrieve-checkout.ts';

@@ -1,0 +1,173 @@
+import { readBaseUrl, readClientSecret, readReturnUrl } from './arguments.ts';
+import type { CheckoutStatus } from './checkout.ts';
+import { leaveForCheckout } from './redirect-to-checkout.ts';
+
+export interface OpenCheckoutOptions {
+  /**
+   * The `client_secret` of the intent, from your backend; or a function that asks your backend for it. The function is
+   * called once, after the popup has opened, so the intent can be created on the click. If it rejects, the popup says
+   * that the payment could not be started.
+   */
+  clientSecret: string | (() => string | Promise<string>);
+  /** The address of the payment service, such as `https://pay.example`. */
+  baseUrl: string;
+  /**
+   * The intent is paid in full, and not final yet. Called at every such report of the checkout: it may come again, and a
+   * reorganisation of the chain may follow. A signal for the user interface only.
+   */
+  onProcessing?: ((update: CheckoutUpdate) => void) | undefined;
+  /**
+   * The checkout reports that the intent is paid. It may come twice (the payer reloads the popup), be forged (by anyone
+   * who controls the browser) or never come (the payer closes the popup). A signal for the user interface only: ship
+   * goods when your backend has received the webhook.
+   */
+  onSuccess?: ((update: CheckoutUpdate) => void) | undefined;
+  /**
+   * The popup was closed. Called exactly once for each popup, after the last of the other callbacks, with the last status
+   * that the checkout reported. The payment may still go on: the payer may have paid before closing.
+   */
+  onEnd?: ((end: CheckoutEnd) => void) | undefined;
+  /**
+   * Where the checkout's link back leads if the browser blocks the popup. Default: the current page, without its
+   * fragment.
+   */
+  returnUrl?: string | undefined;
+}
+
+/** What the checkout has reported. */
+export interface CheckoutUpdate {
+  /** Identifier of the intent. */
+  paymentIntent: string;
+  /** Where the payment stands. */
+  status: CheckoutStatus;
+}
+
+/** What was known when the popup was closed. */
+export interface CheckoutEnd {
+  /** Identifier of the intent; undefined if the popup was closed before your function returned a secret. */
+  paymentIntent: string | undefined;
+  /** The last status that the checkout reported; undefined if it reported none. */
+  status: CheckoutStatus | undefined;
+}
+
+interface Popup {
+  window: Window;
+  outcome: Promise<'popup'>;
+  /** Nothing more can be done in it: the payment could not be started, or its status is final. */
+  isDone: boolean;
+  /** Calls onEnd, once. */
+  end(): void;
+}
+
+/** In every message, both ways. */
+const from = 'payment-intents-checkout';
+const closedPollMs = 500;
+/** The one popup of this page. */
+let current: Popup | undefined;
+
+/**
+ * Opens the checkout in a popup. Call it in the handler of a click, before any `await`: browsers block popups that open
+ * later. If the popup is blocked, this page is left for the checkout instead.
+ *
+ * The popup reports to this page only if the page's origin is one of the merchant's origins (`merchant set-origins`).
+ * While a popup is open, another call brings it to the front, and the options of that call are not used. A popup in which
+ * nothing more can be done is replaced.
+ *
+ * Resolves once the payer has been sent to the checkout with a secret, with the way that was taken. Rejects with what
+ * your function rejected with, or with a TypeError for a wrong argument.
+ */
+export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup' | 'redirect'> {
+  const baseUrl = readBaseUrl(options.baseUrl);
+  const returnUrl = readReturnUrl(options.returnUrl);
+  const { clientSecret } = options;
+  if (typeof clientSecret !== 'function') readClientSecret(clientSecret);
+
+  if (current && !current.window.closed) {
+    if (!current.isDone) {
+      current.window.focus();
+      return current.outcome;
+    }
+    current.window.close();
+  }
+  current?.end();
+
+  // The secret is never in the popup's address, where the browser's history would keep it, not even if it is known now.
+  const url = `${baseUrl}/checkout#opener=${encodeURIComponent(location.origin)}`;
+  // A cross-origin isolated page cannot speak to a popup of another origin.
+  const popup = window.crossOriginIsolated ? null : open(url, '_blank', popupFeatures());
+  const secret = readSecret(clientSecret);
+  if (popup && !popup.closed) {
+    current = follow(popup, new URL(baseUrl).origin, secret, options);
+    return current.outcome;
+  }
+  leaveForCheckout(baseUrl, await secret, returnUrl);
+  return 'redirect';
+}
+
+/** Resolves with the secret. An async function, so that what the shop's function throws is a rejection too. */
+async function readSecret(clientSecret: OpenCheckoutOptions['clientSecret']): Promise<string> {
+  return readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret);
+}
+
+/** Sends the secret to the popup once that asks for it, and calls the callbacks until it is closed. */
+function follow(
+  popup: Window,
+  origin: string,
+  secret: Promise<string>,
+  { onProcessing, onSuccess, onEnd }: OpenCheckoutOptions,
+): Popup {
+  const last: CheckoutEnd = { paymentIntent: undefined, status: undefined };
+  const followed: Popup = {
+    window: popup,
+    isDone: false,
+    outcome: secret.then(
+      (text) => {
+        last.paymentIntent ??= text.split('_secret_', 1)[0];
+        return 'popup';
+      },
+      (reason) => {
+        followed.isDone = true;
+        throw reason;
+      },
+    ),
+    end() {
+      clearInterval(poll);
+      removeEventListener('message', receive);
+      if (current === followed) current = undefined;
+      onEnd?.({ ...last });
+    },
+  };
+
+  function receive({ source, origin: sender, data }: MessageEvent): void {
+    if (source !== popup || sender !== origin || data?.from !== from) return;
+    // The popup asks again if it was reloaded before the secret came.
+    if (data.type === 'ready') {
+      const send = (message: object) => popup.postMessage({ from, ...message }, origin);
+      secret.then(
+        (clientSecret) => send({ type: 'secret', clientSecret }),
+        () => send({ type: 'failed' }),
+      );
+    }
+    if (data.type === 'status') {
+      const update: CheckoutUpdate = { paymentIntent: data.paymentIntent, status: data.status };
+      Object.assign(last, update);
+      followed.isDone = /^(succeeded|expired|canceled)$/.test(update.status);
+      if (update.status === 'processing') onProcessing?.(update);
+      if (update.status === 'succeeded') onSuccess?.(update);
+    }
+  }
+  addEventListener('message', receive);
+  // No event tells that a window of another origin was closed.
+  const poll = setInterval(() => {
+    if (popup.closed) followed.end();
+  }, closedPollMs);
+  return followed;
+}
+
+/** A window of the size of a phone, in the middle of this one. Phones open a tab. */
+function popupFeatures(): string {
+  const [width, height] = [460, 760];
+  const left = Math.round(screenX + (outerWidth - width) / 2);
+  const top = Math.round(screenY + Math.max(0, outerHeight - height) / 2);
+  return `popup,width=${width},height=${height},left=${left},top=${top}`;
+}

@@ -1,0 +1,58 @@
+import { readBaseUrl, readClientSecret } from './arguments.ts';
+import type { Checkout } from './checkout.ts';
+import { CheckoutError } from './checkout-error.ts';
+
+export interface RetrieveCheckoutOptions {
+  /** The `client_secret` of the intent, from your backend. */
+  clientSecret: string;
+  /** The address of the payment service, such as `https://pay.example`. */
+  baseUrl: string;
+  /** Aborts the request. */
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * Returns what a payer may know of the intent, for a page that shows the payment itself. Every call is one request.
+ *
+ * Show it, and decide nothing by it: ship goods when your backend has received the webhook.
+ *
+ * Throws a {@link CheckoutError} if the service refuses or does not answer, the reason of `signal` once that is aborted,
+ * and a TypeError for a wrong argument.
+ */
+export async function retrieveCheckout({
+  clientSecret,
+  baseUrl,
+  signal,
+}: RetrieveCheckoutOptions): Promise<Checkout> {
+  const url = `${readBaseUrl(baseUrl)}/v1/checkout`;
+  const headers = { Authorization: `Bearer ${readClientSecret(clientSecret)}` };
+  let answer: Response | undefined;
+  let text: string;
+  try {
+    answer = await fetch(url, { headers, signal: signal ?? null });
+    text = await answer.text();
+  } catch (cause) {
+    if (signal?.aborted) throw signal.reason;
+    throw new CheckoutError('network', 'No answer came from the payment service', { cause });
+  }
+  const body = parseJson(text);
+  if (answer.ok && typeof body?.id === 'string') return body as Checkout;
+  const { error } = (body ?? {}) as { error?: { code?: unknown; message?: unknown; request_id?: string } };
+  const { status: httpStatus } = answer;
+  if (typeof error?.code !== 'string') {
+    throw new CheckoutError(
+      'unexpected_answer',
+      `${url} did not answer as the payment service does; is baseUrl right?`,
+      { httpStatus },
+    );
+  }
+  throw new CheckoutError(error.code, String(error.message), { requestId: error.request_id, httpStatus });
+}
+
+function parseJson(text: string): Partial<Checkout> | undefined {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,181 @@
+// The checkout's package as shops use it: packed, installed, compiled, bundled; and its types beside the OpenAPI document.
+
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { build } from 'esbuild';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
+
+const run = promisify(execFile);
+/** A folder with only the package installed. */
+let folder: string;
+let tarball: string;
+let installed: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-checkout-sdk-'));
+  const packed = await run(process.execPath, ['pack.ts', 'checkout/sdk', folder]);
+  tarball = resolve(packed.stdout.trim());
+  await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
+  await run('npm', ['install', '--no-audit', '--no-fund', '--offline', tarball], { cwd: folder });
+  installed = join(folder, 'node_modules/payment-intents-checkout');
+}, 60_000);
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Returns the compiler's output for a file of the folder; empty if there is none. */
+async function complaintsAbout(code: string, moduleResolution = 'bundler'): Promise<string> {
+  await writeFile(join(folder, 'shop.ts'), code);
+  const options = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--skipLibCheck', 'false'];
+  const module = moduleResolution === 'nodenext' ? 'nodenext' : 'esnext';
+  const target = ['--target', 'es2022', '--lib', 'es2022,dom', '--types', ''];
+  const args = [...options, ...target, '--module', module, '--moduleResolution', moduleResolution];
+  const tsc = resolve('node_modules/typescript/bin/tsc');
+  return run(process.execPath, [tsc, ...args, '--ignoreConfig', 'shop.ts'], { cwd: folder }).then(
+    () => '',
+    ({ stdout }) => String(stdout),
+  );
+}
+
+test('packing prints where the tarball is and leaves nothing to commit', { timeout: 60_000 }, async () => {
+  const status = async () => (await run('git', ['status', '--porcelain'])).stdout;
+  const before = await status();
+  const { stdout } = await run('npm', ['run', '-s', 'pack:checkout']);
+  expect(stdout).toMatch(/^checkout\/sdk\/dist\/payment-intents-checkout-\d+\.\d+\.\d+\.tgz\n$/);
+  expect(await status()).toBe(before);
+});
+
+test('contains its own modules, their types and the README, and depends on nothing', async () => {
+  expect((await readdir(installed)).sort()).toEqual(['README.md', 'dist', 'package.json']);
+  const sources = (await readdir('checkout/sdk')).filter((name) => name.endsWith('.ts'));
+  const built = sources.flatMap((name) => [name.replace(/\.ts$/, '.js'), name.replace(/\.ts$/, '.d.ts')]);
+  expect((await readdir(join(installed, 'dist'))).sort()).toEqual(built.sort());
+  const manifest = JSON.parse(await readFile(join(installed, 'package.json'), 'utf8'));
+  expect(Object.keys(manifest).filter((key) => /dependencies/i.test(key))).toEqual([]);
+});
+
+test('passes Are The Types Wrong, as ES modules only', { timeout: 60_000 }, async () => {
+  const { stdout } = await run('node_modules/.bin/attw', [
+    ...['--format', 'json', '--profile', 'esm-only', tarball],
+  ]);
+  const { analysis, problems } = JSON.parse(stdout);
+  expect(Object.keys(analysis.entrypoints).sort()).toEqual(['.', './package.json']);
+  expect(Object.keys(problems ?? {}).filter((kind) => kind !== 'CJSResolvesToESM')).toEqual([]);
+});
+
+test('is at most 3 KB compressed, and an import that is not used costs nothing', async () => {
+  const bundle = async (contents: string) => {
+    const { outputFiles } = await build({
+      ...{
+        stdin: { contents, resolveDir: folder },
+        bundle: true,
+        minify: true,
+        format: 'esm',
+        write: false,
+        logLevel: 'error',
+      },
+    });
+    return outputFiles[0]?.contents as Uint8Array;
+  };
+  const all = await bundle(`export * from 'payment-intents-checkout';`);
+  expect(all.length).toBeGreaterThan(1_000);
+  expect(gzipSync(all, { level: 9 }).length).toBeLessThanOrEqual(3_072);
+  expect(brotliCompressSync(all).length).toBeLessThanOrEqual(3_072);
+  expect((await bundle(`import 'payment-intents-checkout';`)).length).toBe(0);
+});
+
+test('can be imported where there is no window, as server-side rendering does', async () => {
+  const code = `import { retrieveCheckout } from 'payment-intents-checkout';
+    await retrieveCheckout({ clientSecret: 'sk_testnet_x', baseUrl: 'http://x' }).catch((e) => console.log(e.name));`;
+  const { stdout } = await run(process.execPath, ['--input-type=module', '-e', code], { cwd: folder });
+  expect(stdout).toBe('TypeError\n');
+});
+
+describe('the README', () => {
+  test('has samples that compile', async () => {
+    const readme = await readFile(join(installed, 'README.md'), 'utf8');
+    const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code]) => code as string);
+    expect(blocks).toHaveLength(3);
+    for (const block of blocks) {
+      for (const resolution of ['bundler', 'nodenext']) {
+        expect(await complaintsAbout(block, resolution)).toBe('');
+      }
+    }
+  });
+
+  test('says what a success callback is worth, and what the headers of the shop have to allow', async () => {
+    const readme = await readFile(join(installed, 'README.md'), 'utf8');
+    expect(readme).toMatch(/may come twice/);
+    expect(readme).toMatch(/Ship goods when your backend has received the webhook/);
+    expect(readme).toMatch(/same-origin-allow-popups/);
+    expect(readme).toMatch(/`script-src`/);
+  });
+});
+
+interface Schema {
+  $ref?: string;
+  type?: string;
+  items?: Schema;
+  properties?: Record<string, Schema>;
+  required?: string[];
+  'x-extensible-enum'?: unknown[];
+}
+
+/** Returns the type of a schema's JSON, with the values that are known of an open enumeration. */
+function typeOf(schema: Schema): string {
+  if (schema.$ref !== undefined) return `Spec${schema.$ref.split('/').at(-1)}`;
+  if (schema.type === 'array') return `${typeOf(schema.items as Schema)}[]`;
+  if (schema.type === 'integer') return 'number';
+  const values = schema['x-extensible-enum'];
+  if (values !== undefined) return `Open<${values.map((value) => JSON.stringify(value)).join('|')}>`;
+  return schema.type as string;
+}
+
+const interfaceOf = (name: string, { properties = {}, required = [] }: Schema) =>
+  `interface Spec${name} {\n${Object.entries(properties)
+    .map(([field, schema]) => `  ${field}${required.includes(field) ? '' : '?'}: ${typeOf(schema)};\n`)
+    .join('')}}\n`;
+
+describe('the types of the checkout', () => {
+  const code = (checkout: Schema, payment: Schema) => `
+import type { Checkout, CheckoutPayment } from 'payment-intents-checkout';
+type Open<Known extends string> = Known | (string & Record<never, never>);
+${interfaceOf('Checkout', checkout)}${interfaceOf('Payment', payment)}
+type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+type Fields<A, B> = {
+  [K in keyof A | keyof B]: K extends keyof A & keyof B ? Same<Pick<A, K>, Pick<B, K>> : false;
+};
+export const payment: Fields<CheckoutPayment, SpecPayment>[keyof SpecPayment | keyof CheckoutPayment] extends true ? 'same' : 'different' = 'same';
+export const checkout: Fields<Checkout, SpecCheckout>[keyof SpecCheckout | keyof Checkout] extends true ? 'same' : 'different' = 'same';
+`;
+  const { Checkout, Payment } = openapi.components.schemas as unknown as Record<
+    'Checkout' | 'Payment',
+    Schema
+  >;
+  const change = (schema: Schema, field: string, to: Schema): Schema => ({
+    ...schema,
+    properties: { ...schema.properties, [field]: { ...schema.properties?.[field], ...to } },
+  });
+
+  test('are those of the OpenAPI document', async () => {
+    expect(await complaintsAbout(code(Checkout, Payment))).toBe('');
+  });
+
+  test.each<[string, Schema, Schema]>([
+    ['a new field', change(Checkout, 'fee_units', { type: 'integer' }), Payment],
+    ['another type', change(Checkout, 'merchant_name', { type: 'integer' }), Payment],
+    [
+      'a new status',
+      change(Checkout, 'status', { 'x-extensible-enum': ['requires_payment', 'refunded'] }),
+      Payment,
+    ],
+    ['a field that became optional', { ...Checkout, required: [] }, Payment],
+    ["a payment's new field", Checkout, change(Payment, 'fee_units', { type: 'integer' })],
+  ])('%s in the document is noticed', async (_, checkout, payment) => {
+    expect(await complaintsAbout(code(checkout, payment))).toMatch(/error TS/);
+  });
+});
