@@ -129,11 +129,7 @@ export const states: readonly State[] = [
     async act({ page, sees }) {
       await sees('waiting-for-shop');
       const message = { from: 'payment-intents-checkout', type: 'failed' };
-      await (await page.opener())?.evaluate(
-        ([sent, to]) =>
-          (globalThis as unknown as { popup: MessagePort }).popup.postMessage(sent, to as object),
-        [message, origin] as const,
-      );
+      await (await page.opener())?.evaluate(sendToPopup, { message, to: origin });
     },
   },
   { name: 'choose-wallet', view: 'choose-wallet', wallets: 2 },
@@ -372,6 +368,19 @@ async function installStubWallet(context: BrowserContext, info = {}): Promise<Te
   return wallet;
 }
 
+// These run in a page.
+
+type Shop = { open(url: string): Shop; popup: Shop; postMessage(message: object, to: string): void };
+
+function openInPage(url: string): void {
+  const tab = globalThis as unknown as Shop;
+  tab.popup = tab.open(url);
+}
+
+function sendToPopup({ message, to }: { message: object; to: string }): void {
+  (globalThis as unknown as Shop).popup.postMessage(message, to);
+}
+
 /** Opens the page from a page of the shop, as the SDK does while the shop makes the intent. */
 async function openPopup(context: BrowserContext): Promise<Page> {
   await context.route(`${shop}/**`, (route) => route.fulfill({ body: 'shop' }));
@@ -379,13 +388,7 @@ async function openPopup(context: BrowserContext): Promise<Page> {
   await opener.goto(`${shop}/`);
   const [popup] = await Promise.all([
     opener.waitForEvent('popup'),
-    opener.evaluate(
-      (url) => {
-        const tab = globalThis as unknown as { open(url: string): object; popup: object };
-        tab.popup = tab.open(url);
-      },
-      `${origin}/checkout#opener=${encodeURIComponent(shop)}`,
-    ),
+    opener.evaluate(openInPage, `${origin}/checkout#opener=${encodeURIComponent(shop)}`),
   ]);
   return popup;
 }
