@@ -69,7 +69,7 @@ const connected = (
   funds: { kind: 'enough' },
   ...fields,
 });
-const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000 };
+const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000, paidBefore: [] };
 const sent = { ...transfer, hash: ownHash };
 
 describe('the view', () => {

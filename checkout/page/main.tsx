@@ -152,6 +152,7 @@ function forgetArrivedTransfer({ id, payments = [] }: Checkout): void {
       status !== 'reorged' &&
       (transaction_hash === transfer.hash ||
         (from_address.toLowerCase() === transfer.from.toLowerCase() &&
+          !transfer.paidBefore.includes(transaction_hash) &&
           Date.parse(block_time) > transfer.askedAtMs - maxClockSkewMs)),
   );
   // A wallet that still asks has to be waited for.
@@ -238,7 +239,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     change({ failure: 'changed' });
     return connectWith(wallet, account);
   }
-  const transfer: Transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now() };
+  const paidBefore = (checkout.payments ?? []).map(({ transaction_hash }) => transaction_hash);
+  const transfer: Transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now(), paidBefore };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {
@@ -395,7 +397,7 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
     if (!response.ok) throw new Error(`answered ${response.status}`);
     const { transaction_hash: hash } = await response.json();
     change({
-      transfer: { from: '', wallet: '', askedAtMs: Date.now(), hash },
+      transfer: { from: '', wallet: '', askedAtMs: Date.now(), paidBefore: [], hash },
       transferPhase: 'sent',
     });
     await feed?.refresh();

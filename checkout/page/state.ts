@@ -40,6 +40,8 @@ export interface Transfer {
   wallet: string;
   /** Milliseconds since 1970, by this machine's clock. */
   askedAtMs: number;
+  /** Transactions that had paid for the intent before: none of them is this one. */
+  paidBefore: readonly string[];
   /** The transaction's hash, once the wallet has said it. */
   hash?: string;
 }

@@ -10,7 +10,7 @@ export function rememberedTransfer(intentId: string): Transfer | undefined {
   try {
     const transfer = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');
     return typeof transfer?.from === 'string' && typeof transfer.askedAtMs === 'number'
-      ? transfer
+      ? { paidBefore: [], ...transfer }
       : undefined;
   } catch {
     return undefined;
