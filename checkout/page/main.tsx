@@ -200,7 +200,8 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
 }
 
 async function onWalletChange(wallet: Wallet): Promise<void> {
-  if (walletOfSession() !== wallet) return;
+  // The same wallet may have been found again since, as another object.
+  if (walletOfSession()?.id !== wallet.id) return;
   await attempt(async () => {
     const account = await accountOf(wallet, true);
     if (account === undefined) actions.leaveWallet();
