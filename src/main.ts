@@ -41,9 +41,9 @@ async function main(): Promise<void> {
       );
     }
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
-    const server = await startServer(config, database, logger, output);
-    logger.info({ host: config.host, ...server.ports }, 'ready');
     const standIns = standInsOf(config);
+    const server = await startServer(config, database, logger, { ...output, standIns: standIns.chains });
+    logger.info({ host: config.host, ...server.ports }, 'ready');
     stopStandIns = runStandIns(standIns, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined)

@@ -4,6 +4,8 @@ import type { Checkout } from './checkout.ts';
 
 /** Together with the answer's way, less than three seconds. */
 const everyMs = 2_500;
+/** While a transfer is on its way. */
+const everyAwaitedMs = 1_000;
 const everyHiddenMs = 15_000;
 /** Once it has ended, only late money can come. */
 const everyEndedMs = 15_000;
@@ -30,6 +32,8 @@ export interface FeedObserver {
   onCheckout(checkout: Checkout): void;
   onInvalid(): void;
   onConnection(connection: 'ok' | 'offline' | 'unreachable'): void;
+  /** True while a transfer is on its way. */
+  isAwaiting(): boolean;
 }
 
 /** Follows the checkout of a secret until it turns out to be invalid. */
@@ -57,7 +61,8 @@ export function followCheckout(
       observer.onCheckout(answer.checkout);
     }
     observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
-    const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : everyMs;
+    const openMs = observer.isAwaiting() ? everyAwaitedMs : everyMs;
+    const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : openMs;
     const waitMs =
       answer.kind === 'no-answer'
         ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, everyMs * failures))

@@ -7,7 +7,7 @@ import { type Feed, followCheckout, type ServerClock } from './feed.ts';
 import { type Actions, type CopyName, copyText, Page, type TestAmount } from './page.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
-import { type Facts, type Session, viewOf } from './state.ts';
+import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
 import {
   askAlone,
   isBeingAsked,
@@ -111,8 +111,12 @@ function follow(secret: string): void {
       forgetArrivedTransfer(checkout);
       if (hasChanged) tellShop(opening, checkout);
     },
-    onInvalid: () => change({ isInvalid: true }),
+    onInvalid() {
+      rememberOpening({});
+      change({ isInvalid: true });
+    },
     onConnection: (connection) => change({ connection }),
+    isAwaiting: () => viewOf(facts) === 'sent',
   });
   feed = followed.feed;
   clock = followed.serverNowMs;
@@ -236,23 +240,41 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     change({ failure: 'changed' });
     return connectWith(wallet, account);
   }
-  const transfer = { from: account, wallet: wallet.id, nonce, askedAtMs: Date.now() };
+  const transfer: Transfer = { from: account, wallet: wallet.id, nonce, askedAtMs: Date.now() };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {
     return change({ failure: 'storage' });
   }
   change({ transfer, transferPhase: 'asking', failure: undefined });
-  try {
-    const hash = await sendPayment(wallet, account, checkout);
-    const sent = { ...transfer, hash };
-    rememberTransfer(checkout.id, sent);
-    change({ transfer: sent, transferPhase: 'sent' });
-    if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
-  } catch (reason) {
-    if (!isRefusal(reason)) return change({ transferPhase: 'unknown' });
-    forgetTransfer(checkout.id);
+  const answered = sendPayment(wallet, account, checkout).then(
+    (hash) => noteHash(checkout.id, transfer, hash),
+    (reason) => noteRefusal(checkout.id, transfer, reason),
+  );
+  // A wallet whose window was closed may never answer. What it answers after all is noted.
+  await Promise.race([answered, new Promise<void>((resolve) => (onGiveUp = resolve))]);
+}
+
+let onGiveUp = () => {};
+
+/** The wallet has sent the transfer. */
+function noteHash(intentId: string, transfer: Transfer, hash: string): void {
+  // The payer has begun another one meanwhile.
+  if (facts.transfer !== undefined && facts.transfer !== transfer) return;
+  const sent = { ...transfer, hash };
+  rememberTransfer(intentId, sent);
+  change({ transfer: sent, transferPhase: 'sent' });
+  if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
+}
+
+/** The wallet has not sent the transfer, or has not said clearly. */
+function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): void {
+  if (facts.transfer !== transfer) return;
+  if (isRefusal(reason)) {
+    forgetTransfer(intentId);
     change({ failure: refusalOf(reason) });
+  } else {
+    change({ transferPhase: 'unknown' });
   }
 }
 
@@ -332,6 +354,7 @@ const actions: Actions = {
     const reorged = (checkout.payments ?? []).filter(({ status }) => status === 'reorged');
     change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
     forgetTransfer(checkout.id);
+    onGiveUp();
   },
   copy(what) {
     const { checkout } = facts;

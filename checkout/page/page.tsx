@@ -77,7 +77,7 @@ export function Page(props: PageProps) {
           <Start {...props} view={view} />
         )}
       </section>
-      {checkout && <Footer checkout={checkout} facts={facts} />}
+      {checkout && <Footer checkout={checkout} isStandIn={facts.isStandIn} />}
     </main>
   );
 }
@@ -282,16 +282,14 @@ function Step(props: StepProps) {
           <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
         </>
       );
+    case 'confirm-in-wallet':
+      return <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} />;
     case 'sent':
     case 'taken-back':
       return (
         <>
           <OwnTransaction {...props} />
-          <details>
-            <summary>{labels.waitedLong}</summary>
-            <p>{labels.notComing}</p>
-            <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
-          </details>
+          <WayOut {...props} question={labels.waitedLong} hint={labels.notComing} />
         </>
       );
     case 'manual':
@@ -344,6 +342,17 @@ function Button({ action, label, onClick, isMain = false, isBusy = false }: Butt
     >
       {label}
     </button>
+  );
+}
+
+/** For a payer who knows that nothing is on its way. */
+function WayOut({ act, question, hint }: StepProps & { question: string; hint: string }) {
+  return (
+    <details>
+      <summary>{question}</summary>
+      <p>{hint}</p>
+      <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
+    </details>
   );
 }
 
@@ -550,7 +559,7 @@ function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: numb
 
 /** What has arrived, and where it is written. */
 function Receipt({ checkout, facts, words }: StepProps) {
-  const { payments = [], decimals, token_symbol, id, expected_wallet, chain_id } = checkout;
+  const { payments = [], decimals, token_symbol, expected_wallet, chain_id } = checkout;
   const shown = payments.filter(({ status }) => status !== 'reorged');
   return (
     <div class="receipt">
@@ -571,9 +580,6 @@ function Receipt({ checkout, facts, words }: StepProps) {
           {words.merchant},{' '}
           <code title={expected_wallet}>{`${expected_wallet.slice(0, 6)}…${expected_wallet.slice(-4)}`}</code>
         </Row>
-        <Row name={labels.reference}>
-          <code>{id}</code>
-        </Row>
       </dl>
     </div>
   );
@@ -590,10 +596,10 @@ function WayBack({ returnUrl, isPopup, words, isMain = false }: StepProps & { is
   return isPopup ? <p>{labels.closeWindow}</p> : null;
 }
 
-function Footer({ checkout, facts }: { checkout: Checkout; facts: Facts }) {
+function Footer({ checkout, isStandIn }: { checkout: Checkout; isStandIn: boolean }) {
   return (
     <footer>
-      {facts.isStandIn && <p>{labels.standIn}</p>}
+      {isStandIn && <p>{labels.standIn}</p>}
       <p>
         {labels.reference} <code>{checkout.id}</code>
       </p>

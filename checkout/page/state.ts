@@ -1,7 +1,6 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
 import { type Checkout, counts, missingUnits } from './checkout.ts';
-import type { Transfer } from './transfer.ts';
 
 /** A wallet as the payer sees it. The name and the icon are the wallet's own words: nothing is believed of them. */
 export interface WalletLabel {
@@ -32,6 +31,20 @@ export type Session =
       /** The wallet shows a request to change its network. */
       isSwitching?: boolean;
     };
+
+/** A transfer that a wallet was asked for. */
+export interface Transfer {
+  /** The account that pays. */
+  from: string;
+  /** EIP-6963 name of the wallet, in reverse domain notation. Empty for a wallet that has none. */
+  wallet: string;
+  /** How many transactions the account had sent before. */
+  nonce: number;
+  /** Milliseconds since 1970, by this machine's clock. */
+  askedAtMs: number;
+  /** The transaction's hash, once the wallet has said it. */
+  hash?: string;
+}
 
 /** What is known of the remembered transfer. */
 export type TransferPhase =
@@ -188,7 +201,7 @@ export type Notice =
 const hurryMs = 60_000;
 
 /** Views in which a payer may begin to pay. */
-const offering: readonly ViewName[] = [
+export const offeringViews: readonly ViewName[] = [
   'test-wallet',
   'choose-wallet',
   'no-wallet',
@@ -205,7 +218,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const { checkout, connection, failure } = facts;
   if (checkout === undefined) return [];
   const { labels = [], payments = [], status } = checkout;
-  const isOffering = offering.includes(view);
+  const isOffering = offeringViews.includes(view);
   const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
   const isLate = payments.some(

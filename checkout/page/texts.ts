@@ -93,7 +93,7 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   unknown: () => ({
     title: 'Did your wallet send the payment?',
     lines: [
-      'Your wallet was asked, and this page was closed before the answer came. Look at the activity in your wallet. If the payment was sent, wait: it appears here by itself.',
+      'Your wallet was asked to, and this page has no clear answer. Look at the activity in your wallet. If the payment was sent, wait: it appears here by itself.',
     ],
   }),
   sent: ({ chain }) => ({
@@ -111,7 +111,7 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   manual: ({ token, chain, until }) => ({
     title: 'Send the payment by hand',
     lines: [
-      `Send ${token} on ${chain}, exactly this amount, to this address, before ${until}. Other tokens and other networks do not arrive.`,
+      `Send ${token} on ${chain}, exactly this amount, to this address, before ${until}. Another token or another network does not count, and may be lost.`,
     ],
   }),
   processing: ({ merchant }) => ({
@@ -191,6 +191,7 @@ export const labels = {
   notSent: 'My wallet has not sent it: pay again',
   notSentHint:
     'Only if your wallet shows no such payment. If it still shows the request, reject it there first; otherwise you may pay twice.',
+  noAnswer: 'Your wallet shows nothing?',
   waitedLong: 'Waited for long?',
   notComing:
     'Look the transaction up in your wallet. If it says failed or dropped, the payment does not come, and you can pay again. Otherwise wait.',
@@ -221,7 +222,6 @@ export const labels = {
   paidAmount: 'Paid',
   transaction: 'Transaction',
   seeTransaction: 'See it on the explorer',
-  from: 'From',
   to: 'To',
   date: 'Date',
   reference: 'Reference',

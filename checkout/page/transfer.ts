@@ -1,19 +1,7 @@
 // The transfer that a wallet was asked for, remembered until the chain has answered: while it may still arrive, the page
 // offers no other. Every tab of this browser sees it. It holds nothing secret.
 
-/** A transfer that a wallet was asked for. */
-export interface Transfer {
-  /** The account that pays. */
-  from: string;
-  /** EIP-6963 name of the wallet, in reverse domain notation. Empty for a wallet that has none. */
-  wallet: string;
-  /** How many transactions the account had sent before. */
-  nonce: number;
-  /** Milliseconds since 1970, by this machine's clock. */
-  askedAtMs: number;
-  /** The transaction's hash, once the wallet has said it. */
-  hash?: string;
-}
+import type { Transfer } from './state.ts';
 
 const keyOf = (intentId: string) => `payment-intents-checkout:${intentId}`;
 

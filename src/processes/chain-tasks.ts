@@ -1,12 +1,11 @@
 // The work of `admin chain …` and `admin test-pay`.
 
-import { type Hex, stringToHex } from 'viem';
 import { loadConfig } from '../config/config.ts';
 import { rpcVariables } from '../config/rpc-urls.ts';
 import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
-import { findLocalChain } from '../local-chain/find-local-chain.ts';
+import { payIntent, TransferRefused } from '../local-chain/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { chains } from '../settlement/watched-chain.ts';
@@ -88,25 +87,23 @@ export async function testPay(
       `${publicId} is an intent of real money: it cannot be paid with test money`,
     );
   }
-  const { dataDir } = loadConfig(env, []);
-  const local = await findLocalChain(dataDir, network.chain);
-  if (local === undefined) {
+  const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
+  const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
+  const hash = await payIntent(loadConfig(env, []).dataDir, {
+    chain: network.chain,
+    wallet: row.expectedWallet,
+    amountUnits: amount,
+    intentId: withoutId === true ? undefined : publicId,
+  }).catch((cause) => {
+    if (!(cause instanceof TransferRefused)) throw cause;
+    throw new AdministrationError(`the token refused the transfer: ${cause.message}`, { cause });
+  });
+  if (hash === undefined) {
     throw new AdministrationError(
       `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${variableOf(network)} is set`,
     );
   }
-  const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
-  const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
-  const hash = await local.payer
-    .pay({
-      to: row.expectedWallet,
-      amountUnits: amount,
-      ...(withoutId !== true && { suffix: stringToHex(publicId) }),
-    })
-    .catch((cause) => {
-      throw new AdministrationError(`the token refused the transfer: ${reasonOf(cause)}`, { cause });
-    });
-  const paid: { [name: string]: string | number | Hex } = {
+  const paid = {
     payment_intent: publicId,
     chain: network.chain,
     amount_units: Number(amount),
@@ -118,9 +115,4 @@ export async function testPay(
 
 function variableOf({ mode, chain }: { mode: ModeName; chain: ChainName }): string {
   return rpcVariables.find((one) => one.mode === mode && one.chain === chain)?.name ?? '';
-}
-
-function reasonOf(cause: unknown): string {
-  const { shortMessage, message } = cause as { shortMessage?: string; message?: string };
-  return (shortMessage ?? message ?? String(cause)).split('\n')[0] ?? '';
 }

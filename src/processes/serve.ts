@@ -9,6 +9,7 @@ import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { readTls } from '../config/tls.ts';
+import type { ChainName } from '../contract/chains.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
@@ -28,6 +29,7 @@ import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
+import { createTestWallet, type TestWalletOptions } from '../doors/public/test-wallet.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
 import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
@@ -71,12 +73,19 @@ export interface RunningServer {
   reloadTls(): Promise<void>;
 }
 
+export interface ServerOptions {
+  /** Lines of the log that were not written so far. */
+  droppedLines?: LogOutput['droppedLines'];
+  /** Chains that stand in for test networks on this machine: the checkout page offers its test wallet for them. */
+  standIns?: readonly ChainName[];
+}
+
 /** Opens the three listeners. Throws StartupError if a port or a TLS file cannot be used. */
 export async function startServer(
   config: Config,
   database: Database,
   logger: Logger,
-  { droppedLines }: Pick<LogOutput, 'droppedLines'> = { droppedLines: () => 0 },
+  { droppedLines = () => 0, standIns = [] }: ServerOptions = {},
 ): Promise<RunningServer> {
   const limits = {
     ...config.limits,
@@ -107,7 +116,8 @@ export async function startServer(
     config,
     limits,
     logger,
-    isEmbedded: database.embedded,
+    database,
+    standIns,
     keepPublic: (connection) => publicListener.keep(connection),
     keepInternal: (connection) => internalListener.keep(connection),
   });
@@ -294,7 +304,8 @@ interface DoorSettings {
   config: Config;
   limits: TransportLimits;
   logger: Logger;
-  isEmbedded: boolean;
+  database: Database;
+  standIns: readonly ChainName[];
   /** Called with the connection of each request whose key is valid. */
   keepPublic: (connection: Connection) => void;
   keepInternal: (connection: Connection) => void;
@@ -305,13 +316,18 @@ async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, isEmbedded, keepPublic, keepInternal }: DoorSettings,
+  { config, limits, logger, database, standIns, keepPublic, keepInternal }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
   // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
-  const allowsTryIt = isEmbedded && scheme === 'http';
+  const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
-  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage([])]);
+  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(standIns)]);
+  if (standIns.length > 0) {
+    const { isDraining } = readiness;
+    const pay = testWalletOf(config, database, standIns);
+    sites.push(createTestWallet({ gate, pay, isDraining, requestTimeoutMs, scheme }));
+  }
   const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
@@ -341,6 +357,18 @@ async function createDoors(
     }),
     operations: createOperationsDoor(readiness, metrics),
   } as const;
+}
+
+function testWalletOf(
+  { dataDir }: Config,
+  { orm }: Database,
+  chains: readonly ChainName[],
+): TestWalletOptions['pay'] {
+  return async (intent, amount) => {
+    // Loads viem, as the watcher of these chains does.
+    const { payFromTestWallet } = await import('../local-chain/test-wallet.ts');
+    return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
+  };
 }
 
 async function createServers(config: Config, limits: TransportLimits) {

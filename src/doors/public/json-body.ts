@@ -1,7 +1,43 @@
 import { IJsonSyntaxError, type IJsonValue, NestingError, parseIJson } from '../../contract/json/i-json.ts';
 import { ServiceError } from '../../requests/errors.ts';
+import type { RawHeaders } from '../../requests/request-header.ts';
+import type { NodeRequest, NodeResponse } from '../node-headers.ts';
+import { assertDeclaredSize, readBody } from '../request-body.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/**
+ * Reads the body of a request whose headers say that it is JSON. Throws `unsupported_media_type` if they do not,
+ * `body_too_large`, and `invalid_body` if it takes longer than the timeout.
+ */
+export function readJsonBytes(
+  request: NodeRequest,
+  header: RawHeaders,
+  response: NodeResponse,
+  timeoutMs: number,
+): Promise<Buffer> {
+  assertJson(header);
+  assertDeclaredSize(header);
+  if (header.get('expect') !== null) response.writeContinue();
+  return readBody(request, timeoutMs);
+}
+
+/** The content type that nearly every client sends. */
+const plainJson = 'application/json';
+
+function assertJson(header: RawHeaders): void {
+  const contentType = header.get('content-type') ?? '';
+  const encoding = header.get('content-encoding') ?? 'identity';
+  const [mediaType, ...parameters] =
+    contentType === plainJson ? [plainJson] : contentType.toLowerCase().split(';');
+  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
+  if (mediaType?.trim() !== plainJson || !isUtf8 || encoding.toLowerCase() !== 'identity') {
+    throw new ServiceError('unsupported_media_type', {
+      message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
+      httpHeaders: { Accept: plainJson },
+    });
+  }
+}
 
 /** Parses the JSON of a request strictly. Throws `invalid_body` with the problem and its position. */
 export function parseJsonBody(body: Uint8Array): IJsonValue {

@@ -3,8 +3,6 @@
 // different JSON mapping.
 
 import { hash } from 'node:crypto';
-import type { ServerResponse } from 'node:http';
-import type { Http2ServerResponse } from 'node:http2';
 import type { Message } from '@bufbuild/protobuf';
 import { type ContextValues, createContextValues, type Interceptor } from '@connectrpc/connect';
 import type { Logger } from 'pino';
@@ -35,23 +33,15 @@ import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
 import { intercept, type MethodCall } from '../method-call.ts';
-import { type NodeRequest, pathOf, queryOf } from '../node-headers.ts';
-import { isLastOfConnection } from '../pipelining.ts';
-import {
-  assertDeclaredSize,
-  ClientGone,
-  discardBody,
-  hasBody,
-  limitStream,
-  readBody,
-} from '../request-body.ts';
+import { type NodeRequest, type NodeResponse, pathOf, queryOf } from '../node-headers.ts';
+import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
-import { parseJsonBody } from './json-body.ts';
+import { parseJsonBody, readJsonBytes } from './json-body.ts';
+import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
 import { refusalJson } from './refusal.ts';
 import { createRouter, type Match } from './router.ts';
-
-type Response = ServerResponse | Http2ServerResponse;
+import { sendJson } from './send-json.ts';
 
 /** Pages and files at fixed paths that need no key, such as the documentation. */
 export interface Site {
@@ -68,7 +58,7 @@ export interface SiteRequest {
   readonly path: string;
   readonly request: NodeRequest;
   readonly header: RawHeaders;
-  readonly response: Response;
+  readonly response: NodeResponse;
   readonly context: RequestContext;
 }
 
@@ -109,7 +99,7 @@ interface Endpoint extends HttpRoute {
  */
 export function createPublicDoor(
   options: PublicDoorOptions,
-): (request: NodeRequest, response: Response) => void {
+): (request: NodeRequest, response: NodeResponse) => void {
   const router = createRouter(compileEndpoints(options));
   const unidentified = new UnidentifiedStreams();
   const clientAddress = createClientAddress(options.trustedProxies ?? []);
@@ -129,11 +119,11 @@ export function createPublicDoor(
     const endpoint = match?.byMethod.get(request.method ?? '');
     const isShared = endpoint?.isForBrowsers ?? isForBrowsers(match);
     const shared = isShared ? forBrowsers : none;
-    if (isShared) {
+    const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
+    if (isShared || site !== undefined) {
       context.clientAddress = () =>
         clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
-    const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     const rpc = site?.name ?? endpoint?.method.name;
 
     const serve = async (): Promise<RequestOutcome> => {
@@ -165,7 +155,7 @@ function refuse(
   reason: unknown,
   request: NodeRequest,
   header: RawHeaders,
-  response: Response,
+  response: NodeResponse,
   context: RequestContext,
   shared: readonly [string, string][],
   options: PublicDoorOptions,
@@ -177,7 +167,8 @@ function refuse(
   const body = refusalJson(error, context.requestId, docUrl);
   const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
   const headers = context.rateLimit ? { ...context.rateLimit, ...error.httpHeaders } : error.httpHeaders;
-  send(request, response, httpStatus, body, context, [...shared, ...Object.entries(headers)], options);
+  const all: [string, string][] = [...shared, ...Object.entries(headers)];
+  sendJson(request, response, httpStatus, body, context, all, options.isDraining);
   discardBody(request);
   return error.code;
 }
@@ -185,7 +176,7 @@ function refuse(
 async function answer(
   request: NodeRequest,
   header: RawHeaders,
-  response: Response,
+  response: NodeResponse,
   path: string,
   match: Match<Endpoint> | undefined,
   endpoint: Endpoint | undefined,
@@ -195,10 +186,10 @@ async function answer(
 ): Promise<void> {
   if (match === undefined) throw noRoute(request.method, path);
   const origin = header.get('origin');
-  const isTrial = options.allowsTryIt && comesFromReferencePage(origin, request);
+  const isTrial = options.allowsTryIt && origin !== null && isOwnOrigin(origin, request, options.scheme);
   if (origin !== null && !isTrial && shared.length === 0) throw plainRefusal('browser_forbidden');
   if (request.method === 'OPTIONS' && shared.length > 0) {
-    return send(request, response, 204, '', context, [...shared, ...preflight], options);
+    return sendJson(request, response, 204, '', context, [...shared, ...preflight], options.isDraining);
   }
   if (endpoint === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
   const values = createContextValues().set(requestContextKey, context);
@@ -220,19 +211,27 @@ async function answer(
   const result = await endpoint.call({ message, header, values });
   const body = endpoint.output.encode(result.message);
   if (!endpoint.isForBrowsers) {
-    return send(request, response, endpoint.successStatus, body, context, result.header, options);
+    return sendJson(
+      request,
+      response,
+      endpoint.successStatus,
+      body,
+      context,
+      result.header,
+      options.isDraining,
+    );
   }
   const etag = `"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
   const headers: [string, string][] = [...shared, ...result.header, ['ETag', etag]];
   const isKnown = isNamedIn(header.get('if-none-match'), etag);
-  send(
+  sendJson(
     request,
     response,
     isKnown ? 304 : endpoint.successStatus,
     isKnown ? '' : body,
     context,
     headers,
-    options,
+    options.isDraining,
   );
 }
 
@@ -263,14 +262,11 @@ async function readMessage(
   endpoint: Endpoint,
   header: RawHeaders,
   request: NodeRequest,
-  response: Response,
+  response: NodeResponse,
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
   if (endpoint.allowsEmptyBody && !hasBody(request, header)) return endpoint.input.decode({});
-  assertJson(header);
-  assertDeclaredSize(header);
-  if (header.get('expect') !== null) response.writeContinue();
-  const bytes = await readBody(request, requestTimeoutMs);
+  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
   if (bytes.length === 0 && endpoint.allowsEmptyBody) return endpoint.input.decode({});
   return endpoint.input.decode(parseJsonBody(bytes));
 }
@@ -324,16 +320,6 @@ function methodNotAllowed(
     message: `There is no ${httpMethod} here: ${path} answers ${allowed.join(' and ')}.`,
     httpHeaders: { Allow: allowed.join(', ') },
   });
-}
-
-/**
- * True for a request that a browser sends from this port's own page on this machine. The origin is compared with two
- * fixed names. Comparing it with the `Host` header would let any origin match by DNS rebinding.
- */
-function comesFromReferencePage(origin: string | null, request: NodeRequest): boolean {
-  if (origin === null) return false;
-  const port = request.socket.localPort;
-  return ['localhost', '127.0.0.1'].some((host) => origin === `http://${host}:${port}`);
 }
 
 function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions): Endpoint[] {
@@ -399,41 +385,4 @@ function assertHttp(request: NodeRequest, header: RawHeaders): void {
       httpHeaders: { Accept: 'application/json' },
     });
   }
-}
-
-/** The content type that nearly every client sends. */
-const plainJson = 'application/json';
-
-function assertJson(header: RawHeaders): void {
-  const contentType = header.get('content-type') ?? '';
-  const encoding = header.get('content-encoding') ?? 'identity';
-  const [mediaType, ...parameters] =
-    contentType === plainJson ? [plainJson] : contentType.toLowerCase().split(';');
-  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
-  if (mediaType?.trim() !== plainJson || !isUtf8 || encoding.toLowerCase() !== 'identity') {
-    throw new ServiceError('unsupported_media_type', {
-      message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
-      httpHeaders: { Accept: plainJson },
-    });
-  }
-}
-
-function send(
-  request: NodeRequest,
-  response: Response,
-  status: number,
-  body: string,
-  context: RequestContext,
-  headers: Iterable<[string, string]>,
-  { isDraining }: PublicDoorOptions,
-): void {
-  const hasBody = status !== 204 && status !== 304;
-  const all = hasBody ? ['Content-Type', plainJson, 'Content-Length', String(Buffer.byteLength(body))] : [];
-  all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
-  for (const [name, value] of headers) all.push(name, value);
-  // HTTP/2 uses GOAWAY for this.
-  if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');
-  (response as ServerResponse).writeHead(status, all);
-  // As a string, which Node sends in one piece with the head.
-  response.end(body);
 }

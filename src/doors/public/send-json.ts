@@ -1,0 +1,27 @@
+import type { ServerResponse } from 'node:http';
+import type { RequestContext } from '../../requests/request-context.ts';
+import type { NodeRequest, NodeResponse } from '../node-headers.ts';
+import { isLastOfConnection } from '../pipelining.ts';
+
+/** Answers with a JSON text, which a 204 and a 304 leave out. While the service is stopping, it ends the connection. */
+export function sendJson(
+  request: NodeRequest,
+  response: NodeResponse,
+  status: number,
+  body: string,
+  context: RequestContext,
+  headers: Iterable<[string, string]>,
+  isDraining: () => boolean,
+): void {
+  const hasBody = status !== 204 && status !== 304;
+  const all = hasBody
+    ? ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))]
+    : [];
+  all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
+  for (const [name, value] of headers) all.push(name, value);
+  // HTTP/2 uses GOAWAY for this.
+  if (isDraining() && !('stream' in response) && isLastOfConnection(request)) all.push('Connection', 'close');
+  (response as ServerResponse).writeHead(status, all);
+  // As a string, which Node sends in one piece with the head.
+  response.end(body);
+}

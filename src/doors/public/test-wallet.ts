@@ -1,0 +1,67 @@
+// `POST /checkout/test-wallet`: the buttons of the checkout page that pay with test money. It is there only if chains of
+// this machine stand in for the test networks, and it is no part of the API.
+
+import { createContextValues } from '@connectrpc/connect';
+import { CheckoutService } from '../../contract/gen/payments/v1/checkout_service_pb.ts';
+import type { IJsonValue } from '../../contract/json/i-json.ts';
+import { isObject, notAField } from '../../contract/json/json-codec.ts';
+import { type TestAmount, testAmountNames } from '../../local-chain/test-amounts.ts';
+import { invalidBody, ServiceError } from '../../requests/errors.ts';
+import { type OpenedIntent, openedIntentOf, requestContextKey } from '../../requests/request-context.ts';
+import type { Gate } from '../authentication.ts';
+import { parseJsonBody, readJsonBytes } from './json-body.ts';
+import { isOwnOrigin } from './own-origin.ts';
+import type { Site } from './public-door.ts';
+import { sendJson } from './send-json.ts';
+
+const path = '/checkout/test-wallet';
+
+export interface TestWalletOptions {
+  gate: Gate;
+  /** Pays the intent and returns the hash of the transaction. */
+  pay: (intent: OpenedIntent, amount: TestAmount) => Promise<string>;
+  isDraining: () => boolean;
+  requestTimeoutMs: number;
+  scheme: 'http' | 'https';
+}
+
+export function createTestWallet({ gate, pay, ...options }: TestWalletOptions): Site {
+  return {
+    name: 'test_wallet',
+    has: (candidate) => candidate === path,
+    async serve({ request, header, response, context }) {
+      if (request.method !== 'POST') {
+        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
+      }
+      const origin = header.get('origin');
+      if (origin !== null && !isOwnOrigin(origin, request, options.scheme)) {
+        throw new ServiceError('browser_forbidden', {
+          message: 'The test wallet is only for the checkout page of this port.',
+        });
+      }
+      const values = createContextValues().set(requestContextKey, context);
+      // The same secret opens the checkout, and its requests are counted together with these.
+      await gate({ method: CheckoutService.method.getCheckout, values, requestHeader: header });
+      const bytes = await readJsonBytes(request, header, response, options.requestTimeoutMs);
+      const amount = amountIn(parseJsonBody(bytes));
+      const transaction_hash = await pay(openedIntentOf(values), amount);
+      const body = JSON.stringify({ transaction_hash });
+      const headers = Object.entries(context.rateLimit ?? {});
+      sendJson(request, response, 200, body, context, headers, options.isDraining);
+    },
+  };
+}
+
+/** Reads `{"amount":…}`. Throws `invalid_body` with every fault. */
+function amountIn(json: IJsonValue): TestAmount {
+  if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
+  const { amount, ...others } = json;
+  const known = testAmountNames.find((name) => name === amount);
+  const violations = Object.keys(others).map((name) => notAField('', name, ['amount']));
+  if (known !== undefined && violations.length === 0) return known;
+  if (known === undefined) {
+    const words = testAmountNames.map((name) => JSON.stringify(name)).join(' or ');
+    violations.push({ field: 'amount', message: `must be ${words}` });
+  }
+  throw invalidBody(violations);
+}

@@ -1,0 +1,42 @@
+import { BaseError, type Hex, HttpRequestError, stringToHex } from 'viem';
+import type { ChainName } from '../contract/chains.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
+import { findLocalChain } from './find-local-chain.ts';
+
+export interface IntentPayment {
+  chain: ChainName;
+  wallet: WalletAddress;
+  amountUnits: bigint;
+  /** The intent's public id. Without it, the payment is that of somebody who has only the address. */
+  intentId: string | undefined;
+}
+
+/** The token refused the transfer, for the reason in the message. */
+export class TransferRefused extends Error {}
+
+/**
+ * Pays on the local chain that runs on this data folder. Returns the hash of a transaction that waits for the next
+ * block, or undefined if no such chain runs or answers. Throws TransferRefused.
+ */
+export async function payIntent(
+  dataDir: string,
+  { chain, wallet, amountUnits, intentId }: IntentPayment,
+): Promise<Hex | undefined> {
+  const local = await findLocalChain(dataDir, chain);
+  return local?.payer
+    .pay({ to: wallet, amountUnits, suffix: intentId === undefined ? undefined : stringToHex(intentId) })
+    .catch((cause) => {
+      if (isUnanswered(cause)) return undefined;
+      throw new TransferRefused(reasonOf(cause), { cause });
+    });
+}
+
+/** True if the node could not be reached: it may be about to start again. */
+function isUnanswered(cause: unknown): boolean {
+  return cause instanceof BaseError && cause.walk((error) => error instanceof HttpRequestError) !== null;
+}
+
+function reasonOf(cause: unknown): string {
+  const { shortMessage, message } = cause as { shortMessage?: string; message?: string };
+  return (shortMessage ?? message ?? String(cause)).split('\n')[0] ?? '';
+}

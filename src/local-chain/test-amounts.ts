@@ -1,0 +1,18 @@
+/** The amounts that the test wallet can pay, each from what is missing. */
+const testAmounts = {
+  exact: (missing: bigint) => missing,
+  too_little: (missing: bigint) => atLeastOne(missing / 2n),
+  too_much: (missing: bigint) => missing + atLeastOne(missing / 10n),
+} as const;
+
+export type TestAmount = keyof typeof testAmounts;
+
+export const testAmountNames = Object.keys(testAmounts) as TestAmount[];
+
+export function testAmountUnits(amount: TestAmount, missing: bigint): bigint {
+  return testAmounts[amount](missing);
+}
+
+function atLeastOne(units: bigint): bigint {
+  return units > 0n ? units : 1n;
+}

@@ -1,0 +1,258 @@
+// What the checkout page shows, as a function of what it knows: above all, when it offers to pay.
+
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { Checkout, Payment, Status } from '../checkout/page/checkout.ts';
+import { type Facts, noticesOf, offeringViews, viewOf } from '../checkout/page/state.ts';
+
+const expiresAtMs = Date.parse('2026-11-22T12:30:00.000Z');
+const ownHash = `0x${'ab'.repeat(32)}`;
+const otherHash = `0x${'cd'.repeat(32)}`;
+const payer = '0xb3dCfD0Ec24729637512CA9eA8093D71838705C8';
+const wallet = { id: 'io.example', name: 'Example' };
+
+const checkoutOf = (fields: Partial<Checkout> = {}): Checkout => ({
+  id: 'pi_01m82k0z3we7hsbkekxtcp7kbm',
+  status: 'requires_payment',
+  mode: 'testnet',
+  merchant_name: 'Example Shop',
+  lane: 'sdk',
+  chain: 'base',
+  chain_id: 84532,
+  confirmations_required: 10,
+  amount_units: 100,
+  decimals: 6,
+  token_symbol: 'USDC',
+  token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+  expected_wallet: '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2',
+  expires_at: new Date(expiresAtMs).toISOString(),
+  amount_received_units: 0,
+  allowed_origins: [],
+  ...fields,
+});
+
+const paymentOf = (fields: Partial<Payment> = {}): Payment => ({
+  transaction_hash: otherHash,
+  block_time: '2026-11-22T12:20:00.000Z',
+  from_address: payer,
+  amount_units: 40,
+  confirmations: 1,
+  status: 'pending',
+  ...fields,
+});
+
+const factsOf = (fields: Partial<Facts> = {}): Facts => ({
+  checkout: checkoutOf(),
+  nowMs: expiresAtMs - 600_000,
+  isInvalid: false,
+  shop: 'done',
+  connection: 'ok',
+  isStandIn: false,
+  wallets: [wallet],
+  hasLooked: true,
+  lane: undefined,
+  session: { step: 'none' },
+  transfer: undefined,
+  transferPhase: 'unknown',
+  failure: undefined,
+  givenUp: [],
+  ...fields,
+});
+
+const connected = (
+  fields: Partial<Extract<Facts['session'], { step: 'connected' }>> = {},
+): Facts['session'] => ({
+  step: 'connected',
+  wallet,
+  account: payer,
+  chainId: 84532,
+  funds: { kind: 'enough' },
+  ...fields,
+});
+const transfer = { from: payer, wallet: 'io.example', nonce: 3, askedAtMs: expiresAtMs - 700_000 };
+const sent = { ...transfer, hash: ownHash };
+
+describe('the view', () => {
+  test.each<[string, Partial<Facts>, string]>([
+    ['before the first answer', { checkout: undefined }, 'loading'],
+    ['before the first answer, offline', { checkout: undefined, connection: 'offline' }, 'unreachable'],
+    ['an answer that was known, offline', { connection: 'offline' }, 'choose-wallet'],
+    ['a popup whose shop makes the intent', { checkout: undefined, shop: 'working' }, 'waiting-for-shop'],
+    ['a popup whose shop has failed', { checkout: undefined, shop: 'failed' }, 'shop-failed'],
+    ['an unknown secret', { checkout: undefined, isInvalid: true }, 'invalid'],
+    ['wallets', {}, 'choose-wallet'],
+    ['wallets that had no time to announce themselves', { wallets: [], hasLooked: false }, 'loading'],
+    ['no wallets', { wallets: [] }, 'no-wallet'],
+    ['a chain of this machine', { isStandIn: true }, 'test-wallet'],
+    ['an intent for payment by hand', { checkout: checkoutOf({ lane: 'manual' }) }, 'manual'],
+    [
+      'an intent for payment by hand, and a payer who has a wallet',
+      { checkout: checkoutOf({ lane: 'manual' }), lane: 'wallet' },
+      'choose-wallet',
+    ],
+    ['a payer who pays by hand', { lane: 'manual' }, 'manual'],
+    ['a wallet that is being connected', { session: { step: 'connecting', wallet } }, 'connecting'],
+    [
+      'an account whose funds are being read',
+      { session: connected({ funds: { kind: 'unknown' } }) },
+      'connecting',
+    ],
+    ['another chain', { session: connected({ chainId: 1 }) }, 'wrong-chain'],
+    ['an account that can pay', { session: connected() }, 'ready'],
+    [
+      'too little USDC',
+      { session: connected({ funds: { kind: 'too-little-token', balanceUnits: 1n } }) },
+      'too-little-token',
+    ],
+    [
+      'too little for the fee',
+      { session: connected({ funds: { kind: 'too-little-gas' } }) },
+      'too-little-gas',
+    ],
+    [
+      'a token that refuses',
+      { session: connected({ funds: { kind: 'refused', reason: 'paused' } }) },
+      'refused-by-token',
+    ],
+    ['a wallet that is asked', { transfer, transferPhase: 'asking' }, 'confirm-in-wallet'],
+    ['a wallet that another tab asks', { transfer, transferPhase: 'asking-elsewhere' }, 'paying-elsewhere'],
+    ['a wallet whose answer was lost', { transfer }, 'unknown'],
+    ['a transfer that no block has', { transfer: sent, transferPhase: 'sent' }, 'sent'],
+    [
+      'a transfer that another payment has overtaken',
+      { transfer: sent, transferPhase: 'sent', checkout: checkoutOf({ payments: [paymentOf()] }) },
+      'sent',
+    ],
+    [
+      'a transfer that has arrived in part',
+      {
+        transfer: sent,
+        transferPhase: 'sent',
+        checkout: checkoutOf({
+          amount_received_units: 40,
+          payments: [paymentOf({ transaction_hash: ownHash })],
+        }),
+      },
+      'choose-wallet',
+    ],
+    [
+      'a payment that the chain has taken back',
+      { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }) },
+      'taken-back',
+    ],
+    [
+      'a payment that the chain has taken back, and the payer has given up',
+      { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }), givenUp: [otherHash] },
+      'choose-wallet',
+    ],
+    ['the end of the time, by the clock alone', { nowMs: expiresAtMs + 1 }, 'time-is-up'],
+    [
+      'the end of the time while a wallet is asked',
+      { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
+      'confirm-in-wallet',
+    ],
+  ])('%s', (_, fields, view) => {
+    expect(viewOf(factsOf(fields))).toBe(view);
+  });
+
+  test.each<Status>(['processing', 'succeeded', 'expired', 'canceled'])(
+    'an intent that is %s, whatever a wallet does',
+    (status) => {
+      const facts = { checkout: checkoutOf({ status }), session: connected(), transfer };
+      expect(viewOf(factsOf({ ...facts, transferPhase: 'asking' }))).toBe(status);
+    },
+  );
+});
+
+test('nothing is offered while a transfer may still arrive, or could only arrive too late', () => {
+  const anyPayment = fc.record({
+    transaction_hash: fc.constantFrom(ownHash, otherHash),
+    status: fc.constantFrom<Payment['status']>('pending', 'confirmed', 'reorged'),
+    amount_units: fc.integer({ min: 1, max: 200 }),
+  });
+  const anyCheckout = fc
+    .record({
+      status: fc.constantFrom<Status>('requires_payment', 'processing', 'succeeded', 'expired', 'canceled'),
+      lane: fc.constantFrom<Checkout['lane']>('sdk', 'manual'),
+      amount_received_units: fc.integer({ min: 0, max: 99 }),
+      payments: fc.array(anyPayment.map(paymentOf), { maxLength: 3 }),
+    })
+    .map(checkoutOf);
+  const anyFacts = fc
+    .record({
+      checkout: anyCheckout,
+      nowMs: fc.integer({ min: expiresAtMs - 100, max: expiresAtMs + 100 }),
+      isStandIn: fc.boolean(),
+      lane: fc.constantFrom<Facts['lane']>(undefined, 'manual', 'wallet'),
+      session: fc.constantFrom<Facts['session']>({ step: 'none' }, connected(), connected({ chainId: 1 })),
+      transfer: fc.constantFrom(undefined, transfer, sent),
+      transferPhase: fc.constantFrom<Facts['transferPhase']>('asking', 'asking-elsewhere', 'unknown', 'sent'),
+      connection: fc.constantFrom<Facts['connection']>('ok', 'offline', 'unreachable'),
+    })
+    .map(factsOf);
+  let offered = 0;
+  fc.assert(
+    fc.property(anyFacts, (facts) => {
+      const { status, payments = [] } = facts.checkout as Checkout;
+      const hasArrived = payments.some(({ transaction_hash }) => transaction_hash === facts.transfer?.hash);
+      const mayArrive =
+        (facts.transfer !== undefined && !hasArrived) || payments.some(({ status }) => status === 'reorged');
+      const mayOffer = status === 'requires_payment' && !mayArrive && facts.nowMs <= expiresAtMs;
+      const isOffered = offeringViews.includes(viewOf(facts));
+      expect(isOffered).toBe(mayOffer);
+      if (isOffered) offered++;
+    }),
+    { numRuns: 2_000 },
+  );
+  expect(offered).toBeGreaterThan(50);
+});
+
+test.each<[string, Partial<Facts>, readonly string[]]>([
+  ['nothing to say', {}, []],
+  [
+    'part of the amount',
+    { checkout: checkoutOf({ amount_received_units: 40, payments: [paymentOf()] }) },
+    ['partly-paid'],
+  ],
+  [
+    'a wallet that still asks although it is paid',
+    {
+      checkout: checkoutOf({ status: 'processing', amount_received_units: 100 }),
+      transfer,
+      transferPhase: 'asking',
+    },
+    ['wallet-still-asks'],
+  ],
+  [
+    'a wallet that still asks although the time is over',
+    { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
+    ['wallet-still-asks'],
+  ],
+  ['too much', { checkout: checkoutOf({ status: 'succeeded', labels: ['overpaid'] }) }, ['overpaid']],
+  [
+    'late money',
+    { checkout: checkoutOf({ status: 'expired', payments: [paymentOf({ labels: ['late'] })] }) },
+    ['late'],
+  ],
+  [
+    'another token',
+    { checkout: checkoutOf({ payments: [paymentOf({ labels: ['wrong_token'] })] }) },
+    ['wrong-token'],
+  ],
+  [
+    'less than the price, at the end',
+    { checkout: checkoutOf({ status: 'expired', amount_received_units: 40, labels: ['underpaid'] }) },
+    ['underpaid'],
+  ],
+  ['the last minute', { nowMs: expiresAtMs - 30_000 }, ['hurry']],
+  ['a refusal', { failure: 'rejected' }, ['rejected']],
+  [
+    'a refusal before the payment came from elsewhere',
+    { failure: 'rejected', checkout: checkoutOf({ status: 'processing' }) },
+    [],
+  ],
+  ['no network', { connection: 'offline' }, ['offline']],
+])('the page says besides: %s', (_, fields, notices) => {
+  const facts = factsOf(fields);
+  expect(noticesOf(facts, viewOf(facts))).toEqual(notices);
+});

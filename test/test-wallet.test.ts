@@ -1,0 +1,298 @@
+// The test wallet of the checkout page, on the chains of the embedded mode: a real service, watcher and anvil.
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import type { Hex } from 'viem';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { loadConfig } from '../src/config/config.ts';
+import { networkFor } from '../src/contract/chains.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { findLocalChain } from '../src/local-chain/find-local-chain.ts';
+import { testPay } from '../src/processes/chain-tasks.ts';
+import { runStandIns } from '../src/processes/stand-in-chains.ts';
+import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, idBytes } from './support/settlement.ts';
+
+let dataDir: string;
+let service: TestService;
+let merchant: ReturnType<typeof createMerchantCalls>;
+let stopChains: () => Promise<void>;
+
+beforeAll(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
+  const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
+  // The stand-in for Polygon is announced, but never runs.
+  service = await startService(env, { standIns: ['base', 'polygon'] });
+  merchant = createMerchantCalls(service);
+  const { server, database } = service;
+  stopChains = runStandIns(
+    { chains: ['base'], missing: undefined },
+    loadConfig(env),
+    database.orm.em,
+    server,
+    pino({ level: 'silent' }),
+  );
+  await vi.waitUntil(() => findLocalChain(dataDir, 'base'), 30_000);
+  await vi.waitUntil(async () => (await service.query('select from watched_chains')).length > 0, 30_000);
+});
+
+afterAll(async () => {
+  await service.close();
+  await stopChains();
+  await rm(dataDir, { recursive: true, force: true });
+});
+
+interface PayOptions {
+  headers?: Record<string, string>;
+  method?: string;
+  from?: TestService;
+}
+
+/** Presses a button of the page: sends that body, as JSON unless it is a text. */
+function press(
+  secret: string,
+  body: unknown,
+  { headers = {}, method = 'POST', from = service }: PayOptions = {},
+): Promise<HttpAnswer> {
+  return httpRequest(
+    `${from.publicUrl}/checkout/test-wallet`,
+    {
+      method,
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json', ...headers },
+    },
+    typeof body === 'string' ? body : JSON.stringify(body),
+  );
+}
+
+const exact = { amount: 'exact' };
+const codeOf = ({ status, body }: HttpAnswer) => [status, JSON.parse(body).error?.code];
+
+/** The bytes of a paying transaction: the amount, and what follows the arguments. */
+async function paidBy(hash: Hex): Promise<{ amountUnits: bigint; suffix: string; to: string | null }> {
+  const chain = await findLocalChain(dataDir, 'base');
+  if (chain === undefined) throw new Error('no chain');
+  const { input, to } = await chain.client.getTransaction({ hash });
+  return { amountUnits: BigInt(`0x${input.slice(74, 138)}`), suffix: `0x${input.slice(138)}`, to };
+}
+
+async function pressAndRead(secret: string, amount: string): Promise<bigint> {
+  const answer = await press(secret, { amount });
+  expect([answer.status, answer.body]).toEqual([
+    200,
+    expect.stringMatching(/^\{"transaction_hash":"0x[0-9a-f]{64}"\}$/),
+  ]);
+  return (await paidBy(JSON.parse(answer.body).transaction_hash)).amountUnits;
+}
+
+describe('the test wallet', () => {
+  test('is offered by the page, by the names of the chains', async () => {
+    const page = await (await fetch(`${service.publicUrl}/checkout`)).text();
+    expect(page).toContain('<meta name="test-wallet" content="base polygon">');
+  });
+
+  test('pays an intent, which becomes paid', async () => {
+    const { id, client_secret, amount_units } = await merchant.createIntent();
+    const answer = await press(client_secret, exact);
+    expect(answer.status).toBe(200);
+    expect(answer.headers).toMatchObject({
+      'content-type': 'application/json',
+      'cache-control': 'no-store',
+      'x-request-id': expect.stringMatching(/^req_/),
+    });
+    expect(await paidBy(JSON.parse(answer.body).transaction_hash)).toEqual({
+      amountUnits: BigInt(amount_units),
+      suffix: idBytes(id),
+      to: networkFor('testnet', 'base').usdcAddress.toLowerCase(),
+    });
+    await vi.waitUntil(async () => (await merchant.getIntent(id)).status === 'processing', 20_000);
+    expect(await merchant.getIntent(id)).toMatchObject({ amount_received_units: amount_units });
+    // Nothing is missing any more.
+    expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
+  });
+
+  test('pays what is missing after a part was paid', async () => {
+    const { id, client_secret } = await merchant.createIntent({ amount_units: 1_001 });
+    expect(await pressAndRead(client_secret, 'too_little')).toBe(500n);
+    await vi.waitUntil(async () => (await merchant.getIntent(id)).amount_received_units === 500, 20_000);
+    expect(await pressAndRead(client_secret, 'exact')).toBe(501n);
+  });
+
+  test.each([
+    ['exact', 1, 1n],
+    ['too_little', 1, 1n],
+    ['too_little', 2, 1n],
+    ['too_little', 3, 1n],
+    ['too_little', 12_500_001, 6_250_000n],
+    ['too_much', 1, 2n],
+    ['too_much', 19, 20n],
+    ['too_much', 20, 22n],
+    ['too_much', 12_500_000, 13_750_000n],
+    ['too_much', 9_007_199_254_740_991, 9_907_919_180_215_090n],
+  ])('%s of %d is %d', async (amount, amount_units, expected) => {
+    const { client_secret } = await merchant.createIntent({ amount_units });
+    expect(await pressAndRead(client_secret, amount)).toBe(expected);
+  });
+
+  test('pays in the same way as admin test-pay', async () => {
+    const { id } = await merchant.createIntent({ amount_units: 7 });
+    const { json } = await testPay(service.database, { DATA_DIR: dataDir }, { intent: id });
+    const { transaction_hash } = json as { transaction_hash: Hex };
+    expect(await paidBy(transaction_hash)).toMatchObject({ amountUnits: 7n, suffix: idBytes(id) });
+    const bare = await testPay(service.database, { DATA_DIR: dataDir }, { intent: id, withoutId: true });
+    expect(await paidBy((bare.json as { transaction_hash: Hex }).transaction_hash)).toMatchObject({
+      suffix: '0x',
+    });
+  });
+});
+
+const change = (id: string, columns: string) =>
+  service.query(`update payment_intents set ${columns} where id = $1`, [parseIdentifier('pi', id)]);
+
+describe('is not paid:', () => {
+  test.each([
+    ['a canceled intent', `status = 'canceled', canceled_at = now()`],
+    ['an expired intent', `status = 'expired', expired_at = now()`],
+    ['a processing intent', `status = 'processing'`],
+    ['a succeeded intent', `status = 'succeeded', succeeded_at = now()`],
+    ['an intent of real money', `mode = 'mainnet', network = 1`],
+    ['an intent with everything that it asks for', 'amount_received_units = amount_units'],
+  ])('%s', async (_, columns) => {
+    const { id, client_secret } = await merchant.createIntent();
+    await change(id, columns);
+    expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
+  });
+
+  test('an intent whose chain does not run yet, which can be tried again', async () => {
+    const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
+    const answer = await press(client_secret, exact);
+    expect([codeOf(answer), answer.headers['retry-after']]).toEqual([[503, 'unavailable'], '1']);
+  });
+
+  test('an intent whose wallet the token refuses, which says why', async () => {
+    const { id, client_secret } = await merchant.createIntent();
+    await change(id, `expected_wallet = '\\x${'00'.repeat(20)}'`);
+    const answer = await press(client_secret, exact);
+    expect(codeOf(answer)).toEqual([409, 'invalid_state']);
+    expect(JSON.parse(answer.body).error.message).toMatch(/refused.*zero address/);
+  });
+
+  test('an intent on a chain that is not on this machine', async () => {
+    const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
+    const other = await startService(
+      { DATA_DIR: dataDir, ROLES: 'api' },
+      { beside: service, standIns: ['base'] },
+    );
+    const answer = await press(client_secret, exact, { from: other });
+    await other.close();
+    expect(codeOf(answer)).toEqual([409, 'invalid_state']);
+  });
+});
+
+describe('is refused:', () => {
+  let secret: string;
+  beforeAll(async () => {
+    secret = (await merchant.createIntent()).client_secret;
+  });
+
+  test.each<[string, unknown, string | undefined]>([
+    ['no amount', {}, 'amount'],
+    ['an unknown amount', { amount: 'all' }, 'amount'],
+    ['an inherited name', { amount: 'constructor' }, 'amount'],
+    ['a number', { amount: 12_500_000 }, 'amount'],
+    ['null', { amount: null }, 'amount'],
+    ['a list', { amount: ['exact'] }, 'amount'],
+    ['a wallet', { amount: 'exact', wallet: '0x0' }, 'wallet'],
+    ['__proto__', '{"amount":"exact","__proto__":{}}', '__proto__'],
+    ['an array', ['exact'], 'body'],
+    ['a text', '"exact"', 'body'],
+    ['a number that no double holds', '9007199254740993', 'body'],
+    ['a name twice', '{"amount":"exact","amount":"exact"}', undefined],
+    ['no JSON', '{"amount":', undefined],
+    ['nothing', '', undefined],
+    ['deep nesting', `${'['.repeat(10_000)}`, undefined],
+  ])('a body with %s', async (_, body, field) => {
+    const answer = await press(secret, body);
+    expect(codeOf(answer)).toEqual([400, 'invalid_body']);
+    expect(JSON.parse(answer.body).error.details?.[0].field).toBe(field);
+  });
+
+  test('a large body', async () => {
+    expect(codeOf(await press(secret, ' '.repeat(70_000)))).toEqual([413, 'body_too_large']);
+  });
+
+  test.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data', ''])(
+    'a body of the type "%s", which a form of another page can send',
+    async (type) => {
+      const answer = await press(secret, exact, { headers: { 'content-type': type } });
+      expect(codeOf(answer)).toEqual([415, 'unsupported_media_type']);
+    },
+  );
+
+  test('another client secret, and an API key', async () => {
+    for (const other of ['', `${secret}x`, secret.slice(0, -1), service.merchant.keys.testnet.apiKey]) {
+      const answer = await press(other, exact);
+      expect(codeOf(answer)).toEqual([401, 'client_secret_invalid']);
+      expect(answer.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
+    }
+  });
+
+  test.each(['GET', 'HEAD', 'PUT', 'OPTIONS'])('%s', async (method) => {
+    const { status, headers } = await press(secret, '', { method });
+    expect([status, headers.allow]).toEqual([405, 'POST']);
+  });
+
+  test('more than the rate limit of the checkout allows, also with made-up secrets', async () => {
+    const limited = await startService(
+      { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1' },
+      { beside: service, standIns: ['base'] },
+    );
+    const many = (given: string) =>
+      Promise.all(Array.from({ length: 5 }, () => press(given, {}, { from: limited })));
+    const [known, guessed] = [await many(secret), await many('pi_guess')];
+    await limited.close();
+    expect(known.map(({ status }) => status).sort()).toEqual([400, 400, 429, 429, 429]);
+    expect(guessed.map(({ status }) => status).sort()).toEqual([401, 401, 429, 429, 429]);
+    expect(known.find(({ status }) => status === 429)?.headers['retry-after']).toBe('1');
+  });
+});
+
+describe('a page', () => {
+  const pressFrom = async (origin: string, host?: string) => {
+    const { client_secret } = await merchant.createIntent();
+    const answer = await press(client_secret, exact, { headers: { origin, ...(host && { host }) } });
+    const cors = Object.keys(answer.headers).filter((name) => name.startsWith('access-control-'));
+    return [answer.status, JSON.parse(answer.body).error?.code ?? 'ok', cors];
+  };
+  const portOf = () => service.server.ports.http;
+
+  test.each(['localhost', '127.0.0.1'])('of this port may use it: %s', async (host) => {
+    expect(await pressFrom(`http://${host}:${portOf()}`)).toEqual([200, 'ok', []]);
+  });
+
+  test.each<[string, (port: number) => string]>([
+    ['another site', () => 'https://shop.example'],
+    ['another port', (port) => `http://localhost:${port + 1}`],
+    ['another scheme', (port) => `https://localhost:${port}`],
+    ['a longer name', (port) => `http://localhost.evil.example:${port}`],
+    ['a sandboxed frame', () => 'null'],
+    ['nowhere', () => ''],
+  ])('of %s may not', async (_, origin) => {
+    expect(await pressFrom(origin(portOf()))).toEqual([403, 'browser_forbidden', []]);
+  });
+
+  test('of a name that DNS rebinding points to this machine may not', async () => {
+    const host = `rebound.example:${portOf()}`;
+    expect(await pressFrom(`http://${host}`, host)).toEqual([403, 'browser_forbidden', []]);
+  });
+});
+
+test('its requests are logged with the intent, and without the secret', async () => {
+  const { id, client_secret } = await merchant.createIntent();
+  const { headers } = await press(client_secret, exact);
+  const line = await service.loggedLine(({ request_id }) => request_id === headers['x-request-id']);
+  expect(line).toMatchObject({ rpc: 'test_wallet', payment_intent: id, code: 'ok' });
+  expect(JSON.stringify(service.log)).not.toMatch(/_secret_[\w-]{20}/);
+});
