@@ -1,0 +1,69 @@
+// The order's page. It shows the order as the shop's backend knows it.
+
+import { redirectToCheckout } from 'payment-intents-checkout';
+
+const baseUrl = document.querySelector('meta[name="payments-url"]').content;
+const path = location.pathname;
+const find = (id) => document.querySelector(`#${id}`);
+
+/** For each state: the title, the text, how many steps are done, and whether the order can be paid. */
+const states = {
+  requires_payment: [
+    'Waiting for your payment',
+    'We have your order, and no payment for all of it yet.',
+    1,
+    true,
+  ],
+  processing: [
+    'Payment seen',
+    'It is being confirmed. That takes about ten seconds here; you can leave.',
+    2,
+    false,
+  ],
+  succeeded: ['Paid', 'Thank you. Your print is being packed.', 3, false],
+  shipped: ['Paid and on its way', 'Thank you. Your print has left our workshop.', 4, false],
+  expired: ['Not paid in time', 'Nothing was charged. You can still pay for this order.', 1, true],
+  canceled: ['The payment was canceled', 'You can still pay for this order.', 1, true],
+};
+
+function show({ product, amount_units, state }) {
+  const main = document.querySelector('main');
+  if (main.dataset.state === state) return;
+  main.dataset.state = state;
+  const [title, text, done, canBePaid] = states[state] ?? states.requires_payment;
+  find('what').textContent = `${product}, ${(amount_units / 1e6).toFixed(2)} USDC`;
+  find('title').textContent = title;
+  find('text').textContent = text;
+  [...find('steps').children].forEach((step, i) => {
+    step.classList.toggle('done', i < done);
+    if (i === done - 1) step.setAttribute('aria-current', 'step');
+    else step.removeAttribute('aria-current');
+  });
+  find('pay').hidden = !canBePaid;
+}
+
+async function follow() {
+  try {
+    const answer = await fetch(`${path}/state`);
+    if (answer.ok) show(await answer.json());
+    find('message').textContent = '';
+  } catch {
+    find('message').textContent = 'The shop cannot be reached. Trying again…';
+  }
+  if (document.querySelector('main').dataset.state !== 'shipped') setTimeout(follow, 1_500);
+}
+
+find('pay').addEventListener('click', async () => {
+  try {
+    const answer = await fetch(`${path}/payment`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+    });
+    const { client_secret: clientSecret } = await answer.json();
+    redirectToCheckout({ baseUrl, clientSecret, returnUrl: path });
+  } catch {
+    find('message').textContent = 'The payment could not be started. Try again.';
+  }
+});
+
+follow();

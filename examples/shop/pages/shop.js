@@ -1,0 +1,62 @@
+// The product's page. It knows the client_secret of one order and nothing else.
+
+import { openCheckout, redirectToCheckout } from 'payment-intents-checkout';
+
+const baseUrl = document.querySelector('meta[name="payments-url"]').content;
+const message = document.querySelector('#message');
+const popupButton = document.querySelector('#popup');
+const redirectButton = document.querySelector('#redirect');
+/** The order of this page. A second click pays the same one. */
+let orderId;
+
+/** Asks the shop's backend for the order's client_secret. The first call places the order. */
+async function clientSecret() {
+  const answer = await fetch(orderId === undefined ? '/orders' : `/orders/${orderId}/payment`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ product: 'harbour' }),
+  });
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error);
+  orderId = body.order_id;
+  return body.client_secret;
+}
+
+// A signal for the eyes only: it may come twice, be forged, or never come. The order's page asks the backend, which knows
+// the truth from the service's webhook.
+const showOrder = () => location.assign(`/orders/${orderId}`);
+
+popupButton.addEventListener('click', async () => {
+  try {
+    // Nothing is awaited before this: browsers open a popup only within the click.
+    const way = await openCheckout({
+      baseUrl,
+      clientSecret,
+      onProcessing: showOrder,
+      onSuccess: showOrder,
+      onEnd({ status }) {
+        if (status !== undefined && status !== 'requires_payment') return showOrder();
+        message.textContent =
+          orderId === undefined ? '' : 'The checkout was closed. You can pay whenever you like.';
+      },
+      // Used if the browser blocks the popup.
+      returnUrl: '/orders',
+    });
+    if (way === 'popup') message.textContent = 'The checkout is open in a window of its own.';
+  } catch {
+    message.textContent = 'The payment could not be started. Try again.';
+  }
+});
+
+redirectButton.addEventListener('click', async () => {
+  redirectButton.disabled = true;
+  try {
+    redirectToCheckout({ baseUrl, clientSecret: await clientSecret(), returnUrl: `/orders/${orderId}` });
+  } catch {
+    message.textContent = 'The payment could not be started. Try again.';
+  }
+  redirectButton.disabled = false;
+});
+
+popupButton.disabled = false;
+redirectButton.disabled = false;

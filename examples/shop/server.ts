@@ -1,0 +1,207 @@
+// A small shop, from the order to its shipment.
+//
+//   npm start          in one terminal
+//   npm run shop       in another, then open the address that it prints
+//
+// The way of an order:
+//
+//   1. The payer clicks. The backend creates the order, and its payment intent with the order's id as idempotency key.
+//      Only the client_secret goes to the browser.
+//   2. The checkout opens, in a popup or instead of the page (pages/shop.js).
+//   3. The payer pays. The service sends a webhook: it is verified, its id is stored once, and the order is shipped once.
+//   4. The order's page shows what the backend knows, and nothing that a callback in the browser says.
+//
+// Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the demo
+// merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too.
+
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { dirname, join, resolve } from 'node:path';
+// In a shop of your own: 'payment-intents-client/json' and 'payment-intents-client/webhook'.
+import { createPaymentIntentsClient } from '../../client/json.ts';
+import { verifyWebhook, WebhookVerificationError } from '../../client/webhook.ts';
+import { type Order, openOrders, products } from './orders.ts';
+import { readDemoMerchant, registerOrigins, registerWebhook } from './setup.ts';
+
+const dataDir = resolve(process.env.DATA_DIR ?? '.data');
+const {
+  PAYMENTS_API_KEY,
+  PAYMENTS_URL = 'http://127.0.0.1:8080',
+  PORT = '3002',
+  ORDERS_FILE = join(dataDir, 'shop.sqlite'),
+} = process.env;
+
+const demo = PAYMENTS_API_KEY === undefined ? readDemoMerchant(dataDir) : undefined;
+const payments = createPaymentIntentsClient({
+  baseUrl: PAYMENTS_URL,
+  apiKey: PAYMENTS_API_KEY ?? demo?.testnet_key ?? '',
+});
+if (ORDERS_FILE !== ':memory:') mkdirSync(dirname(ORDERS_FILE), { recursive: true });
+const orders = openOrders(ORDERS_FILE);
+/** The secret of the shop's webhook endpoint, once there is one. */
+let webhookSecret: string | undefined;
+
+/** What is wrong with a request, answered with this status. */
+class BadRequest extends Error {
+  readonly status: number;
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * Returns the client secret of an order's payment. The order's id is the idempotency key, so every call finds the same
+ * intent. A key lives as long as its intent: once that has expired, the order's next attempt has a key of its own,
+ * `order-1001/2`.
+ */
+async function clientSecretOf(order: Order): Promise<string> {
+  const { id, amount_units: amountUnits, attempt } = order;
+  const intent = await payments.createPaymentIntent(
+    { amountUnits, metadata: { order_id: id } },
+    { idempotencyKey: attempt === 1 ? id : `${id}/${attempt}` },
+  );
+  if (intent.replayed) {
+    // As it is now. The answer to the creation is repeated as it was.
+    const { status } = await payments.retrievePaymentIntent(intent.id);
+    if (status === 'expired' || status === 'canceled') return clientSecretOf(orders.nextAttempt(order));
+  }
+  orders.storeIntent(order, intent.id);
+  return intent.clientSecret;
+}
+
+/** `POST /orders {"product":"harbour"}`. The backend knows what it costs. */
+async function createOrder(request: IncomingMessage) {
+  const { product } = (JSON.parse(await readBody(request)) ?? {}) as { product?: unknown };
+  const { amountUnits } = products.get(String(product)) ?? {};
+  if (amountUnits === undefined) throw new BadRequest(400, 'there is no such product');
+  const order = orders.create(String(product), amountUnits);
+  return { order_id: order.id, client_secret: await clientSecretOf(order) };
+}
+
+/** `GET /orders/ORDER/state`: what the order's page shows. */
+function stateOf({ id, product, amount_units, payment_status, shipped_at }: Order) {
+  const state = shipped_at === null ? (payment_status ?? 'requires_payment') : 'shipped';
+  return { id, product: products.get(product)?.name, amount_units, state };
+}
+
+/** `POST /webhooks`: verify the body as it was sent, store the event's id once, answer. */
+async function receiveWebhook(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const body = await readBody(request);
+  // Not ready. The service tries again.
+  if (webhookSecret === undefined) return void response.writeHead(503).end();
+  try {
+    const toShip = orders.handle(verifyWebhook({ body, headers: request.headers, secret: webhookSecret }));
+    response.writeHead(204).end();
+    if (toShip !== undefined) console.log(`ship ${toShip.id}`);
+  } catch (error) {
+    if (!(error instanceof WebhookVerificationError)) throw error;
+    console.error(`webhook refused: ${error.code}`);
+    response.writeHead(400).end();
+  }
+}
+
+const maxBodyBytes = 256 * 1024;
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    bytes += chunk.length;
+    if (bytes > maxBodyBytes) throw new BadRequest(413, `the body is larger than ${maxBodyBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
+}
+
+/** Returns a file of the folder pages/, with the address of the payment service in it. */
+const page = (name: string) =>
+  readFileSync(join(import.meta.dirname, 'pages', name), 'utf8').replaceAll('{{PAYMENTS_URL}}', PAYMENTS_URL);
+
+const files = new Map(
+  [
+    ['/', 'index.html', 'text/html'],
+    ['/order', 'order.html', 'text/html'],
+    ['/shop.js', 'shop.js', 'text/javascript'],
+    ['/order.js', 'order.js', 'text/javascript'],
+    ['/shop.css', 'shop.css', 'text/css'],
+    ['/harbour.svg', 'harbour.svg', 'image/svg+xml'],
+  ].map(([path = '', name = '', type]) => [path, { type: `${type}; charset=utf-8`, body: page(name) }]),
+);
+
+const importMaps = [...files.values()].flatMap(({ body }) =>
+  [...body.matchAll(/<script type="importmap">([\s\S]*?)<\/script>/g)].map(
+    ([, map = '']) => `'sha256-${createHash('sha256').update(map).digest('base64')}'`,
+  ),
+);
+
+const headers = {
+  'Cache-Control': 'no-store',
+  // Scripts: the shop's own, the checkout's SDK, and the import map, which names it.
+  'Content-Security-Policy': `default-src 'none'; script-src 'self' ${new URL(PAYMENTS_URL).origin} ${[...new Set(importMaps)].join(' ')}; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'`,
+  // 'same-origin' would cut the connection to the checkout's popup.
+  'Cross-Origin-Opener-Policy': 'same-origin-allow-popups',
+  'Referrer-Policy': 'same-origin',
+  'X-Content-Type-Options': 'nosniff',
+};
+
+async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { pathname, searchParams } = new URL(request.url ?? '/', 'http://shop');
+  const json = (status: number, body: object) =>
+    void response
+      .writeHead(status, { ...headers, 'Content-Type': 'application/json' })
+      .end(JSON.stringify(body));
+  const show = (path: string) => {
+    const { type, body } = files.get(path) as { type: string; body: string };
+    response.writeHead(200, { ...headers, 'Content-Type': type }).end(body);
+  };
+  const [, id = '', part] = /^\/orders\/(order-[0-9a-f]{16})(?:\/(state|payment))?$/.exec(pathname) ?? [];
+  switch (request.method) {
+    case 'POST': {
+      if (pathname === '/webhooks') return receiveWebhook(request, response);
+      // A page of another site cannot send this type without being asked first.
+      if (request.headers['content-type'] !== 'application/json') throw new BadRequest(415, 'send JSON');
+      if (pathname === '/orders') return json(201, await createOrder(request));
+      const order = orders.find(id);
+      if (part !== 'payment' || order === undefined) break;
+      return json(200, { order_id: order.id, client_secret: await clientSecretOf(order) });
+    }
+    case 'GET': {
+      if (files.has(pathname) && pathname !== '/order') return show(pathname);
+      // The way back from the checkout names the intent, and says nothing about its payment.
+      const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
+      if (returned) return void response.writeHead(303, { Location: `/orders/${returned.id}` }).end();
+      const order = orders.find(id);
+      if (order === undefined || part === 'payment') break;
+      return part === 'state' ? json(200, stateOf(order)) : show('/order');
+    }
+  }
+  throw new BadRequest(404, 'not found');
+}
+
+const server = createServer((request, response) => {
+  answer(request, response).catch((error) => {
+    const status = error instanceof BadRequest ? error.status : error instanceof SyntaxError ? 400 : 502;
+    // The payer is not told why the service has refused; the merchant is.
+    if (status === 502) console.error(error);
+    const message = status === 502 ? 'The payment could not be prepared. Try again.' : error.message;
+    if (!request.complete) response.setHeader('Connection', 'close');
+    response
+      .writeHead(status, { ...headers, 'Content-Type': 'application/json' })
+      .end(JSON.stringify({ error: message }));
+  });
+});
+
+server.listen(Number(PORT), '127.0.0.1', async () => {
+  const { port } = server.address() as AddressInfo;
+  try {
+    webhookSecret = await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`);
+    await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
+  } catch (error) {
+    console.error(`the payment service at ${PAYMENTS_URL} does not know this shop:`, error);
+    process.exit(1);
+  }
+  console.log(`the shop is open: http://127.0.0.1:${port}`);
+});

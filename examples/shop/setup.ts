@@ -1,0 +1,54 @@
+// What the shop tells the payment service once, at its start.
+
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import type { PaymentIntentsClient } from '../../client/json.ts';
+
+const repository = resolve(import.meta.dirname, '../..');
+
+interface DemoMerchant {
+  merchant_id: string;
+  testnet_key: string;
+}
+
+/** Returns the demo merchant that `npm start` has made in this folder. */
+export function readDemoMerchant(dataDir: string): DemoMerchant {
+  const file = join(dataDir, 'demo.json');
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch {
+    throw new Error(
+      `there is no ${file}: run "npm start" in another terminal first, or set PAYMENTS_API_KEY`,
+    );
+  }
+}
+
+/**
+ * Creates the shop's webhook endpoint, or finds it: the idempotency key makes a repeated call return the same one.
+ * Returns its secret.
+ */
+export async function registerWebhook(payments: PaymentIntentsClient, url: string): Promise<string> {
+  const { id, secret } = await payments.createWebhookEndpoint(
+    { url, description: 'examples/shop' },
+    { idempotencyKey: `examples/shop/${url}` },
+  );
+  // The service disables an endpoint that has not answered for days.
+  await payments.updateWebhookEndpoint(id, { enabled: true });
+  return secret;
+}
+
+/**
+ * Lets the checkout return to these origins and send messages to them. Replaces the merchant's origins of before. That is
+ * a command for the operator of the service: without the demo merchant the shop prints it instead.
+ */
+export async function registerOrigins(merchantId: string | undefined, origins: string[]): Promise<void> {
+  const options = ['--mode', 'testnet', '--origins', origins.join(',')];
+  const command = ['merchant', 'set-origins', '--merchant', merchantId ?? 'mer_…', ...options];
+  if (merchantId === undefined) {
+    console.log(`let the checkout come back to this shop, once: npm run -s admin -- ${command.join(' ')}`);
+    return;
+  }
+  await promisify(execFile)(process.execPath, ['src/admin.ts', ...command], { cwd: repository });
+}

@@ -1,0 +1,173 @@
+// The example shop in Chromium: beside a service, and as a new user runs it.
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { AxeBuilder } from '@axe-core/playwright';
+import type { Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { setOrigins } from '../src/merchants/administration.ts';
+import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
+import { startService, type TestService } from './support/service.ts';
+import {
+  hasShipped,
+  type Program,
+  placeOrder,
+  startShop,
+  startWholeService,
+  stateOf,
+} from './support/shop.ts';
+
+describe.skipIf(!hasBrowser)('beside a service', () => {
+  let service: TestService;
+  let shop: Program;
+  let browser: TestBrowser;
+  let page: Page;
+  const complaints: string[] = [];
+
+  beforeAll(async () => {
+    service = await startService();
+    const PAYMENTS_API_KEY = service.merchant.keys.testnet.apiKey;
+    shop = await startShop({ PAYMENTS_URL: service.publicUrl, PAYMENTS_API_KEY, ORDERS_FILE: ':memory:' });
+    const { em } = service.database.orm;
+    await setOrigins(em, service.merchant.merchantId, 'testnet', [shop.url]);
+    browser = await openBrowser({ blocksPopups: true });
+  });
+
+  afterAll(async () => {
+    await browser.close();
+    await shop.stop();
+    await service.close();
+  });
+
+  beforeEach(async () => {
+    page = await browser.context.newPage();
+    page.on('console', (message) => {
+      if (message.type() === 'error') complaints.push(message.text());
+    });
+    await page.goto(shop.url);
+    await page.waitForSelector('#popup:enabled');
+  });
+
+  afterEach(async () => {
+    await page.close();
+    expect(complaints.splice(0)).toEqual([]);
+  });
+
+  const forge = (popup: Page, status: string) =>
+    popup.evaluate(
+      `opener.postMessage({ from: 'payment-intents-checkout', type: 'status', paymentIntent: 'pi_x', status: '${status}' }, '*')`,
+    );
+
+  test('a forged success shows the order as the backend knows it', async () => {
+    const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
+    await popup.waitForSelector('main[data-status="requires_payment"]');
+    await forge(popup, 'succeeded');
+    await page.waitForURL('**/orders/order-*');
+    await page.waitForSelector('main[data-state="requires_payment"]');
+    expect(await page.textContent('#title')).toBe('Waiting for your payment');
+    expect(shop.output()).not.toContain('ship ');
+    await popup.close();
+  });
+
+  test('a closed checkout is told, and a second click pays the same order', async () => {
+    const click = async () => {
+      const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
+      await popup.waitForSelector('main[data-status="requires_payment"]');
+      const secret = await popup.evaluate(`sessionStorage.getItem('payment-intents-checkout')`);
+      await popup.close();
+      await vi.waitFor(async () => expect(await page.textContent('#message')).toMatch(/was closed/));
+      return secret;
+    };
+    expect(await click()).toBe(await click());
+  });
+
+  test.each(
+    [320, 1_100].flatMap((width) => (['light', 'dark'] as const).map((scheme) => [width, scheme] as const)),
+  )('at %i px in %s: nothing overflows, and axe finds no problems', async (width, colorScheme) => {
+    const { order_id } = await placeOrder(shop);
+    await page.setViewportSize({ width, height: 800 });
+    await page.emulateMedia({ colorScheme });
+    for (const path of ['/', `/orders/${order_id}`]) {
+      await page.goto(shop.url + path);
+      await page.waitForSelector(path === '/' ? '#popup:enabled' : 'main[data-state="requires_payment"]');
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+      const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze();
+      expect(violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])).toEqual([]);
+    }
+  });
+});
+
+// As a new user: two commands, and a purchase with the test wallet.
+describe.skipIf(!hasBrowser)('beside npm start', () => {
+  let data: string;
+  let service: Program;
+  let shop: Program;
+  let browser: TestBrowser;
+  let page: Page;
+
+  beforeAll(async () => {
+    data = await mkdtemp(join(tmpdir(), 'pi-shop-data-'));
+    const env = { HOME: data, DATA_DIR: join(data, 'data') };
+    service = await startWholeService(env);
+    shop = await startShop({ ...env, PAYMENTS_URL: service.url });
+    browser = await openBrowser({ blocksPopups: true });
+  });
+
+  afterAll(async () => {
+    await browser.close();
+    await shop.stop();
+    await service.stop();
+    await rm(data, { recursive: true, force: true });
+  });
+
+  beforeEach(async () => {
+    page = await browser.context.newPage();
+    await page.goto(shop.url);
+    await page.waitForSelector('#popup:enabled');
+  });
+
+  afterEach(() => page.close());
+
+  const payExactly = (on: Page) => on.click('[data-action="test-wallet"][data-amount="exact"]');
+  const isShipped = (on: Page) => on.waitForSelector('main[data-state="shipped"]', { timeout: 40_000 });
+  const orderOn = (on: Page) => new URL(on.url()).pathname.split('/')[2] as string;
+  const openPopup = async () => {
+    const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
+    return popup;
+  };
+
+  test('an order is bought in the popup: paid, seen, final, shipped once', { timeout: 60_000 }, async () => {
+    const popup = await openPopup();
+    expect(popup.url()).not.toContain('_secret_');
+    await payExactly(popup);
+    await page.waitForURL('**/orders/order-*');
+    await isShipped(page);
+    await popup.waitForSelector('main[data-status="succeeded"]');
+    await hasShipped(shop, orderOn(page), 1);
+    await popup.close();
+  });
+
+  test('an order is bought on the payment page, and the payer comes back', { timeout: 60_000 }, async () => {
+    await page.click('#redirect');
+    await page.waitForURL(`${service.url}/checkout*`);
+    await payExactly(page);
+    await page.waitForSelector('main[data-status="succeeded"]', { timeout: 40_000 });
+    await page.click('[data-action="return"]');
+    await page.waitForURL('**/orders/order-*?payment_intent=pi_*');
+    await isShipped(page);
+    await hasShipped(shop, orderOn(page), 1);
+  });
+
+  test('a browser that closes and never calls back changes nothing', { timeout: 60_000 }, async () => {
+    const [, placed] = await Promise.all([
+      openPopup().then(payExactly),
+      page.waitForResponse(`${shop.url}/orders`),
+    ]);
+    const { order_id } = await placed.json();
+    for (const opened of browser.context.pages().slice(1)) if (opened !== page) await opened.close();
+    await page.goto('about:blank');
+    await hasShipped(shop, order_id, 1);
+    expect(await stateOf(shop, order_id)).toBe('shipped');
+  });
+});

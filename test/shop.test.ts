@@ -1,0 +1,195 @@
+// The example shop: an order is shipped once, by a verified webhook, whatever else arrives.
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { createPaymentIntentsClient } from '../client/json.ts';
+import { startService, type TestService } from './support/service.ts';
+import {
+  ask,
+  hasShipped,
+  intentOf,
+  type Program,
+  placeOrder,
+  post,
+  startShop,
+  stateOf,
+} from './support/shop.ts';
+
+let folder: string;
+let service: TestService;
+let shop: Program;
+let env: NodeJS.ProcessEnv;
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(() => service.close());
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-shop-'));
+  const PAYMENTS_API_KEY = service.merchant.keys.testnet.apiKey;
+  env = {
+    ...{ PAYMENTS_URL: service.publicUrl, PAYMENTS_API_KEY },
+    ORDERS_FILE: join(folder, 'orders.sqlite'),
+  };
+  shop = await startShop(env);
+});
+
+afterEach(async () => {
+  await shop.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const client = () =>
+  createPaymentIntentsClient({
+    baseUrl: service.publicUrl,
+    apiKey: service.merchant.keys.testnet.apiKey,
+  });
+
+/** The secret of the shop's endpoint, which the same idempotency key returns again. */
+async function webhookSecret(): Promise<string> {
+  const url = `${shop.url}/webhooks`;
+  const { secret } = await client().createWebhookEndpoint(
+    { url, description: 'examples/shop' },
+    { idempotencyKey: `examples/shop/${url}` },
+  );
+  return secret;
+}
+
+/** Sends an event as the service would, with the intent's fields changed, and returns the status of the answer. */
+async function deliver(
+  clientSecret: string,
+  { id, sequence, ...fields }: { id: string; sequence: number; status: string; amount_units?: number },
+  secret?: string,
+): Promise<number> {
+  const answer = await fetch(`${service.publicUrl}/v1/payment_intents/${intentOf(clientSecret)}`, {
+    headers: { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` },
+  });
+  const { client_secret: _, ...intent } = (await answer.json()) as Record<string, unknown>;
+  const at = new Date();
+  const body = JSON.stringify({
+    ...{ id, type: `payment_intent.${fields.status}`, created_at: at.toISOString() },
+    ...{ mode: 'testnet', sequence, data: { payment_intent: { ...intent, ...fields } } },
+  });
+  const headers = {
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(at.getTime() / 1_000)),
+    'webhook-signature': new Webhook(secret ?? (await webhookSecret())).sign(id, at, body),
+  };
+  return (await fetch(`${shop.url}/webhooks`, { method: 'POST', headers, body })).status;
+}
+
+const newEventId = () => `evt_${crypto.randomUUID().replaceAll('-', '').slice(0, 26)}`;
+
+test('prints how its origin is registered if the merchant is not the demo merchant', () => {
+  const { port } = new URL(shop.url);
+  expect(shop.output()).toContain(
+    `merchant set-origins --merchant mer_… --mode testnet --origins http://127.0.0.1:${port},http://localhost:${port}\n`,
+  );
+});
+
+test('an order has one intent, and the browser gets its client secret and nothing else', async () => {
+  const order = await placeOrder(shop);
+  expect(Object.keys(order).sort()).toEqual(['client_secret', 'order_id']);
+  const again = await post(`${shop.url}/orders/${order.order_id}/payment`);
+  expect(again).toEqual({ status: 200, body: order });
+  const { items } = await client().listPaymentIntents({ idempotencyKey: order.order_id }).page();
+  expect(items).toMatchObject([{ amountUnits: 12_500_000n, metadata: { order_id: order.order_id } }]);
+  for (const path of ['/', `/orders/${order.order_id}`, '/shop.js', '/order.js']) {
+    expect((await ask(shop.url + path)).body).not.toMatch(/sk_testnet|whsec_/);
+  }
+});
+
+test('a webhook that comes twice ships once, also after a restart, and whichever event says so', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  expect(await stateOf(shop, order_id)).toBe('requires_payment');
+  expect(await deliver(client_secret, { id: newEventId(), sequence: 1, status: 'processing' })).toBe(204);
+  expect(await stateOf(shop, order_id)).toBe('processing');
+  await hasShipped(shop, order_id, 0);
+  const paid = { id: newEventId(), sequence: 2, status: 'succeeded' };
+  const twice = [deliver(client_secret, paid), deliver(client_secret, paid)];
+  expect(await Promise.all(twice)).toEqual([204, 204]);
+  expect(await deliver(client_secret, { ...paid, id: newEventId() })).toBe(204);
+  // An older event that comes late.
+  expect(await deliver(client_secret, { id: newEventId(), sequence: 1, status: 'processing' })).toBe(204);
+  expect(await stateOf(shop, order_id)).toBe('shipped');
+  await hasShipped(shop, order_id, 1);
+  await shop.stop();
+  shop = await startShop(env);
+  expect(await deliver(client_secret, paid)).toBe(204);
+  expect(await deliver(client_secret, { ...paid, id: newEventId() })).toBe(204);
+  expect(await stateOf(shop, order_id)).toBe('shipped');
+  await hasShipped(shop, order_id, 0);
+});
+
+test('a webhook that the service has not signed ships nothing', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  const paid = { id: newEventId(), sequence: 2, status: 'succeeded' };
+  const forged = `whsec_${Buffer.from('a secret that somebody has made.').toString('base64')}`;
+  expect(await deliver(client_secret, paid, forged)).toBe(400);
+  expect((await ask(`${shop.url}/webhooks`, { method: 'POST', body: '{}' })).status).toBe(400);
+  expect(await stateOf(shop, order_id)).toBe('requires_payment');
+  await hasShipped(shop, order_id, 0);
+  // The refusal has not used the event's id up.
+  expect(await deliver(client_secret, paid)).toBe(204);
+  await hasShipped(shop, order_id, 1);
+});
+
+test('an intent of less than the price ships nothing', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  const paid = { id: newEventId(), sequence: 2, status: 'succeeded', amount_units: 1 };
+  expect(await deliver(client_secret, paid)).toBe(204);
+  await hasShipped(shop, order_id, 0);
+});
+
+test('the way back from the checkout finds the order and changes nothing', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  const back = `${shop.url}/orders?payment_intent=${intentOf(client_secret)}`;
+  expect(await ask(back)).toEqual({ status: 303, body: `/orders/${order_id}` });
+  expect((await ask(`${shop.url}/orders/${order_id}?payment_intent=x&status=succeeded`)).status).toBe(200);
+  expect(await stateOf(shop, order_id)).toBe('requires_payment');
+  await hasShipped(shop, order_id, 0);
+  expect((await ask(`${shop.url}/orders?payment_intent=pi_x`)).status).toBe(404);
+});
+
+test('an order whose intent was canceled gets a second one, and no third', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  await client().cancelPaymentIntent(intentOf(client_secret));
+  // By the webhook of the service itself.
+  await vi.waitFor(async () => expect(await stateOf(shop, order_id)).toBe('canceled'), { timeout: 10_000 });
+  const pay = async () => (await post(`${shop.url}/orders/${order_id}/payment`)).body.client_secret;
+  const [second, same] = await Promise.all([pay(), pay()]);
+  expect([second, await pay()]).toEqual([same, same]);
+  expect(intentOf(second)).not.toBe(intentOf(client_secret));
+  expect(await stateOf(shop, order_id)).toBe('requires_payment');
+  const { items } = await client()
+    .listPaymentIntents({ idempotencyKey: `${order_id}/2` })
+    .page();
+  expect(items.map(({ id }) => id)).toEqual([intentOf(second)]);
+  expect(await deliver(second, { id: newEventId(), sequence: 1, status: 'succeeded' })).toBe(204);
+  await hasShipped(shop, order_id, 1);
+});
+
+test('refuses what is no order, and tells the payer nothing of the service', async () => {
+  const orders = `${shop.url}/orders`;
+  expect((await post(orders, { product: 'sun' })).status).toBe(400);
+  expect((await post(orders, null)).status).toBe(400);
+  expect((await ask(orders, { method: 'POST', body: '{"product":"harbour"}' })).status).toBe(415);
+  expect((await post(orders, 'x'.repeat(300_000))).status).toBe(413);
+  for (const path of ['/orders/order-0123456789abcdef', '/orders/../server.ts', '/order', '/orders', '/x']) {
+    expect([path, (await ask(shop.url + path)).status]).toEqual([path, 404]);
+  }
+});
+
+test('does not open without a service, and says why', async () => {
+  const away = { ...env, PAYMENTS_API_KEY: 'sk_testnet_nonsense' };
+  await expect(startShop(away)).rejects.toThrow(/api_key_invalid/);
+  const { PAYMENTS_API_KEY: _, ...nothing } = env;
+  await expect(startShop({ ...nothing, DATA_DIR: folder })).rejects.toThrow(
+    /run "npm start" in another terminal first/,
+  );
+});
