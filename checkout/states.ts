@@ -94,7 +94,8 @@ export interface State {
   isPopup?: boolean;
   /** Names of stand-in chains. */
   standIns?: string;
-  act?(stage: Stage): Promise<void>;
+  /** May return another page, which then has the state. */
+  act?(stage: Stage): Promise<unknown>;
 }
 
 async function connect({ press, sees }: Stage): Promise<void> {
@@ -211,6 +212,29 @@ export const states: readonly State[] = [
       await pay(stage);
     },
   },
+  {
+    name: 'wallet-busy',
+    view: 'ready',
+    notices: ['wallet-busy'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', () => {
+        throw new WalletError(-32002, 'a request is already pending');
+      });
+      await pay(stage);
+    },
+  },
+  {
+    name: 'paying-elsewhere',
+    view: 'paying-elsewhere',
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
+      await pay(stage);
+      await stage.sees('confirm-in-wallet');
+      const second = await stage.page.context().newPage();
+      await second.goto(`${origin}/checkout#${secret}`);
+      return second;
+    },
+  },
   { name: 'sent', view: 'sent', act: pay },
   {
     name: 'unknown',
@@ -270,6 +294,12 @@ export const states: readonly State[] = [
     view: 'choose-wallet',
     notices: ['wrong-token'],
     answer: paid({ labels: ['wrong_token'] }, { labels: ['wrong_token'] }),
+  },
+  {
+    name: 'hurry',
+    view: 'choose-wallet',
+    notices: ['hurry'],
+    answer: { expires_at: '2026-11-21T12:03:50.000Z' },
   },
   {
     name: 'time-is-up',
@@ -372,6 +402,10 @@ async function installStubWallet(context: BrowserContext, info = {}): Promise<Te
 
 type Shop = { open(url: string): Shop; popup: Shop; postMessage(message: object, to: string): void };
 
+function sayOnline(): void {
+  (globalThis as unknown as EventTarget).dispatchEvent(new Event('online'));
+}
+
 function openInPage(url: string): void {
   const tab = globalThis as unknown as Shop;
   tab.popup = tab.open(url);
@@ -411,10 +445,10 @@ export async function openState(context: BrowserContext, state: State): Promise<
     return route.fulfill({ headers, json: { ...intent, ...answer } });
   });
   const page = await (isPopup ? openPopup(context) : context.newPage());
-  const sees = (view: string) =>
-    page.locator(`main[data-view="${view}"]`).waitFor({ state: 'attached', timeout: 10_000 });
+  const sees = (view: string, on = page) =>
+    on.locator(`main[data-view="${view}"]`).waitFor({ state: 'attached', timeout: 10_000 });
   if (!isPopup) await page.goto(`${origin}/checkout#${fragment}`);
-  await state.act?.({
+  const other = await state.act?.({
     page,
     // A state without a wallet asks nothing of it.
     wallet: wallet as TestWallet,
@@ -423,12 +457,13 @@ export async function openState(context: BrowserContext, state: State): Promise<
     async service(next) {
       answer = next;
       // The page asks at once when the network is back.
-      await page.evaluate(() => void globalThis.dispatchEvent(new Event('online')));
+      await page.evaluate(sayOnline);
     },
   });
-  await sees(state.view);
-  for (const notice of state.notices ?? []) await page.locator(`[data-notice="${notice}"]`).waitFor();
-  return page;
+  const shown = (other as Page | undefined) ?? page;
+  await sees(state.view, shown);
+  for (const notice of state.notices ?? []) await shown.locator(`[data-notice="${notice}"]`).waitFor();
+  return shown;
 }
 
 export const looks = (['light', 'dark'] as const).flatMap((colorScheme) =>

@@ -47,6 +47,8 @@ export function Page(props: PageProps) {
   const view = viewOf(facts);
   const words = wordsOf(facts);
   const { title, lines = [] } = views[view](words);
+  // Until the amount is known, there is no other heading.
+  const Title = checkout === undefined ? 'h1' : 'h2';
   return (
     <main
       data-status={checkout?.status ?? (view === 'invalid' ? 'invalid' : 'loading')}
@@ -63,10 +65,10 @@ export function Page(props: PageProps) {
       </div>
       <section class="step" aria-labelledby="title" data-tone={toneOf(view)}>
         <div role="status">
-          <h2 id="title" tabIndex={-1}>
+          <Title id="title" class="title" tabIndex={-1}>
             <Sign view={view} />
             {title}
-          </h2>
+          </Title>
         </div>
         {lines.map((line) => (
           <p key={line}>{line}</p>
@@ -564,18 +566,18 @@ function Receipt({ checkout, facts, words }: StepProps) {
   return (
     <div class="receipt">
       <h3>{labels.receipt}</h3>
+      {shown.map((payment) => (
+        <dl key={payment.transaction_hash} class="payment" data-counts={counts(payment)}>
+          <Row name={labels.paidAmount}>
+            {shownAmount(payment.amount_units, decimals)} {token_symbol}
+          </Row>
+          <Row name={labels.date}>{new Date(payment.block_time).toLocaleString('en-GB')}</Row>
+          <Row name={labels.transaction}>
+            <Transaction hash={payment.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
+          </Row>
+        </dl>
+      ))}
       <dl>
-        {shown.map((payment) => (
-          <div key={payment.transaction_hash} class="payment" data-counts={counts(payment)}>
-            <Row name={labels.paidAmount}>
-              {shownAmount(payment.amount_units, decimals)} {token_symbol}
-            </Row>
-            <Row name={labels.date}>{new Date(payment.block_time).toLocaleString('en-GB')}</Row>
-            <Row name={labels.transaction}>
-              <Transaction hash={payment.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
-            </Row>
-          </div>
-        ))}
         <Row name={labels.to}>
           {words.merchant},{' '}
           <code title={expected_wallet}>{`${expected_wallet.slice(0, 6)}…${expected_wallet.slice(-4)}`}</code>

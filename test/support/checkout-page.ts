@@ -229,7 +229,7 @@ const stateTimeoutMs = 12_000;
 
 export type CheckoutPage = ReturnType<typeof wrapPage>;
 
-function wrapPage(page: Page) {
+export function wrapPage(page: Page) {
   const main = page.locator('main');
   const action = (name: string) => page.locator(`[data-action="${name}"]`);
   return {
