@@ -2,6 +2,7 @@
 // to differ, pgbench for the database alone.
 
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -132,9 +133,41 @@ end
   );
 }
 
+/** A checkout as its page asks for it. */
+export interface OpenCheckout {
+  clientSecret: string;
+  etag: string;
+}
+
+/** Asks for checkouts as their pages do: each on a connection of its own, `everyMs` apart on average. */
+export async function loadOpenCheckouts(
+  folder: string,
+  checkouts: readonly OpenCheckout[],
+  { everyMs, ...load }: Omit<Load, 'apiKey' | 'inFlight'> & { everyMs: number },
+): Promise<Measurement> {
+  const lines = checkouts.map(({ clientSecret, etag }) => `${clientSecret} ${etag}`);
+  return loadByScript(
+    folder,
+    `${await luaPaths(folder, lines)}
+local requests, used = {}, 0
+function request()
+  used = used % #paths + 1
+  if requests[used] == nil then
+    local secret, etag = paths[used]:match("(%S+) (%S+)")
+    local headers = { Authorization = "Bearer " .. secret, ["If-None-Match"] = etag }
+    requests[used] = wrk.format("GET", "/v1/checkout", headers)
+  end
+  return requests[used]
+end
+function delay() return math.random(0, ${2 * everyMs}) end
+`,
+    { ...load, apiKey: '', inFlight: checkouts.length },
+  );
+}
+
 /** Lua that reads the paths from a file: a script of that size would be too large for it. */
 async function luaPaths(folder: string, paths: readonly string[]): Promise<string> {
-  const file = join(folder, 'paths.txt');
+  const file = join(folder, `paths-${randomUUID()}.txt`);
   await writeFile(file, paths.join('\n'));
   return `local paths = {}
 for line in io.lines("${file}") do paths[#paths + 1] = line end`;
@@ -146,7 +179,7 @@ async function loadByScript(
   lua: string,
   { port, apiKey, inFlight, seconds }: Load,
 ): Promise<Measurement> {
-  const script = join(folder, 'load.lua');
+  const script = join(folder, `load-${randomUUID()}.lua`);
   const seed = Math.floor(Math.random() * 2 ** 31);
   await writeFile(
     script,

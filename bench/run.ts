@@ -5,6 +5,7 @@
 //   --cancels       what does a cancel cost, compared with a create and with a hand-written alternative
 //   --webhooks      how many deliveries a second, and how late while other endpoints never answer
 //   --beside        do creates stay fast while deliveries fail and intents expire
+//   --checkouts     do creates stay fast while checkouts are open
 //   --soak          does memory stay flat
 //   --settlement    how fast is a chain followed, what does it cost, and do creates notice
 //   --local-chains  what the chains of this machine take: memory and disk
@@ -18,6 +19,7 @@
 import { parseArgs } from 'node:util';
 import { compareBeside } from './beside.ts';
 import { compareCancels } from './cancels.ts';
+import { compareCheckouts } from './checkouts.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareIndexes } from './indexes.ts';
@@ -41,6 +43,7 @@ const { values } = parseArgs({
     cancels: { type: 'boolean' },
     webhooks: { type: 'boolean' },
     beside: { type: 'boolean' },
+    checkouts: { type: 'boolean' },
     indexes: { type: 'boolean' },
     settlement: { type: 'boolean' },
     'local-chains': { type: 'boolean' },
@@ -71,6 +74,7 @@ else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });

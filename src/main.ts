@@ -24,14 +24,19 @@ async function main(): Promise<void> {
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
   // Everything else is loaded while PostgreSQL starts. Together they take as long as the slower of the two.
-  const [postgres, { openDatabase }, { ensureDemo }, { startServer }, { standInsOf, runStandIns }] =
-    await Promise.all([
-      config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
-      import('./processes/open-database.ts'),
-      import('./processes/demo.ts'),
-      import('./processes/serve.ts'),
-      import('./processes/stand-in-chains.ts'),
-    ]);
+  const [
+    postgres,
+    { openDatabase },
+    { ensureDemo, demoClientSecret },
+    { startServer },
+    { standInsOf, runStandIns },
+  ] = await Promise.all([
+    config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
+    import('./processes/open-database.ts'),
+    import('./processes/demo.ts'),
+    import('./processes/serve.ts'),
+    import('./processes/stand-in-chains.ts'),
+  ]);
   const database = await openDatabase(config, postgres);
   let stopStandIns = async () => {};
   try {
@@ -46,10 +51,18 @@ async function main(): Promise<void> {
     logger.info({ host: config.host, ...server.ports }, 'ready');
     stopStandIns = runStandIns(standIns, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
-    if (demo !== undefined)
-      console.log(
-        welcome(config, server.ports, standIns, process.stdout.isTTY ? demo.testnet_key : undefined),
-      );
+    if (demo !== undefined) {
+      const secrets = process.stdout.isTTY
+        ? {
+            testnetKey: demo.testnet_key,
+            clientSecret: await demoClientSecret(database, config, demo).catch((error) => {
+              logger.warn({ err: error }, 'there is no payment intent for the demo checkout');
+              return undefined;
+            }),
+          }
+        : undefined;
+      console.log(welcome(config, server.ports, standIns, secrets));
+    }
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
     if (signal === undefined) {
@@ -134,26 +147,33 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
 
 /**
  * The first commands to try. Without a terminal the text may end up in a log, so it shows where the key is, not the
- * key.
+ * key, and no checkout.
  */
 function welcome(
   { host, dataDir, tls }: Config,
   ports: RunningServer['ports'],
   { chains, missing }: StandIns,
-  testnetKey: string | undefined,
+  secrets: { testnetKey: string; clientSecret: string | undefined } | undefined,
 ): string {
   const address = reachable(host);
-  const url = `${tls ? 'https' : 'http'}://${address}:${ports.http}/v1/payment_intents`;
+  const baseUrl = `${tls ? 'https' : 'http'}://${address}:${ports.http}`;
+  const url = `${baseUrl}/v1/payment_intents`;
   const demoFile = join(dataDir, 'demo.json');
   const fromFile = `"Authorization: Bearer $(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})"`;
-  const authorization = testnetKey === undefined ? fromFile : `'Authorization: Bearer ${testnetKey}'`;
-  const keyInEnvironment = testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
+  const authorization = secrets === undefined ? fromFile : `'Authorization: Bearer ${secrets.testnetKey}'`;
+  const keyInEnvironment =
+    secrets?.testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
   const chainsLine =
     chains.length > 0
       ? `\n  Chains            ${chains.join(', ')}: local stand-ins for the test networks, on this machine`
       : missing === undefined
         ? ''
         : `\n  Chains            none, so nothing can be paid: ${missing}`;
+  const toDo = chains.includes('base') ? 'open it and pay with test money' : 'a payment to look at';
+  const checkout =
+    secrets?.clientSecret === undefined
+      ? ''
+      : `\n  Checkout          ${baseUrl}/checkout#${secrets.clientSecret}\n                    (${toDo})`;
   const testPay = `${dataDir === '.data' ? '' : `DATA_DIR=${inShell(dataDir)} `}npm run -s admin -- test-pay --intent pi_…\n`;
   const [next, payment] =
     chains.length > 0
@@ -165,18 +185,20 @@ function welcome(
   const curl = `curl -i ${tls ? '-k ' : ''}`;
   return `
   Payment intents   ${url}
-  Reference         ${new URL('/docs', url)}
+  Reference         ${baseUrl}/docs
   gRPC              ${address}:${ports.grpc}
   Operations        http://${address}:${ports.metrics}/readyz and /metrics
-  Demo merchant     ${demoFile} (test money only)${chainsLine}
+  Demo merchant     ${demoFile} (test money only)${chainsLine}${checkout}
 
   Create a payment intent of 12.50 USDC:
 
 ${curl}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amount_units":12500000,"chain":"base","metadata":{"order_id":"order-1001"}}'
 
+  Open its checkout: ${baseUrl}/checkout#<client_secret>
+
   ${next}
 
-PAYMENTS_URL=${new URL('/', url).origin} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
+PAYMENTS_URL=${baseUrl} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
 ${payment}${curl}${url}/pi_… -H ${authorization}
 ${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 `;

@@ -69,7 +69,7 @@ const connected = (
   funds: { kind: 'enough' },
   ...fields,
 });
-const transfer = { from: payer, wallet: 'io.example', nonce: 3, askedAtMs: expiresAtMs - 700_000 };
+const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000 };
 const sent = { ...transfer, hash: ownHash };
 
 describe('the view', () => {

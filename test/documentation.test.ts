@@ -1,4 +1,4 @@
-// The documents of the public port: in memory before it opens, compressed, and not sent again to clients that have them.
+// The files of the public port: in memory before it opens, compressed, and not sent again to clients that have them.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -14,7 +14,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
-const paths = ['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'];
+const paths = [
+  ...['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'],
+  ...['/checkout', '/checkout/page.js', '/checkout/page.css', '/checkout/icon.svg', '/checkout/sdk.js'],
+];
 
 /** A copy of the service's source, so that its files can be removed. */
 let copy: string;
@@ -116,23 +119,28 @@ describe('a service whose files were removed after the start', () => {
   });
 });
 
-test.each(['openapi.json', 'reference/page.html', 'reference/page.js'])(
-  'does not start without %s, and prints the reason in one line',
-  async (file) => {
-    const path = join(copy, 'src/contract/gen', file);
-    await rename(path, `${path}.gone`);
-    const child = startCopy();
-    const errors = text(child.stderr as NodeJS.ReadableStream);
-    const [code] = await once(child, 'exit');
-    await rename(`${path}.gone`, path);
-    expect([code, await errors]).toEqual([
-      1,
-      expect.stringMatching(
-        /^payment-intent-service: the documentation cannot be read \(ENOENT[^\n]*install the service again[^\n]*\n$/,
+test.each([
+  ['contract/gen/openapi.json', 'the documentation'],
+  ['contract/gen/reference/page.html', 'the documentation'],
+  ['contract/gen/reference/page.js', 'the documentation'],
+  ['checkout/gen/page.html', 'the checkout page'],
+  ['checkout/gen/sdk.js', 'the checkout page'],
+])('does not start without %s, and prints the reason in one line', async (file, title) => {
+  const path = join(copy, 'src', file);
+  await rename(path, `${path}.gone`);
+  const child = startCopy();
+  const errors = text(child.stderr as NodeJS.ReadableStream);
+  const [code] = await once(child, 'exit');
+  await rename(`${path}.gone`, path);
+  expect([code, await errors]).toEqual([
+    1,
+    expect.stringMatching(
+      new RegExp(
+        `^payment-intent-service: ${title} cannot be read \\(ENOENT[^\\n]*install the service again[^\\n]*\\n$`,
       ),
-    ]);
-  },
-);
+    ),
+  ]);
+});
 
 function rawBody(url: string, acceptEncoding: string) {
   return new Promise<{ coding: string | undefined; vary: string | undefined; body: Buffer }>(

@@ -173,42 +173,60 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   });
 });
 
-test('without a terminal no key is printed, and the printed command still works', async () => {
+test('without a terminal no key and no client secret are printed, and the printed command still works', async () => {
   // A folder name that must be quoted in a shell.
   const dataDir = join(folder, "Ada's data");
   const service = await start({ DATA_DIR: dataDir });
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
   const { stdout } = await run('sh', ['-c', service.curl.replace('curl -i', 'curl -sS')], { cwd: '/' });
   expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment' });
+  const { origin } = new URL(service.url);
+  const page = await (await fetch(`${origin}/checkout`)).text();
+  expect(page).toContain('<meta name="test-wallet" content="base polygon">');
   const { output } = await service.exit('SIGINT');
   expect(output).toContain(join(dataDir, 'demo.json'));
+  expect(output).toContain(`Open its checkout: ${origin}/checkout#<client_secret>\n`);
   expect(output).not.toContain(testnet_key);
+  expect(output).not.toMatch(/_secret_[\w-]{10}/);
 });
 
 // Other systems have another `script`.
-test.skipIf(process.platform !== 'linux')('on a terminal the printed command contains the key', async () => {
-  const dataDir = await copyUsedData();
-  const terminal = spawn(
-    'script',
-    ['-qec', `echo "pid $$"; exec ${process.execPath} src/main.ts`, '/dev/null'],
-    {
-      env: { ...bareEnvironment(), ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    },
-  );
-  const exited = once(terminal, 'exit');
-  let screen = '';
-  await new Promise<void>((resolve) => {
-    terminal.stdout.on('data', (chunk) => {
-      screen += chunk;
-      if (/^curl .*\r?\n/m.test(screen)) resolve();
+test.skipIf(process.platform !== 'linux')(
+  'on a terminal the printed command contains the key, and the link opens a checkout',
+  async () => {
+    const dataDir = await copyUsedData();
+    const terminal = spawn(
+      'script',
+      ['-qec', `echo "pid $$"; exec ${process.execPath} src/main.ts`, '/dev/null'],
+      {
+        env: { ...bareEnvironment(), ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
+        stdio: ['pipe', 'pipe', 'inherit'],
+      },
+    );
+    const exited = once(terminal, 'exit');
+    let screen = '';
+    await new Promise<void>((resolve) => {
+      terminal.stdout.on('data', (chunk) => {
+        screen += chunk;
+        if (/^curl .*\r?\n/m.test(screen)) resolve();
+      });
     });
-  });
-  const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
-  expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
-  process.kill(Number(/pid (\d+)/.exec(screen)?.[1]), 'SIGINT');
-  await exited;
-});
+    const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
+    expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
+    const [, origin, secret] =
+      /(http:\/\/[\d.:]+)\/checkout#(pi_\w+_secret_[\w-]{43})\r?\n/.exec(screen) ?? [];
+    const checkout = await fetch(`${origin}/v1/checkout`, { headers: { authorization: `Bearer ${secret}` } });
+    expect(await checkout.json()).toMatchObject({
+      status: 'requires_payment',
+      amount_units: 12_500_000,
+      mode: 'testnet',
+      chain: 'base',
+      merchant_name: 'Demo merchant',
+    });
+    process.kill(Number(/pid (\d+)/.exec(screen)?.[1]), 'SIGINT');
+    await exited;
+  },
+);
 
 test('a service that joined a running database ends when the database ends, and logs the reason', async () => {
   const dataDir = await copyUsedData();

@@ -9,6 +9,8 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import type { NodeRequest } from '../src/doors/node-headers.ts';
+import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/local-chain/find-local-chain.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
 import { runStandIns } from '../src/processes/stand-in-chains.ts';
@@ -246,13 +248,17 @@ describe('is refused:', () => {
 
   test('more than the rate limit of the checkout allows, also with made-up secrets', async () => {
     const limited = await startService(
-      { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1' },
+      { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' },
       { beside: service, standIns: ['base'] },
     );
+    const pressBehindProxy = (given: string, address: string) =>
+      press(given, {}, { from: limited, headers: { 'x-forwarded-for': address } });
     const many = (given: string) =>
-      Promise.all(Array.from({ length: 5 }, () => press(given, {}, { from: limited })));
+      Promise.all(Array.from({ length: 5 }, () => pressBehindProxy(given, '203.0.113.7')));
     const [known, guessed] = [await many(secret), await many('pi_guess')];
+    const elsewhere = await pressBehindProxy('pi_guess', '198.51.100.2');
     await limited.close();
+    expect(elsewhere.status).toBe(401);
     expect(known.map(({ status }) => status).sort()).toEqual([400, 400, 429, 429, 429]);
     expect(guessed.map(({ status }) => status).sort()).toEqual([401, 401, 429, 429, 429]);
     expect(known.find(({ status }) => status === 429)?.headers['retry-after']).toBe('1');
@@ -287,6 +293,23 @@ describe('a page', () => {
     const host = `rebound.example:${portOf()}`;
     expect(await pressFrom(`http://${host}`, host)).toEqual([403, 'browser_forbidden', []]);
   });
+});
+
+test.each<[string, string, string, number, 'http' | 'https', boolean]>([
+  ['localhost', 'http://localhost:8080', '192.0.2.1', 8080, 'http', true],
+  ['the address of the connection', 'http://192.0.2.1:8080', '192.0.2.1', 8080, 'http', true],
+  ['another address', 'http://192.0.2.2:8080', '192.0.2.1', 8080, 'http', false],
+  ['IPv6', 'http://[2001:db8::1]:8080', '2001:db8::1', 8080, 'http', true],
+  ['IPv4 in IPv6', 'http://192.0.2.1:8080', '::ffff:192.0.2.1', 8080, 'http', true],
+  ['TLS', 'https://localhost:8443', '127.0.0.1', 8443, 'https', true],
+  ['TLS on a port without', 'https://localhost:8080', '127.0.0.1', 8080, 'http', false],
+  ['the port of http', 'http://localhost', '127.0.0.1', 80, 'http', true],
+  ['the port of https', 'https://localhost', '127.0.0.1', 443, 'https', true],
+  ['the port of http over TLS', 'https://localhost', '127.0.0.1', 80, 'https', false],
+  ['a connection that has gone', 'http://', '', 8080, 'http', false],
+])('the own origin of a port: %s', (_, origin, localAddress, localPort, scheme, expected) => {
+  const request = { socket: { localAddress, localPort } } as unknown as NodeRequest;
+  expect(isOwnOrigin(origin, request, scheme)).toBe(expected);
 });
 
 test('its requests are logged with the intent, and without the secret', async () => {

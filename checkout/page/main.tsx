@@ -22,7 +22,6 @@ import {
   fundsOf,
   isRefusal,
   isReverted,
-  nonceOf,
   refusalOf,
   sendPayment,
   switchChain,
@@ -224,7 +223,6 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   const { session } = facts;
   if (before === undefined || session.step !== 'connected') return;
   const account = session.account as `0x${string}`;
-  const nonce = await nonceOf(wallet, account);
   const chainId = await chainIdOf(wallet);
   // The newest word of the service, right before.
   await feed?.refresh();
@@ -240,7 +238,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     change({ failure: 'changed' });
     return connectWith(wallet, account);
   }
-  const transfer: Transfer = { from: account, wallet: wallet.id, nonce, askedAtMs: Date.now() };
+  const transfer: Transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now() };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {
@@ -397,7 +395,7 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
     if (!response.ok) throw new Error(`answered ${response.status}`);
     const { transaction_hash: hash } = await response.json();
     change({
-      transfer: { from: '', wallet: '', nonce: 0, askedAtMs: Date.now(), hash },
+      transfer: { from: '', wallet: '', askedAtMs: Date.now(), hash },
       transferPhase: 'sent',
     });
     await feed?.refresh();

@@ -38,8 +38,6 @@ export interface Transfer {
   from: string;
   /** EIP-6963 name of the wallet, in reverse domain notation. Empty for a wallet that has none. */
   wallet: string;
-  /** How many transactions the account had sent before. */
-  nonce: number;
   /** Milliseconds since 1970, by this machine's clock. */
   askedAtMs: number;
   /** The transaction's hash, once the wallet has said it. */

@@ -85,11 +85,6 @@ export async function chainIdOf(wallet: Wallet): Promise<number> {
   return hexToNumber(await hexFrom(wallet, 'eth_chainId'));
 }
 
-/** How many transactions of the account are in blocks. */
-export async function nonceOf(wallet: Wallet, account: string): Promise<number> {
-  return hexToNumber(await hexFrom(wallet, 'eth_getTransactionCount', [account, 'latest']));
-}
-
 async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
   const answer = await wallet.request({ method, params });
   if (!isHex(answer)) throw new NonsenseFromWallet();

@@ -1,7 +1,18 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { create as createMessage } from '@bufbuild/protobuf';
+import { createContextValues } from '@connectrpc/connect';
+import type { Config } from '../config/config.ts';
 import { readIfThere, writeOnce } from '../config/write-once.ts';
+import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
+import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { createApiKey, createMerchant, merchantExists } from '../merchants/administration.ts';
+import { merchantUuidOf } from '../merchants/operator-ids.ts';
+import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
+import { createPaymentIntentStore } from '../payment-intents/store.ts';
+import { type Identity, newRequestContext, requestContextKey } from '../requests/request-context.ts';
 import type { Database } from './open-database.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
@@ -43,4 +54,46 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
   // If another process wrote the file at the same moment, its content wins and the merchant just made is never used.
   return JSON.parse(await writeOnce(file, `${JSON.stringify(demo, null, 2)}\n`));
+}
+
+/** The payment of the demo checkout: 12.50 USDC on Base, for as long as an intent can be open. */
+const demoPayment = { amountUnits: 12_500_000n, chain: Chain.BASE, expiresInMinutes: maxExpiryMinutes };
+/** Its intents have this idempotency key with a number. */
+const demoKeyPrefix = 'demo-checkout-';
+/** A link that is printed is good for at least this long. */
+const minOpenMinutes = 10;
+
+/**
+ * Returns the client secret of a payment intent to look at in the checkout: the one that is still open, or a new one.
+ * Two processes that ask at once get the same.
+ */
+export async function demoClientSecret(
+  { orm: { em }, keyRing }: Database,
+  { queue }: Config,
+  demo: Demo,
+): Promise<string> {
+  const merchantId = merchantUuidOf(demo.merchant_id);
+  // The number is that of the ended ones: if the intent with the next key is there, it is open.
+  const [{ ended }] = await em.fork().execute<[{ ended: string }]>(
+    `select count(*) as ended from payment_intents
+      where merchant_id = ? and mode = 'testnet' and starts_with(idempotency_key, ?)
+        and (status <> 'requires_payment' or expires_at < now() + make_interval(mins => ?))`,
+    [merchantId, demoKeyPrefix, minOpenMinutes],
+  );
+  const wallet = demo.wallet_address as WalletAddress;
+  const identity: Identity = {
+    merchantId,
+    merchantTypeId: demo.merchant_id,
+    keyTypeId: 'demo',
+    mode: 'testnet',
+    payoutWallets: { base: wallet, polygon: wallet },
+  };
+  const create = createPaymentIntent(createPaymentIntentStore(em, queue), keyRing('CLIENT_SECRET_KEYS'));
+  const { clientSecret } = await create.run(createMessage(CreatePaymentIntentRequestSchema, demoPayment), {
+    values: createContextValues().set(requestContextKey, { ...newRequestContext('public'), identity }),
+    requestHeader: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
+    responseHeader: new Headers(),
+    signal: new AbortController().signal,
+  });
+  return clientSecret;
 }
