@@ -7,6 +7,8 @@ import { build } from 'esbuild';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type * as Sdk from '../checkout/sdk/index.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { setOrigins } from '../src/merchants/administration.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
@@ -59,6 +61,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
   let pay: string;
   let stranger: string;
   let page: Page;
+  let service: TestService;
 
   async function serve(
     host: string,
@@ -101,12 +104,14 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
         : ['text/html', stubPage, { 'Cross-Origin-Opener-Policy': 'unsafe-none' }],
     );
     stranger = await serve('127.0.0.1', () => ['text/html', stubPage]);
+    service = await startService();
     browser = await openBrowser({ blocksPopups: true });
   });
 
   afterAll(async () => {
     await browser.close();
     for (const server of servers) server.close();
+    await service.close();
   });
 
   const openShop = async (path = '/product', fragment = '') => {
@@ -387,15 +392,59 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     },
   );
 
-  describe('retrieveCheckout', () => {
-    let service: TestService;
+  describe("with the service's own page", () => {
+    const open = (clientSecret: string) =>
+      onPay(
+        `sdk.openCheckout({ ...options, baseUrl: '${service.publicUrl}', clientSecret: ${clientSecret} })
+          .then((way) => calls.push(way), (error) => calls.push(error.message));`,
+      );
+    const setShopOrigins = (origins: string[]) =>
+      setOrigins(service.database.orm.em, service.merchant.merchantId, 'testnet', origins);
+    /** An intent that has been paid. */
+    const paidIntent = async (): Promise<{ id: string; client_secret: string }> => {
+      const intent = await createMerchantCalls(service).createIntent();
+      await service.query(
+        `update payment_intents set status = 'succeeded', amount_received_units = amount_units, succeeded_at = now()
+         where id = $1`,
+        [parseIdentifier('pi', intent.id)],
+      );
+      return intent;
+    };
 
-    beforeAll(async () => {
-      service = await startService();
+    test('a success comes again when the payer reloads the popup', async () => {
+      await setShopOrigins([shop]);
+      const { id, client_secret } = await paidIntent();
+      await open(`async () => '${client_secret}'`);
+      const popup = await click();
+      const success = ['onSuccess', { paymentIntent: id, status: 'succeeded' }];
+      await expect.poll(() => calls()).toEqual(['popup', success]);
+      await popup.reload();
+      await expect.poll(() => calls()).toEqual(['popup', success, success]);
+      expect(popup.url()).not.toContain('_secret_');
+      await popup.close();
+      await expect.poll(async () => (await calls()).length).toBe(4);
     });
 
-    afterAll(() => service.close());
+    test('a shop whose origin is not registered is told nothing, and its payer can still pay', async () => {
+      await setShopOrigins(['https://another.example']);
+      const { id, client_secret } = await paidIntent();
+      await open(`'${client_secret}'`);
+      const popup = await click();
+      await popup.waitForSelector('main[data-status="succeeded"]');
+      await popup.close();
+      const end = ['onEnd', { paymentIntent: id, status: undefined }];
+      await expect.poll(() => calls()).toEqual(['popup', end]);
+    });
 
+    test('a function that rejects: the page says that the shop could not start the payment', async () => {
+      await open(`async () => { throw new Error('sold out'); }`);
+      const popup = await click();
+      await popup.waitForSelector('main[data-view="shop-failed"]');
+      expect(await calls()).toEqual(['sold out']);
+    });
+  });
+
+  describe('retrieveCheckout', () => {
     const retrieve = (clientSecret: string, baseUrl = service.publicUrl) =>
       page.evaluate(
         ([clientSecret, baseUrl]) =>
@@ -410,7 +459,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     test('returns what a payer may know', async () => {
       const { id, client_secret, expires_at } = await createMerchantCalls(service).createIntent();
       expect(await retrieve(client_secret)).toMatchObject({
-        ...{ id, expires_at, status: 'requires_payment', amount_units: 12_500_000, allowed_origins: [] },
+        ...{ id, expires_at, status: 'requires_payment', amount_units: 12_500_000 },
         ...{ merchant_name: 'Test merchant', payments_count: 0 },
       });
     });

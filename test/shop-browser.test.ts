@@ -1,11 +1,12 @@
 // The example shop in Chromium: beside a service, and as a new user runs it.
 
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AxeBuilder } from '@axe-core/playwright';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { createPaymentIntentsClient } from '../client/json.ts';
 import { setOrigins } from '../src/merchants/administration.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -108,6 +109,8 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
 
   beforeAll(async () => {
     data = await mkdtemp(join(tmpdir(), 'pi-shop-data-'));
+    // PostgreSQL may run as another user.
+    await chmod(data, 0o755);
     const env = { HOME: data, DATA_DIR: join(data, 'data') };
     service = await startWholeService(env);
     shop = await startShop({ ...env, PAYMENTS_URL: service.url });
@@ -169,5 +172,21 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await page.goto('about:blank');
     await hasShipped(shop, order_id, 1);
     expect(await stateOf(shop, order_id)).toBe('shipped');
+    // The service sends the webhook again.
+    const { testnet_key: apiKey } = JSON.parse(await readFile(join(data, 'data/demo.json'), 'utf8'));
+    const client = createPaymentIntentsClient({ baseUrl: service.url, apiKey });
+    const { items } = await client.listEvents({ type: 'payment_intent.succeeded' }).page();
+    const event = items.find(({ data }) => data.paymentIntent?.metadata.order_id === order_id)?.id ?? '';
+    const attemptsOf = async () => {
+      const [endpoint] = (await client.listWebhookEndpoints().page()).items;
+      const { items } = await client
+        .listWebhookDeliveries(endpoint?.id ?? '', { status: 'delivered' })
+        .page();
+      return items.find((delivery) => delivery.event === event)?.attempts.length;
+    };
+    await vi.waitFor(async () => expect(await attemptsOf()).toBe(1), { timeout: 10_000 });
+    await client.redeliverEvent(event);
+    await vi.waitFor(async () => expect(await attemptsOf()).toBe(2), { timeout: 10_000 });
+    await hasShipped(shop, order_id, 1);
   });
 });

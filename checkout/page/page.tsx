@@ -5,7 +5,7 @@ import { encode } from 'uqr';
 import { plainAmount, shownAmount } from './amount.ts';
 import { chainFacts } from './chains.ts';
 import { type Checkout, counts, fewestConfirmations, missingUnits } from './checkout.ts';
-import { type Facts, noticesOf, type ViewName, viewOf } from './state.ts';
+import { type Facts, noticesOf, offeringViews, type ViewName, viewOf } from './state.ts';
 import { labels, notices, refusals, views, type Words } from './texts.ts';
 
 /** What a payer can do. */
@@ -77,6 +77,9 @@ export function Page(props: PageProps) {
           <Step {...props} checkout={checkout} view={view} words={words} />
         ) : (
           <Start {...props} view={view} />
+        )}
+        {props.returnUrl !== undefined && offeringViews.includes(view) && (
+          <ReturnLink url={props.returnUrl} label={labels.leave(words)} />
         )}
       </section>
       {checkout && <Footer checkout={checkout} isStandIn={facts.isStandIn} />}
@@ -588,14 +591,17 @@ function Receipt({ checkout, facts, words }: StepProps) {
 }
 
 function WayBack({ returnUrl, isPopup, words, isMain = false }: StepProps & { isMain?: boolean }) {
-  if (returnUrl !== undefined) {
-    return (
-      <a class={isMain ? 'main' : 'quiet'} data-action="return" href={returnUrl}>
-        {labels.back(words)}
-      </a>
-    );
-  }
+  if (returnUrl !== undefined)
+    return <ReturnLink url={returnUrl} label={labels.back(words)} isMain={isMain} />;
   return isPopup ? <p>{labels.closeWindow}</p> : null;
+}
+
+function ReturnLink({ url, label, isMain = false }: { url: string; label: string; isMain?: boolean }) {
+  return (
+    <a class={isMain ? 'main' : 'quiet'} data-action="return" href={url}>
+      {label}
+    </a>
+  );
 }
 
 function Footer({ checkout, isStandIn }: { checkout: Checkout; isStandIn: boolean }) {

@@ -179,7 +179,7 @@ function withWallet({ session, wallets, hasLooked }: Facts, { chain_id }: Checko
 }
 
 /** The way to pay: the payer's choice, or the one the intent was made for. */
-export function laneOf({ lane }: Pick<Facts, 'lane'>, checkout: Checkout): 'wallet' | 'manual' {
+function laneOf({ lane }: Pick<Facts, 'lane'>, checkout: Checkout): 'wallet' | 'manual' {
   return lane ?? (checkout.lane === 'manual' ? 'manual' : 'wallet');
 }
 

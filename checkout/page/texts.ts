@@ -216,6 +216,7 @@ export const labels = {
   testnet: 'Test network: no real money',
   timeLeft: (time: string) => `${time} left to pay`,
   confirmations: (count: number, required: number) => `${count} of ${required} confirmations`,
+  leave: ({ merchant }: Words) => `Back to ${merchant} without paying`,
   back: ({ merchant }: Words) => `Back to ${merchant}`,
   closeWindow: 'You can close this window.',
   receipt: 'Receipt',

@@ -70,7 +70,7 @@ function walletOf(label: { id: string; name: string; icon?: string }, provider: 
 }
 
 /** What a wallet has answered that no wallet should. */
-export class NonsenseFromWallet extends Error {}
+class NonsenseFromWallet extends Error {}
 
 /** The account that the payer lets this page see. `isSilent` asks the payer nothing, and may find none. */
 export async function accountOf(wallet: Wallet, isSilent = false): Promise<Address | undefined> {
@@ -117,7 +117,7 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
 }
 
 /** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
-export function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
+function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
   const transfer = encodeFunctionData({
     abi: erc20,
     functionName: 'transfer',

@@ -1,24 +1,39 @@
+import { create } from '@bufbuild/protobuf';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import { encodedAs } from '../contract/json/json-codec.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { type Identity, identityOf } from '../requests/request-context.ts';
+import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
+import { clientSecret } from './client-secret.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import type { PaymentIntentReader } from './reader.ts';
+import { paymentIntentText } from './payment-intent-text.ts';
+import type { IntentKey, PaymentIntentReader } from './reader.ts';
 
 /** `GetPaymentIntent`: the intent as it is now. */
 export function getPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
 ): Method<GetPaymentIntentRequest, PaymentIntent> {
+  /** Straight to JSON. Undefined for an intent that takes more. */
+  const write = async (publicId: string, identity: Identity): Promise<string | undefined> => {
+    const shown = await find(reader.findShown, publicId, identity);
+    const secret = clientSecret(clientSecretKeys, Number(shown.client_secret_version), publicId);
+    return paymentIntentText(shown, secret);
+  };
   return {
     ratePolicy: 'reads',
     async run(request, { values }) {
-      const row = await findPaymentIntent(reader, request.id, identityOf(values));
+      const identity = identityOf(values);
+      if (requestContextOf(values).door === 'public') {
+        const text = await write(request.id, identity);
+        if (text !== undefined) return encodedAs(create(PaymentIntentSchema), text);
+      }
+      const row = await findPaymentIntent(reader, request.id, identity);
       return presentPaymentIntent(row, await paymentsOf(reader, row), clientSecretKeys);
     },
   };
@@ -30,17 +45,25 @@ export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntent
   return row.paymentsCount === 0 ? [] : ((await reader.paymentsOf([row])).get(row.id) ?? []);
 }
 
-/**
- * Returns the intent with that id. Throws `resource_missing`, the same for a malformed id, one that never existed, and
- * one of another merchant or mode.
- */
-export async function findPaymentIntent(
+/** Returns the intent with that id. Throws `resource_missing`. */
+export function findPaymentIntent(
   reader: PaymentIntentReader,
   publicId: string,
-  { merchantId, mode }: Identity,
+  identity: Identity,
 ): Promise<PaymentIntentRow> {
+  return find(reader.find, publicId, identity);
+}
+
+/**
+ * Throws `resource_missing`, the same for a malformed id, one that never existed, and one of another merchant or mode.
+ */
+async function find<Found>(
+  findByKey: (key: IntentKey) => Promise<Found | undefined>,
+  publicId: string,
+  { merchantId, mode }: Identity,
+): Promise<Found> {
   const id = parseIdentifier('pi', publicId);
-  const row = id === undefined ? undefined : await reader.find({ id, merchantId, mode });
-  if (row === undefined) throw plainRefusal('resource_missing');
-  return row;
+  const found = id === undefined ? undefined : await findByKey({ id, merchantId, mode });
+  if (found === undefined) throw plainRefusal('resource_missing');
+  return found;
 }

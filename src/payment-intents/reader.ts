@@ -4,8 +4,9 @@ import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { readShownRow, type ShownColumns, type ShownRow, shownRow } from './payment-intent-text.ts';
 import { createPaymentsReader } from './payments.ts';
 
 /** Names an intent as its merchant sees it. */
@@ -23,6 +24,8 @@ const maxBatchSize = 128;
 export interface PaymentIntentReader {
   /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
+  /** The same as its columns in one text, which takes less time. */
+  findShown(key: IntentKey): Promise<ShownColumns | undefined>;
   /** Returns the payments of intents by their ids; none for an intent that has none. Throws `unavailable`. */
   paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
@@ -31,17 +34,53 @@ export interface PaymentIntentReader {
 export function createPaymentIntentReader(em: EntityManager): PaymentIntentReader {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
+  const rows = createKeyedBatcher(run, {
+    name: 'find_payment_intent',
+    columns: columns.of('i'),
+    read: columns.read,
+    keyOf: ({ id, merchantId, mode }) => keyOf(id, merchantId, mode),
+  });
+  const shown = createKeyedBatcher(run, {
+    name: 'find_shown_payment_intent',
+    columns: shownRow('i'),
+    read: (row) => readShownRow(row as unknown as ShownRow),
+    keyOf: ({ id, merchant_id, mode }) => keyOf(id, merchant_id, mode),
+  });
+  const readPayments = createPaymentsReader(em);
+  return {
+    find: (key) => rows.add(key),
+    findShown: (key) => shown.add(key),
+    paymentsOf: (rows) => orUnavailable(() => readPayments(run, rows)),
+  };
+}
+
+/** A form in which intents are read. */
+interface Form<Found> {
+  /** Of its statements. */
+  name: string;
+  /** Of the table `payment_intents i`. */
+  columns: string;
+  read: (row: Readonly<Record<string, unknown>>) => Found;
+  keyOf: (found: Found) => string;
+}
+
+/** Reads intents in that form. One alone has a statement that is simpler. */
+function createKeyedBatcher<Found>(
+  run: RunPrepared,
+  form: Form<Found>,
+): Batcher<IntentKey, Found | undefined> {
+  const { name, columns } = form;
   const findOne = preparedStatement(
-    'find_payment_intent',
-    `select ${columns.of('i')} from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
+    name,
+    `select ${columns} from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
   );
   const findMany = preparedStatement(
-    'find_payment_intents',
-    `select ${columns.of('i')}
+    `${name}s`,
+    `select ${columns}
        from unnest($1::uuid[], $2::uuid[], $3::payment_mode[]) as wanted (id, merchant_id, mode)
        join payment_intents i on i.id = wanted.id and i.merchant_id = wanted.merchant_id and i.mode = wanted.mode`,
   );
-  const batcher: Batcher<IntentKey, PaymentIntentRow | undefined> = createBatcher({
+  return createBatcher({
     slots,
     maxBatchSize,
     ...waitingReads,
@@ -56,18 +95,10 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
                 batch.map(({ merchantId }) => merchantId),
                 batch.map(({ mode }) => mode),
               ]);
-        const found = new Map(rows.map((row) => [keyOf(row.id, row.merchant_id, row.mode), row]));
-        return batch.map(({ id, merchantId, mode }) => {
-          const row = found.get(keyOf(id, merchantId, mode));
-          return row === undefined ? undefined : columns.read(row);
-        }) as PaymentIntentRow[];
+        const found = new Map(rows.map(form.read).map((one) => [form.keyOf(one), one]));
+        return batch.map(({ id, merchantId, mode }) => found.get(keyOf(id, merchantId, mode))) as Found[];
       }),
   });
-  const readPayments = createPaymentsReader(em);
-  return {
-    find: (key) => batcher.add(key),
-    paymentsOf: (rows) => orUnavailable(() => readPayments(run, rows)),
-  };
 }
 
 const keyOf = (id: string, merchantId: string, mode: string) => `${id} ${merchantId} ${mode}`;

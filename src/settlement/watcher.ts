@@ -218,13 +218,6 @@ export function createWatcher({
     return ancestor;
   };
 
-  const purposesOf = async (
-    asked: Node,
-    header: Header,
-    logs: readonly TransferLog[],
-  ): Promise<FoundTransfer[]> =>
-    readPurposes(asked, settings, header, await transfersThatMatter(logs, ledger.ownersOf));
-
   const readBlock = async (held: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
     const { logs, isDoubtful } = await node.transfersOf(header);
     const matter = await transfersThatMatter(logs, ledger.ownersOf);
@@ -409,8 +402,9 @@ export function createWatcher({
       const logs = await confirmer.transfersBetween(number, number);
       if (logs.length === 0) continue;
       if (logs.some(({ blockHash }) => blockHash !== hash)) continue;
-      missed += (await ledger.apply(held, header, await purposesOf(confirmer, header, logs), undefined))
-        .length;
+      const matter = await transfersThatMatter(logs, ledger.ownersOf);
+      const found = await readPurposes(confirmer, settings, header, matter);
+      missed += (await ledger.apply(held, header, found, undefined)).length;
       await ledger.trust(held, number);
     }
     return missed;
