@@ -34,11 +34,13 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
   const store = createStore();
   let hasLooked = false;
   const report = () => {
-    const announced = store
-      .getProviders()
-      .map(({ info, provider }) =>
-        walletOf({ id: info.rdns || info.uuid, name: info.name, icon: info.icon }, provider),
-      );
+    const ids = new Set<string>();
+    const announced = store.getProviders().map(({ info: { rdns, uuid, name, icon }, provider }) => {
+      // The name stays the same over a reload. Whoever takes that of another later is told apart.
+      const id = textOf(rdns) === '' || ids.has(rdns) ? `${textOf(rdns)}#${textOf(uuid)}` : rdns;
+      ids.add(id);
+      return walletOf({ id, name, icon }, provider);
+    });
     const legacy = (window as { ethereum?: EIP1193Provider }).ethereum;
     const found =
       announced.length === 0 && hasLooked && typeof legacy?.request === 'function'
@@ -54,13 +56,18 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
   }, announceMs);
 }
 
+/** What a wallet says of itself may be anything, and its conversion may throw. */
+function textOf(said: unknown): string {
+  return typeof said === 'string' ? said : '';
+}
+
 function walletOf(label: { id: string; name: string; icon?: string }, provider: EIP1193Provider): Wallet {
   const { id, name, icon } = label;
   return {
     id,
-    name: String(name).slice(0, maxNameLength) || 'Unnamed wallet',
+    name: textOf(name).slice(0, maxNameLength) || 'Unnamed wallet',
     // Nothing is loaded from elsewhere, and only images.
-    ...(String(icon).startsWith('data:image/') && { icon }),
+    ...(textOf(icon).startsWith('data:image/') && { icon }),
     request: (call) => provider.request(call as Parameters<EIP1193Provider['request']>[0]),
     onChange(callback) {
       provider.on?.('accountsChanged', callback);

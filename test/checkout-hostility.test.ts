@@ -1,0 +1,388 @@
+// biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
+// Pages, shops, links, merchants and wallets that mean harm.
+
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { hasBrowser } from './support/browser.ts';
+import { type CheckoutWorld, type Device, startCheckoutWorld } from './support/checkout-page.ts';
+import type { WalletAnswer } from './support/wallet.ts';
+
+const shop = 'https://shop.example';
+const evil = 'https://evil.example';
+
+describe.skipIf(!hasBrowser)('hostility:', () => {
+  let world: CheckoutWorld;
+
+  beforeAll(async () => {
+    world = await startCheckoutWorld();
+    await world.setOrigins(shop, 'http://localhost:3000');
+  });
+  afterEach(() => world.closeDevices());
+  afterAll(() => world.close());
+
+  test('a page that frames the checkout gets nothing', async () => {
+    const { client_secret } = await world.createIntent();
+    const framing = http.createServer((_, response) => {
+      response.setHeader('Content-Type', 'text/html');
+      response.end(`<iframe src="${world.service.publicUrl}/checkout#${client_secret}"></iframe>`);
+    });
+    framing.listen(0, '127.0.0.1');
+    await once(framing, 'listening');
+    const device = await world.openDevice();
+    const page = await device.context.newPage();
+    await page.goto(`http://127.0.0.1:${(framing.address() as AddressInfo).port}/`);
+    await expect.poll(() => device.complaints.join()).toMatch(/frame-ancestors/);
+    expect(device.requests.map(({ url }) => url).filter((url) => /page\.js|v1/.test(url))).toEqual([]);
+    device.complaints.splice(0);
+    device.requests.splice(0);
+    framing.close();
+    framing.closeAllConnections();
+  });
+
+  test.each([
+    'javascript:alert(1)',
+    ' javascript:alert(1)',
+    'java\nscript:alert(1)',
+    'data:text/html,hello',
+    `blob:${shop}/0d1e`,
+    `${evil}/`,
+    `${shop}.evil.example/`,
+    `${shop}@evil.example/`,
+    `https://evil.example/${shop}`,
+    '//evil.example/',
+    '/orders',
+    'http://shop.example/',
+    'https://shop.example:8443/',
+    'http://localhost:3001/',
+    'not a url',
+  ])('no way back to %j', async (returnUrl) => {
+    const device = await world.openDevice();
+    const intent = await world.createIntent();
+    await world.merchant.cancelIntent(intent.id);
+    const checkout = await device.open(intent, { return_url: returnUrl });
+    await checkout.view('canceled');
+    expect(await checkout.action('return').count()).toBe(0);
+    const links = await checkout.page
+      .locator('a')
+      .evaluateAll((each) => each.map((link) => link.getAttribute('href')));
+    expect(links).toEqual([]);
+  });
+
+  test.each([`${shop}/`, 'http://localhost:3000/orders?payment_intent=pi_other'])(
+    'a way back to %s',
+    async (to) => {
+      const device = await world.openDevice();
+      const intent = await world.createIntent();
+      await world.merchant.cancelIntent(intent.id);
+      const checkout = await device.open(intent, { return_url: to });
+      await checkout.view('canceled');
+      const href = new URL((await checkout.action('return').getAttribute('href')) ?? '');
+      expect(href.origin).toBe(new URL(to).origin);
+      expect(href.searchParams.getAll('payment_intent')).toEqual([intent.id]);
+    },
+  );
+
+  describe('a page that has opened the checkout', () => {
+    /** Opens it from a page of an origin, which writes down what it hears. */
+    async function openFrom(device: Device, origin: string, fragment: string): Promise<[Page, Page]> {
+      await device.context.route(`${origin}/**`, (route) => route.fulfill({ body: 'shop' }));
+      const opener = await device.context.newPage();
+      await opener.goto(`${origin}/`);
+      const [popup] = await Promise.all([
+        opener.waitForEvent('popup'),
+        opener.evaluate(openAndListen, `${world.service.publicUrl}/checkout#${fragment}`),
+      ]);
+      return [opener, popup];
+    }
+    const heardBy = (opener: Page) =>
+      opener.evaluate(() => (globalThis as unknown as { heard: object[] }).heard);
+
+    /** What the opener is asked for is not a request of the checkout. */
+    const ignoreRequestsOf = (device: Device) =>
+      device.requests.splice(0, Infinity, ...device.requests.filter(({ url }) => !/example/.test(url)));
+
+    test('hears the status if the merchant has registered its origin, and no secret', async () => {
+      const device = await world.openDevice();
+      const intent = await world.createIntent();
+      const [opener, popup] = await openFrom(
+        device,
+        shop,
+        `${intent.client_secret}&opener=${encodeURIComponent(shop)}`,
+      );
+      await device.wrap(popup).view('no-wallet');
+      await world.merchant.cancelIntent(intent.id);
+      await device.wrap(popup).refresh();
+      await device.wrap(popup).view('canceled');
+      const message = { from: 'payment-intents-checkout', type: 'status', paymentIntent: intent.id };
+      await expect
+        .poll(() => heardBy(opener))
+        .toEqual([
+          { ...message, status: 'requires_payment' },
+          { ...message, status: 'canceled' },
+        ]);
+      ignoreRequestsOf(device);
+    });
+
+    test.each([
+      ['says who it is', evil],
+      ['says that it is the shop', shop],
+      ['says that it is everybody', '*'],
+    ])('hears nothing if it %s and is not registered', async (_, said) => {
+      const device = await world.openDevice();
+      const intent = await world.createIntent();
+      const [opener, popup] = await openFrom(
+        device,
+        evil,
+        `${intent.client_secret}&opener=${encodeURIComponent(said)}`,
+      );
+      await device.wrap(popup).view('no-wallet');
+      await world.merchant.cancelIntent(intent.id);
+      await device.wrap(popup).refresh();
+      await device.wrap(popup).view('canceled');
+      expect(await heardBy(opener)).toEqual([]);
+      // The browser itself says whom it did not deliver to.
+      device.complaints.splice(0, Infinity, ...device.complaints.filter((text) => !/postMessage/.test(text)));
+      ignoreRequestsOf(device);
+    });
+
+    test('cannot give a secret in the name of the shop', async () => {
+      const device = await world.openDevice();
+      const { client_secret } = await world.createIntent();
+      const [opener, popup] = await openFrom(device, evil, `opener=${encodeURIComponent(shop)}`);
+      const checkout = device.wrap(popup);
+      await checkout.view('waiting-for-shop');
+      await opener.evaluate(postToPopup, {
+        message: { from: 'payment-intents-checkout', type: 'secret', clientSecret: client_secret },
+        to: world.service.publicUrl,
+      });
+      await opener.evaluate(postToPopup, {
+        message: { from: 'payment-intents-checkout', type: 'failed' },
+        to: world.service.publicUrl,
+      });
+      // Messages arrive in order: one more, which the page answers itself.
+      await popup.evaluate(() => new Promise((resolve) => setTimeout(resolve, 300)));
+      await checkout.view('waiting-for-shop');
+      expect(await heardBy(opener)).toEqual([]);
+      device.complaints.splice(0, Infinity, ...device.complaints.filter((text) => !/postMessage/.test(text)));
+      ignoreRequestsOf(device);
+    });
+
+    test('gives the secret by a message, if it is whom it says', async () => {
+      const device = await world.openDevice();
+      const { client_secret } = await world.createIntent();
+      const [opener, popup] = await openFrom(device, shop, `opener=${encodeURIComponent(shop)}`);
+      await device.wrap(popup).view('waiting-for-shop');
+      expect(await heardBy(opener)).toEqual([{ from: 'payment-intents-checkout', type: 'ready' }]);
+      for (const clientSecret of ['<b>', 42, null, client_secret]) {
+        await opener.evaluate(postToPopup, {
+          message: { from: 'payment-intents-checkout', type: 'secret', clientSecret },
+          to: world.service.publicUrl,
+        });
+      }
+      await device.wrap(popup).view('no-wallet');
+      expect(popup.url()).toBe(`${world.service.publicUrl}/checkout`);
+      ignoreRequestsOf(device);
+    });
+  });
+
+  test.each([
+    '',
+    'nonsense',
+    '<img src=x onerror=alert(1)>',
+    'pi_1_secret_2',
+    '%',
+    '%00',
+    '&return_url=x',
+    '=&=&',
+  ])('the link with #%s opens nothing', async (fragment) => {
+    const device = await world.openDevice();
+    const checkout = await device.open({ client_secret: fragment });
+    await checkout.view('invalid');
+    expect(await checkout.offersNoPayment()).toBe(true);
+    expect(device.requests.filter(({ url }) => url.includes('/v1/'))).toEqual([]);
+  });
+
+  test('a secret of the right form that is a guess opens nothing', async () => {
+    const device = await world.openDevice();
+    const { client_secret } = await world.createIntent();
+    const last = client_secret.at(-2) === 'A' ? 'B' : 'A';
+    const checkout = await device.open({
+      client_secret: `${client_secret.slice(0, -2)}${last}${client_secret.slice(-1)}`,
+    });
+    await checkout.view('invalid');
+    device.allowFailedRequests();
+  });
+
+  test('a name of the merchant is text', async () => {
+    const name = `<img src=x onerror="document.title='owned'"> & <b>Shop</b> \u202Egnp.exe`;
+    await world.setMerchantName(name);
+    const device = await world.openDevice();
+    const checkout = await device.open(await world.createIntent());
+    await checkout.view('no-wallet');
+    expect(await checkout.text()).toContain('<img src=x');
+    expect(await checkout.page.locator('main img, main b').count()).toBe(0);
+    expect(await checkout.page.title()).not.toBe('owned');
+    await checkout.page.setViewportSize({ width: 320, height: 640 });
+    expect(await checkout.overflow()).toBe(0);
+    await world.setMerchantName('Test merchant');
+  });
+
+  describe('a wallet', () => {
+    async function begin(info: object, answers: Record<string, WalletAnswer> = {}) {
+      const device = await world.openDevice();
+      const wallet = await device.installWallet(await world.createPayer(), { info });
+      for (const [method, answer] of Object.entries(answers)) wallet.answer(method, answer);
+      return { device, wallet, checkout: await device.open(await world.createIntent()) };
+    }
+
+    test.each([
+      ['that is HTML', { name: '<img src=x onerror=alert(1)><script>alert(1)</script>' }],
+      ['that is very long', { name: 'x'.repeat(100_000) }],
+      ['that is no text', { name: { toString: 'no' } as unknown as string }],
+      ['that is empty', { name: '' }],
+      ['that turns the text around', { name: '\u202Ekrow' }],
+    ])('with a name %s', async (_, info) => {
+      const { checkout } = await begin(info);
+      await checkout.view('choose-wallet');
+      expect(await checkout.page.locator('main script').count()).toBe(0);
+      expect((await checkout.action('wallet').innerText()).length).toBeLessThan(100);
+      await checkout.page.setViewportSize({ width: 320, height: 640 });
+      expect(await checkout.overflow()).toBe(0);
+      await checkout.connect();
+      await checkout.view('ready');
+    });
+
+    test.each([
+      ['from elsewhere', `${evil}/icon.png`],
+      ['that is a script', 'javascript:alert(1)'],
+      ['that is a page', 'data:text/html,<script>alert(1)</script>'],
+      [
+        'with a script in it',
+        `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'%3E%3Cscript%3Ealert(1)%3C/script%3E%3Cimage href='${evil}/x.png'/%3E%3C/svg%3E`,
+      ],
+      ['that is no text', 42 as unknown as string],
+    ])('with an icon %s', async (_, icon) => {
+      const { device, checkout } = await begin({ icon });
+      let dialogs = 0;
+      checkout.page.on('dialog', (dialog) => {
+        dialogs++;
+        void dialog.dismiss();
+      });
+      await checkout.view('choose-wallet');
+      await checkout.connect();
+      await checkout.view('ready');
+      expect(dialogs).toBe(0);
+      expect(device.foreignRequests()).toEqual([]);
+    });
+
+    test('that claims the name of another is not asked in its place', async () => {
+      const device = await world.openDevice();
+      const rdns = 'com.example.honest';
+      const impostor = await device.installWallet(await world.createPayer(), {
+        info: { rdns, name: 'Honest' },
+      });
+      const honest = await device.installWallet(await world.createPayer(), {
+        info: { rdns, name: 'Honest' },
+      });
+      const checkout = await device.open(await world.createIntent());
+      await checkout.view('choose-wallet');
+      const count = await checkout.action('wallet').count();
+      await checkout.action('wallet').last().click();
+      await checkout.view('ready');
+      // Either both are offered, and the one that was chosen is asked; or there is only one of that name.
+      const asked = [impostor, honest].map(({ requests }) => requests.length > 0);
+      expect(asked).toEqual(count === 2 ? [false, true] : expect.toSatisfy((each) => each[0] !== each[1]));
+    });
+
+    test.each<[string, unknown]>([
+      ['eth_requestAccounts', null],
+      ['eth_requestAccounts', []],
+      ['eth_requestAccounts', [42]],
+      ['eth_requestAccounts', ['0x12']],
+      ['eth_requestAccounts', '<b>'],
+      ['eth_chainId', null],
+      ['eth_chainId', 'base'],
+      ['eth_chainId', { toString: 1 }],
+      ['eth_chainId', `0x${'f'.repeat(200)}`],
+      ['eth_call', '0x'],
+      ['eth_call', null],
+      ['eth_call', 'lots'],
+      ['eth_estimateGas', 'none'],
+      ['eth_gasPrice', '0x'],
+      ['eth_getBalance', []],
+    ])('that answers %s with %j is not asked to pay', async (method, nonsense) => {
+      const { wallet, checkout } = await begin({}, { [method]: () => nonsense });
+      await checkout.view('choose-wallet');
+      await checkout.connect();
+      await wallet.asked(method);
+      await checkout.view('choose-wallet', 'wrong-chain', 'too-little-token', 'too-little-gas');
+      expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+      wallet.answer(method);
+      if ((await checkout.action('wallets').count()) > 0) await checkout.press('wallets');
+      await checkout.connect();
+      await checkout.view('ready');
+    });
+
+    test.each([[null], ['ok'], ['0x'], [{ hash: '0x' }], [`0x${'z'.repeat(64)}`], [[]]])(
+      'that answers the payment with %j: it may have been sent',
+      async (nonsense) => {
+        const { wallet, checkout } = await begin(
+          {},
+          {
+            async eth_sendTransaction(carryOut) {
+              await carryOut();
+              return nonsense;
+            },
+          },
+        );
+        await checkout.connect();
+        await checkout.press('pay');
+        await checkout.view('unknown');
+        expect(await checkout.offersNoPayment()).toBe(true);
+        await world.mine();
+        await checkout.refresh();
+        await checkout.view('processing');
+        expect(wallet.sent).toHaveLength(1);
+      },
+    );
+
+    test('that pays less than it was asked to: the rest is shown', async () => {
+      const { wallet, checkout } = await begin({});
+      wallet.answer('eth_sendTransaction', async (_, { params: [{ from, to, data }] }) => {
+        const half = `${data.slice(0, 74)}${(6_000_000).toString(16).padStart(64, '0')}${data.slice(138)}`;
+        return world.chain.send(from, { to, data: half as `0x${string}` });
+      });
+      await checkout.connect();
+      await checkout.press('pay');
+      await checkout.view('sent');
+      await world.mine();
+      await checkout.refresh();
+      expect(await checkout.notice('partly-paid')).toMatch(/6\.00 USDC.*6\.50 USDC/);
+      await checkout.view('ready');
+    });
+  });
+});
+
+// These run in a page.
+
+interface Opener {
+  heard: unknown[];
+  popup: Opener;
+  open(url: string): Opener;
+  postMessage(message: object, to: string): void;
+  addEventListener(type: 'message', listener: (event: { data: unknown }) => void): void;
+}
+
+function openAndListen(url: string): void {
+  const tab = globalThis as unknown as Opener;
+  tab.heard = [];
+  tab.addEventListener('message', ({ data }) => tab.heard.push(data));
+  tab.popup = tab.open(url);
+}
+
+function postToPopup({ message, to }: { message: object; to: string }): void {
+  (globalThis as unknown as Opener).popup.postMessage(message, to);
+}

@@ -1,0 +1,150 @@
+// The client secret and the payer's visit stay between this tab and the service.
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { hasBrowser } from './support/browser.ts';
+import {
+  type CheckoutPage,
+  type CheckoutWorld,
+  type Device,
+  startCheckoutWorld,
+} from './support/checkout-page.ts';
+import type { Intent } from './support/doors.ts';
+
+describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
+  let world: CheckoutWorld;
+  let device: Device;
+  let intent: Intent;
+  let checkout: CheckoutPage;
+  /** What the tab held in each state. */
+  const seen: Awaited<ReturnType<CheckoutPage['storage']>>[] = [];
+  let shopRequests: Record<string, string>[];
+  const secret = () => intent.client_secret.slice(intent.client_secret.indexOf('_secret_'));
+
+  beforeAll(async () => {
+    world = await startCheckoutWorld();
+    await world.setOrigins('https://shop.example');
+    device = await world.openDevice();
+    await device.context.route('https://shop.example/**', (route) => route.fulfill({ body: 'Thank you' }));
+    await device.installWallet(await world.createPayer());
+    intent = await world.createIntent();
+    checkout = await device.open(intent, { return_url: 'https://shop.example/orders/1?a=b#c' });
+    const look = async (view: string) => {
+      await checkout.view(view);
+      seen.push(await checkout.storage());
+    };
+    await look('choose-wallet');
+    await checkout.connect();
+    await look('ready');
+    await checkout.press('pay');
+    await look('sent');
+    await checkout.page.reload();
+    await look('sent');
+    await world.mine();
+    await checkout.refresh();
+    await look('processing');
+    await world.mine(9);
+    await checkout.refresh();
+    await look('succeeded');
+    await checkout.press('return');
+    await checkout.page.waitForURL('https://shop.example/**');
+    shopRequests = device.requests
+      .filter(({ url }) => url.startsWith('https://shop.example'))
+      .map(({ url, headers }) => ({ url, ...headers }));
+  });
+
+  afterAll(async () => {
+    await device.context.close();
+    await world.close();
+  });
+
+  test('violates no policy and logs no error', () => {
+    expect(device.complaints).toEqual([]);
+  });
+
+  test('asks nobody but the service, until the payer goes back', () => {
+    expect(device.foreignRequests()).toEqual([
+      'https://shop.example/orders/1?a=b&payment_intent=' + `${intent.id}#c`,
+    ]);
+  });
+
+  test('sends the secret in one header, to one address', () => {
+    const withSecret = device.requests.filter((request) => JSON.stringify(request).includes(secret()));
+    expect(withSecret.length).toBeGreaterThan(3);
+    for (const { url, method, headers } of withSecret) {
+      // The browser names the fragment of the page it loads; it does not send it.
+      if (url === `${world.service.publicUrl}/checkout#${url.split('#')[1]}`) continue;
+      expect([method, url]).toEqual(['GET', `${world.service.publicUrl}/v1/checkout`]);
+      expect(headers.authorization).toBe(`Bearer ${intent.client_secret}`);
+      const others = Object.entries(headers).filter(([name]) => name !== 'authorization');
+      expect(JSON.stringify(others)).not.toContain(secret());
+    }
+  });
+
+  test('sends no cookie and no referrer', () => {
+    for (const { headers } of device.requests) {
+      expect(headers).not.toHaveProperty('cookie');
+      expect(headers).not.toHaveProperty('referer');
+    }
+  });
+
+  test('tells the shop the intent, and neither the secret nor where the payer comes from', () => {
+    expect(shopRequests).toHaveLength(1);
+    expect(JSON.stringify(shopRequests)).not.toContain(secret());
+    expect(JSON.stringify(shopRequests)).not.toContain('status');
+    expect(shopRequests[0]).not.toHaveProperty('referer');
+  });
+
+  test('leaves no secret in the address bar', () => {
+    expect(seen.map(({ url }) => url)).toEqual(seen.map(() => `${world.service.publicUrl}/checkout`));
+  });
+
+  test('leaves no secret in the history', async () => {
+    const session = await device.context.newCDPSession(checkout.page);
+    const { entries } = await session.send('Page.getNavigationHistory');
+    expect(entries.length).toBeGreaterThan(1);
+    expect(JSON.stringify(entries.map(({ url, title }) => [url, title]))).not.toContain(secret());
+  });
+
+  test('stores the secret in the session of this tab only', () => {
+    for (const { session, local, cookies } of seen) {
+      expect(Object.keys(JSON.parse(session))).toEqual(['payment-intents-checkout']);
+      expect(session).toContain(secret());
+      expect(local).not.toContain(secret());
+      expect(cookies).toBe('');
+    }
+    expect(seen.some(({ local }) => local.includes(intent.id))).toBe(true);
+  });
+
+  test('stores nothing elsewhere: no database, no cache, no worker, no name of the window', async () => {
+    await checkout.page.goto(`${world.service.publicUrl}/checkout`);
+    expect(
+      await checkout.page.evaluate(async () => {
+        const page = globalThis as unknown as {
+          indexedDB: { databases(): Promise<unknown[]> };
+          caches: { keys(): Promise<unknown[]> };
+          navigator: { serviceWorker: { getRegistrations(): Promise<unknown[]> } };
+          name: string;
+        };
+        return [
+          await page.indexedDB.databases(),
+          await page.caches.keys(),
+          await page.navigator.serviceWorker.getRegistrations(),
+          page.name,
+        ];
+      }),
+    ).toEqual([[], [], [], '']);
+    expect((await device.context.storageState()).cookies).toEqual([]);
+  });
+
+  test('of which another tab knows nothing without the link', async () => {
+    const page = await device.context.newPage();
+    await page.goto(`${world.service.publicUrl}/checkout`);
+    await device.wrap(page).view('invalid');
+    expect(JSON.stringify(await device.wrap(page).storage())).not.toContain(secret());
+  });
+
+  test('leaves no secret in the log of the service', () => {
+    expect(world.service.log.some((line) => JSON.stringify(line).includes(intent.id))).toBe(true);
+    expect(JSON.stringify(world.service.log)).not.toContain(secret());
+  });
+});
