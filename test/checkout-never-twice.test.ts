@@ -168,7 +168,14 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
         await each.connect();
         await each.view('ready');
       }
-      await Promise.all([checkout, second].map((each) => each.action('pay').evaluate(clickOn)));
+      // Both ask the service once more, and go on together.
+      const { promise, resolve } = Promise.withResolvers<void>();
+      await device.context.route('**/v1/checkout', async (route) => {
+        await promise;
+        await route.continue();
+      });
+      for (const each of [checkout, second]) await each.action('pay').evaluate(clickOn);
+      resolve();
       await wallet.asked('eth_sendTransaction');
       const views = () => Promise.all([checkout, second].map(({ main }) => main.getAttribute('data-view')));
       await expect
