@@ -27,7 +27,10 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     const { client_secret } = await world.createIntent();
     const framing = http.createServer((_, response) => {
       response.setHeader('Content-Type', 'text/html');
-      response.end(`<iframe src="${world.service.publicUrl}/checkout#${client_secret}"></iframe>`);
+      // Without an icon of its own the browser would ask for one, at any time.
+      response.end(
+        `<link rel="icon" href="data:,"><iframe src="${world.service.publicUrl}/checkout#${client_secret}"></iframe>`,
+      );
     });
     framing.listen(0, '127.0.0.1');
     await once(framing, 'listening');
@@ -36,6 +39,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     await page.goto(`http://127.0.0.1:${(framing.address() as AddressInfo).port}/`);
     await expect.poll(() => device.complaints.join()).toMatch(/frame-ancestors/);
     expect(device.requests.map(({ url }) => url).filter((url) => /page\.js|v1/.test(url))).toEqual([]);
+    await page.close();
     device.complaints.splice(0);
     device.requests.splice(0);
     framing.close();
