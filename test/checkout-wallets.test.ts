@@ -219,7 +219,8 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
 
   test('that does not answer can be left for another', async () => {
     const { device, wallet, intent } = await begin();
-    wallet.answer('eth_requestAccounts', holdBack().answer);
+    const held = holdBack();
+    wallet.answer('eth_requestAccounts', held.answer);
     const other = await device.installWallet(await world.createPayer(), {
       info: { name: 'Other wallet', rdns: 'com.example.other' },
     });
@@ -229,6 +230,11 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.press('wallets');
     await checkout.connect(other.rdns);
     await checkout.view('ready');
+    // What it refuses now changes nothing.
+    held.letGo(reject);
+    await checkout.refresh();
+    await checkout.view('ready');
+    expect(await checkout.page.locator('[data-notice]').count()).toBe(0);
     await checkout.press('pay');
     await checkout.view('sent');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);

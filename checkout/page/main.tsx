@@ -48,6 +48,8 @@ let wallets: readonly Wallet[] = [];
 let copied: { what: CopyName; isDone: boolean } | undefined;
 /** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
 let sessionNumber = 0;
+/** Increases when the payer chooses another way to pay: what fails of an earlier one is not shown. */
+let choices = 0;
 let lastCheckedMs = 0;
 
 const facts: Facts = {
@@ -178,6 +180,11 @@ async function resumeSession(): Promise<void> {
   if (account !== undefined && facts.session.step === 'none') await connectWith(wallet, account);
 }
 
+function leaveSession(): number {
+  choices++;
+  return ++sessionNumber;
+}
+
 const subscribed = new Set<string>();
 
 /** Asks the wallet for its chain, and for what the account has. */
@@ -211,9 +218,12 @@ async function onWalletChange(wallet: Wallet): Promise<void> {
 
 /** Runs what asks a wallet. What it refuses is shown, and the payer is back where wallets are chosen. */
 async function attempt(work: () => Promise<void>): Promise<void> {
+  const before = choices;
   try {
     await work();
   } catch (reason) {
+    // The payer has gone on without that wallet.
+    if (choices !== before) return;
     sessionNumber++;
     change({ failure: refusalOf(reason), session: { step: 'none' } });
   }
@@ -312,7 +322,7 @@ const actions: Actions = {
   choose(walletId) {
     const wallet = wallets.find(({ id }) => id === walletId);
     if (wallet === undefined) return;
-    const number = ++sessionNumber;
+    const number = leaveSession();
     change({ failure: undefined, session: { step: 'connecting', wallet } });
     void attempt(async () => {
       const account = await accountOf(wallet);
@@ -321,7 +331,7 @@ const actions: Actions = {
     });
   },
   leaveWallet() {
-    sessionNumber++;
+    leaveSession();
     change({ session: { step: 'none' }, failure: undefined });
   },
   switchChain() {
@@ -345,7 +355,7 @@ const actions: Actions = {
   pay: () => pay(true),
   payAnyway: () => pay(false),
   take(lane) {
-    sessionNumber++;
+    leaveSession();
     change({ lane, session: { step: 'none' }, failure: undefined });
   },
   reload: () => void feed?.refresh(),
