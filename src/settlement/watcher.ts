@@ -436,9 +436,12 @@ export function createWatcher({
     );
     const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
     const invented = unread.filter(({ id }) => !real.has(id));
-    const inventedIds = invented.map(({ id }) => id);
-    // Said twice, as of a reorganisation: one wrong answer takes nothing back.
-    const said = inventedIds.sort().join();
+    // Said twice, as of a reorganisation: one wrong answer takes nothing back. A transfer that has moved to another block
+    // was not denied there.
+    const said = invented
+      .map(({ id, blockHash }) => `${id} ${blockHash}`)
+      .sort()
+      .join();
     if (said !== '' && said !== deniedBefore) {
       deniedBefore = said;
       throw new NodeError(
@@ -447,6 +450,7 @@ export function createWatcher({
       );
     }
     deniedBefore = undefined;
+    const inventedIds = invented.map(({ id }) => id);
     if (said !== '') await ledger.takeBackTransfers(held, inventedIds);
     let missed = 0;
     const apply = async () => {
