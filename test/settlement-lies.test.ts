@@ -229,3 +229,37 @@ test('a second node that once denies a payment does not take it back', async () 
   expect(paid).toMatchObject({ status: 'succeeded', amount_received_units: intent.amount_units });
   expect(paid.labels).toBeUndefined();
 });
+
+test('a second node that denies a payment in one block, and then in the next, has not denied it twice', async () => {
+  const intent = await createIntent();
+  await watcher.release();
+  watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const amountUnits = BigInt(intent.amount_units);
+  await chain.mint(from, amountUnits);
+  await chain.mine(1);
+  const suffix = idBytes(intent.id);
+  const hash = await chain.transfer({ from, to: intent.expected_wallet, amountUnits, suffix });
+  await chain.mine(6);
+  await watcher.catchUp();
+  const denial = [
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+  ] as const;
+  node.lieInTurn(denial);
+  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await chain.reorg(6, [{ hash, index: 1 }]);
+  await chain.mine(3);
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  await watcher.catchUp();
+  node.lieInTurn(denial);
+  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  expect(node.isHonest()).toBe(true);
+  await chain.mine(10);
+  await watcher.catchUp();
+  await watcher.readAllAgain();
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    payments: [expect.objectContaining({ transaction_hash: hash, status: 'confirmed' })],
+  });
+});
