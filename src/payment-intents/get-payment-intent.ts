@@ -19,21 +19,16 @@ export function getPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
 ): Method<GetPaymentIntentRequest, PaymentIntent> {
-  /** Straight to JSON. Undefined for an intent that takes more. */
-  const write = async (publicId: string, identity: Identity): Promise<string | undefined> => {
-    const shown = await find(reader.findShown, publicId, identity);
-    const secret = clientSecret(clientSecretKeys, Number(shown.client_secret_version), publicId);
-    return paymentIntentText(shown, secret);
-  };
   return {
     ratePolicy: 'reads',
     async run(request, { values }) {
-      const identity = identityOf(values);
+      const shown = await find(reader.findShown, request.id, identityOf(values));
       if (requestContextOf(values).door === 'public') {
-        const text = await write(request.id, identity);
+        const secret = clientSecret(clientSecretKeys, Number(shown.client_secret_version), request.id);
+        const text = paymentIntentText(shown, secret);
         if (text !== undefined) return encodedAs(create(PaymentIntentSchema), text);
       }
-      const row = await findPaymentIntent(reader, request.id, identity);
+      const row = reader.rowOf(shown);
       return presentPaymentIntent(row, await paymentsOf(reader, row), clientSecretKeys);
     },
   };

@@ -16,12 +16,7 @@ import {
   ListPaymentIntentsResponseSchema,
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
-import {
-  type LaneName,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-} from '../database/entities/payment-intent.ts';
-import { entityColumns } from '../database/entity-columns.ts';
+import type { LaneName } from '../database/entities/payment-intent.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -30,7 +25,7 @@ import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '.
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
-import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
+import { paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
@@ -41,11 +36,10 @@ export function listPaymentIntents(
   reader: PaymentIntentReader,
 ): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
   const readPage = createPaymentIntentPageReader(em);
-  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
   /** By way of rows and messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
-    const rows = found.map((row) => columns.read(parseShownColumns(row)));
+    const rows = found.map(reader.rowOf);
     const payments = await reader.paymentsOf(rows);
     return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
   };

@@ -6,7 +6,13 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { readShownRow, type ShownColumns, type ShownRow, shownRow } from './payment-intent-text.ts';
+import {
+  parseShownColumns,
+  readShownRow,
+  type ShownColumns,
+  type ShownRow,
+  shownRow,
+} from './payment-intent-text.ts';
 import { createPaymentsReader } from './payments.ts';
 
 /** Names an intent as its merchant sees it. */
@@ -26,6 +32,8 @@ export interface PaymentIntentReader {
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
   /** The same as its columns in one text, which takes less time. */
   findShown(key: IntentKey): Promise<ShownColumns | undefined>;
+  /** The row of shown columns, for what takes more than them. What is not shown is null in it. */
+  rowOf(shown: ShownColumns): PaymentIntentRow;
   /** Returns the payments of intents by their ids; none for an intent that has none. Throws `unavailable`. */
   paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
@@ -50,6 +58,7 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
   return {
     find: (key) => rows.add(key),
     findShown: (key) => shown.add(key),
+    rowOf: (shown) => columns.read(parseShownColumns(shown)),
     paymentsOf: (rows) => orUnavailable(() => readPayments(run, rows)),
   };
 }
