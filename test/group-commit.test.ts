@@ -155,7 +155,13 @@ describe('one batch', () => {
 
 describe('the batcher', () => {
   /** A commit that waits until it is released, and the batches it received. */
-  function gated(options: { slots: number; maxBatchSize: number; maxWaiting: number; maxWaitMs?: number }) {
+  function gated(options: {
+    slots: number;
+    maxBatchSize: number;
+    maxWaiting: number;
+    maxWaitMs?: number;
+    gatherMs?: number;
+  }) {
     const batches: number[][] = [];
     const releases: (() => void)[] = [];
     const arrivals: (() => void)[] = [];
@@ -246,6 +252,23 @@ describe('the batcher', () => {
     release();
     expect(await last).toBe('done 4');
     expect(batches).toEqual([[1], [4]]);
+  });
+
+  test('a slot that may wait takes what comes in the meantime', async () => {
+    const { batcher, batches, nextBatch, release } = gated({
+      slots: 1,
+      maxBatchSize: 9,
+      maxWaiting: 9,
+      gatherMs: 300,
+    });
+    const arrived = nextBatch();
+    const first = batcher.add(1);
+    await new Promise(setImmediate);
+    const second = batcher.add(2);
+    await arrived;
+    expect(batches).toEqual([[1, 2]]);
+    release();
+    expect(await Promise.all([first, second])).toEqual(['done 1', 'done 2']);
   });
 
   test('if a batch fails, each of its items fails, and the next batch is written', async () => {

@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { LRUCache } from 'lru-cache';
 import { type Checkout, CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
@@ -17,6 +18,8 @@ import { openedIntentOf } from '../requests/request-context.ts';
 /** Open checkouts ask every few seconds: those that ask while the statements in flight last share the next one. */
 const slots = 2;
 const maxBatchSize = 256;
+/** No payer notices it, and those that ask within it share a statement. */
+const gatherMs = 10;
 
 /** `GetCheckout`: what a payer may know of the intent that the client secret opens. */
 export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Checkout> {
@@ -32,44 +35,87 @@ export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Check
   };
 }
 
-/** Reads checkouts by the UUIDs of their intents. */
+/** As many as wait for a payment at once in one process; less than 10 MB. */
+const maxRemembered = 4_096;
+
+/** A checkout without payments, which is the same until its version changes. */
+interface Remembered {
+  version: string;
+  checkout: Checkout;
+}
+
+/**
+ * Reads checkouts by the UUIDs of their intents. One without payments that has not changed since is the same object, of
+ * which the public door knows the text: most of those who ask are told that nothing has happened.
+ */
 function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | undefined> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const readPayments = createPaymentsReader(em);
+  const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
+  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
+  // renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
     `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins
        from unnest($1::uuid[]) as wanted (id)
-       join payment_intents i on i.id = wanted.id
+      cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
        join merchants m on m.id = i.merchant_id
        left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
   );
+
+  const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
+    const intents = found.map((result) => columns.read(result));
+    const payments = await readPayments(run, intents);
+    return found.map((result, i) => {
+      const row = intents[i] as PaymentIntentRow;
+      const checkout = create(CheckoutSchema, {
+        ...shownOf(row, payments.get(row.id) ?? []),
+        merchantName: result.merchant_name,
+        allowedOrigins: result.allowed_origins ?? [],
+      });
+      // Payments are confirmed with each block.
+      if (row.paymentsCount === 0) remembered.set(row.id, { version: versionOf(result), checkout });
+      return checkout;
+    });
+  };
+
   return createBatcher({
     slots,
     maxBatchSize,
+    gatherMs,
     ...waitingReads,
     run: (ids) =>
       orUnavailable(async () => {
-        const { rows } = await run(find, [[...new Set(ids)]]);
-        const found = rows.map(({ merchant_name, allowed_origins, ...columnValues }) => ({
-          merchantName: merchant_name as string,
-          allowedOrigins: (allowed_origins ?? []) as string[],
-          row: columns.read(columnValues),
-        }));
-        const payments = await readPayments(
-          run,
-          found.map(({ row }) => row),
-        );
-        const byId = new Map(
-          found.map(({ row, ...merchant }) => [
-            row.id,
-            create(CheckoutSchema, { ...shownOf(row, payments.get(row.id) ?? []), ...merchant }),
-          ]),
-        );
+        const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;
+        const byId = new Map<string, Checkout>();
+        const others = found.filter((result) => {
+          const known = remembered.get(result.id);
+          const isSame = known?.version === versionOf(result);
+          if (isSame) byId.set(result.id, known.checkout);
+          return !isSame;
+        });
+        const checkouts = await read(others);
+        others.forEach(({ id }, i) => {
+          byId.set(id, checkouts[i] as Checkout);
+        });
         return ids.map((id) => byId.get(id)) as Checkout[];
       }),
   });
+}
+
+/** A row of `find_checkouts`. */
+interface FoundCheckout extends Readonly<Record<string, unknown>> {
+  /** UUID. */
+  id: string;
+  event_count: number;
+  merchant_name: string;
+  allowed_origins: string[] | null;
+}
+
+/** Every change of an intent is an event of it; the rest of a checkout is the merchant's. */
+function versionOf({ event_count, merchant_name, allowed_origins }: FoundCheckout): string {
+  return [event_count, ...(allowed_origins ?? []), merchant_name].join('\n');
 }
 
 /** The fields of an intent that its payer may know: neither its metadata, nor its secret. */

@@ -12,6 +12,8 @@ export interface BatcherOptions<Item, Result> {
   run(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
   /** Called after each batch, whether it succeeded or failed. */
   onBatch?: (size: number, durationMs: number) => void;
+  /** How long a free slot waits for more items. Without it, for those of the same turn of the event loop. */
+  gatherMs?: number;
   /** Batches in flight at the same time. */
   slots: number;
   maxBatchSize: number;
@@ -49,7 +51,7 @@ interface Waiter<Item, Result> {
  * that turn.
  */
 export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
-  const { slots, maxBatchSize, maxWaiting, maxWaitMs } = options;
+  const { slots, maxBatchSize, maxWaiting, maxWaitMs, gatherMs = 0 } = options;
   const waiting: Waiter<Item, Result>[] = [];
   let busySlots = 0;
   let isScheduled = false;
@@ -114,7 +116,8 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
         if (expiry === undefined) expiry = setTimeout(expire, maxWaitMs).unref();
         if (isScheduled || busySlots >= slots) return;
         isScheduled = true;
-        setImmediate(fillSlots);
+        if (gatherMs === 0) setImmediate(fillSlots);
+        else setTimeout(fillSlots, gatherMs);
       });
     },
   };

@@ -209,19 +209,18 @@ async function answer(
   }
 
   const result = await endpoint.call({ message, header, values });
-  const body = endpoint.output.encode(result.message);
   if (!endpoint.isForBrowsers) {
     return sendJson(
       request,
       response,
       endpoint.successStatus,
-      body,
+      endpoint.output.encode(result.message),
       context,
       result.header,
       options.isDraining,
     );
   }
-  const etag = `"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
+  const { body, etag } = taggedOf(endpoint, result.message);
   const headers: [string, string][] = [...shared, ...result.header, ['ETag', etag]];
   const isKnown = isNamedIn(header.get('if-none-match'), etag);
   sendJson(
@@ -233,6 +232,24 @@ async function answer(
     headers,
     options.isDraining,
   );
+}
+
+/** The text of an answer, and the tag by which a browser asks whether it has changed. */
+interface TaggedBody {
+  body: string;
+  etag: string;
+}
+
+/** Of messages that may be sent again: a method that answers with the same object says that it has not changed. */
+const tagged = new WeakMap<Message, TaggedBody>();
+
+function taggedOf({ output }: Endpoint, message: Message): TaggedBody {
+  const known = tagged.get(message);
+  if (known !== undefined) return known;
+  const body = output.encode(message);
+  const made = { body, etag: `"${hash('sha256', body, 'base64url').slice(0, 22)}"` };
+  tagged.set(message, made);
+  return made;
 }
 
 /** Sent with every answer to a browser of any origin. */
