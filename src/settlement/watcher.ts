@@ -100,6 +100,8 @@ export function createWatcher({
   let suspected: string | undefined;
   /** The transfers that the second reading denied last time. */
   let deniedBefore: string | undefined;
+  /** Blocks with transfers that are deep enough, and that the confirming node denied last time. */
+  let deniedIn: number[] = [];
   let range = maxRange;
   let rangeAgain = maxRange;
   let forgottenAt = 0;
@@ -283,6 +285,7 @@ export function createWatcher({
 
   /** Confirms what is deep enough, if the confirming node says the same. */
   const confirmDue = async (held: bigint, tip: Tip): Promise<void> => {
+    deniedIn = [];
     const deepEnough = tip.number - confirmations + 1;
     let due = await ledger.due(deepEnough);
     if (due.length === 0) return;
@@ -303,7 +306,7 @@ export function createWatcher({
       if (head === undefined || head.number - number + 1 < confirmations) break;
       const header = await confirmer.header(number);
       const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
-      denied += own.length;
+      let left = own.length;
       // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         const confirmed = await heldBy(confirmer, onChain.slice(begin, begin + maxConfirmedAtOnce));
@@ -311,8 +314,10 @@ export function createWatcher({
           held,
           confirmed.map(({ id }) => id),
         );
-        denied -= confirmed.length;
+        left -= confirmed.length;
       }
+      denied += left;
+      if (left > 0) deniedIn.push(number);
     }
     if (denied > 0) {
       logger.warn(
@@ -416,6 +421,9 @@ export function createWatcher({
     if (held === undefined || progress === undefined || finalized === undefined) return false;
     await assertChain(confirmer);
     reportDifference(await readDoubtful(held), 0);
+    // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
+    const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
+    for (const number of deniedAgain.slice(0, maxDoubtful)) await compareWithNode(held, number, number);
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
@@ -424,6 +432,13 @@ export function createWatcher({
     const last = (await confirmer.header(end)) ?? (await confirmer.header(final));
     if (last === undefined) return false;
     const to = last.number;
+    await compareWithNode(held, from, to);
+    await ledger.noteSecondReading(held, to);
+    return to < final;
+  };
+
+  /** Reads final blocks from the confirming node: records what was missed, and takes back what no node has. */
+  const compareWithNode = async (held: bigint, from: number, to: number): Promise<void> => {
     const blocks = await readBetween(confirmer, from, to).catch((reason) => {
       if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
       throw reason;
@@ -431,11 +446,14 @@ export function createWatcher({
     rangeAgain = Math.min(maxRange, rangeAgain * 2);
     const known = await ledger.transfersIn(from, to);
     const read = new Set(blocks.flatMap(({ found }) => found.map(({ log }) => keyOf(log))));
-    const unread = known.filter(
+    let invented = known.filter(
       (transfer) => !read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
     );
-    const real = new Set((await heldBy(confirmer, unread)).map(({ id }) => id));
-    const invented = unread.filter(({ id }) => !real.has(id));
+    // A node may have lost what it had: what any of them has is on the chain.
+    for (const asked of new Set([confirmer, ...nodes])) {
+      const real = new Set((await heldBy(asked, invented)).map(({ id }) => id));
+      invented = invented.filter(({ id }) => !real.has(id));
+    }
     // Said twice, as of a reorganisation: one wrong answer takes nothing back. A transfer that has moved to another block
     // was not denied there.
     const said = invented
@@ -460,9 +478,7 @@ export function createWatcher({
     };
     const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
     await (read.size === 0 ? undefined : trace(work, apply));
-    await ledger.noteSecondReading(held, to);
     reportDifference(missed, invented.length);
-    return to < final;
   };
 
   const reportDifference = (missed: number, invented: number): void => {
