@@ -57,9 +57,10 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
   // renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
-    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins
+    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins,
+            concat_ws(' ', i.version, m.xmin, s.xmin) as version
        from unnest($1::uuid[]) as wanted (id)
-      cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
+      cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
        join merchants m on m.id = i.merchant_id
        left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
   );
@@ -75,7 +76,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
         allowedOrigins: result.allowed_origins ?? [],
       });
       // Payments are confirmed with each block.
-      if (row.paymentsCount === 0) remembered.set(row.id, { version: versionOf(result), checkout });
+      if (row.paymentsCount === 0) remembered.set(row.id, { version: result.version, checkout });
       return checkout;
     });
   };
@@ -91,7 +92,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
         const byId = new Map<string, Checkout>();
         const others = found.filter((result) => {
           const known = remembered.get(result.id);
-          const isSame = known?.version === versionOf(result);
+          const isSame = known?.version === result.version;
           if (isSame) byId.set(result.id, known.checkout);
           return !isSame;
         });
@@ -108,14 +109,10 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
 interface FoundCheckout extends Readonly<Record<string, unknown>> {
   /** UUID. */
   id: string;
-  event_count: number;
   merchant_name: string;
   allowed_origins: string[] | null;
-}
-
-/** Every change of an intent is an event of it; the rest of a checkout is the merchant's. */
-function versionOf({ event_count, merchant_name, allowed_origins }: FoundCheckout): string {
-  return [event_count, ...(allowed_origins ?? []), merchant_name].join('\n');
+  /** The transactions that last changed the rows it is read from. */
+  version: string;
 }
 
 /** The fields of an intent that its payer may know: neither its metadata, nor its secret. */
