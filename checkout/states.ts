@@ -214,13 +214,13 @@ export const states: readonly State[] = [
   },
   {
     name: 'wallet-busy',
-    view: 'ready',
+    view: 'choose-wallet',
     notices: ['wallet-busy'],
     async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', () => {
+      stage.wallet.answer('eth_requestAccounts', () => {
         throw new WalletError(-32002, 'a request is already pending');
       });
-      await pay(stage);
+      await connect(stage);
     },
   },
   {

@@ -10,7 +10,7 @@ import {
   type CheckoutWorld,
   startCheckoutWorld,
 } from './support/checkout-page.ts';
-import { holdBack, reject } from './support/wallet.ts';
+import { holdBack, reject, WalletError } from './support/wallet.ts';
 
 describe.skipIf(!hasBrowser)('never twice:', () => {
   let world: CheckoutWorld;
@@ -378,6 +378,22 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await checkout.offersNoPayment()).toBe(true);
     await arrives(checkout);
     expect(await counts()).toEqual(once);
+  });
+
+  test('a wallet that already shows a request, which is for the same payment', async () => {
+    const { wallet, checkout, counts, letGo } = await beginToPay();
+    await checkout.page.reload();
+    await checkout.press('not-sent');
+    wallet.answer('eth_sendTransaction', () => {
+      throw new WalletError(-32002, 'a request is already pending');
+    });
+    if ((await checkout.view('choose-wallet', 'ready')) === 'choose-wallet') await checkout.connect();
+    await checkout.press('pay');
+    await checkout.view('unknown');
+    expect(await checkout.offersNoPayment()).toBe(true);
+    await letGo();
+    await arrives(checkout);
+    expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
   test('a payment that a reorganisation takes away: nothing is offered, and it returns', async () => {

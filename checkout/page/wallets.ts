@@ -209,12 +209,13 @@ export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet
   return code === alreadyPending ? 'wallet-busy' : 'wallet-failed';
 }
 
-/** True if the wallet has refused in a way after which nothing is sent. */
+/**
+ * True if the wallet has refused in a way after which nothing is sent. A wallet that already shows a request is not one:
+ * the request may be an earlier one for the same payment, and may still be confirmed.
+ */
 export function isRefusal(reason: unknown): boolean {
   const code = codeOf(reason);
-  return (
-    code !== undefined && [userRejected, 4100, 4200, alreadyPending, -32600, -32601, -32602].includes(code)
-  );
+  return code !== undefined && [userRejected, 4100, 4200, -32600, -32601, -32602].includes(code);
 }
 
 /** The error's code, which some wallets wrap. */
