@@ -1,7 +1,7 @@
 // The checkout's package as shops use it: packed, installed, compiled, bundled; and its types beside the OpenAPI document.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -28,14 +28,20 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 /** Returns the compiler's output for a file of the folder; empty if there is none. */
-async function complaintsAbout(code: string, moduleResolution = 'bundler'): Promise<string> {
-  await writeFile(join(folder, 'shop.ts'), code);
+async function complaintsAbout(
+  code: string,
+  moduleResolution = 'bundler',
+  file = 'shop.ts',
+): Promise<string> {
+  await writeFile(join(folder, file), code);
   const options = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--skipLibCheck', 'false'];
   const module = moduleResolution === 'nodenext' ? 'nodenext' : 'esnext';
   const target = ['--target', 'es2022', '--lib', 'es2022,dom', '--types', ''];
   const args = [...options, ...target, '--module', module, '--moduleResolution', moduleResolution];
   const tsc = resolve('node_modules/typescript/bin/tsc');
-  return run(process.execPath, [tsc, ...args, '--ignoreConfig', 'shop.ts'], { cwd: folder }).then(
+  return run(process.execPath, [tsc, ...args, '--jsx', 'react-jsx', '--ignoreConfig', file], {
+    cwd: folder,
+  }).then(
     () => '',
     ({ stdout }) => String(stdout),
   );
@@ -98,11 +104,12 @@ test('can be imported where there is no window, as server-side rendering does', 
 describe('the README', () => {
   test('has samples that compile', async () => {
     const readme = await readFile(join(installed, 'README.md'), 'utf8');
-    const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code]) => code as string);
-    expect(blocks).toHaveLength(3);
-    for (const block of blocks) {
+    const blocks = [...readme.matchAll(/^```(tsx?)\n([\s\S]*?)^```$/gm)];
+    expect(blocks.map(([, language]) => language)).toEqual(['ts', 'tsx', 'ts', 'ts']);
+    await symlink(resolve('node_modules/@types'), join(folder, 'node_modules/@types'));
+    for (const [, language, code = ''] of blocks) {
       for (const resolution of ['bundler', 'nodenext']) {
-        expect(await complaintsAbout(block, resolution)).toBe('');
+        expect(await complaintsAbout(code, resolution, `shop.${language}`)).toBe('');
       }
     }
   });
