@@ -2,14 +2,14 @@
 // what it has left.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from './support/browser.ts';
+import { hasBrowser } from '../support/browser.ts';
 import {
   type CheckoutPage,
   type CheckoutWorld,
   type Device,
   startCheckoutWorld,
-} from './support/checkout-page.ts';
-import type { Intent } from './support/doors.ts';
+} from '../support/checkout-page.ts';
+import type { Intent } from '../support/doors.ts';
 
 describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
   let world: CheckoutWorld;

@@ -3,14 +3,14 @@
 
 import type { Address, Hex } from 'viem';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from './support/browser.ts';
+import { hasBrowser } from '../support/browser.ts';
 import {
   amountUnits,
   type CheckoutPage,
   type CheckoutWorld,
   startCheckoutWorld,
-} from './support/checkout-page.ts';
-import { holdBack, reject, WalletError } from './support/wallet.ts';
+} from '../support/checkout-page.ts';
+import { holdBack, reject, WalletError } from '../support/wallet.ts';
 
 describe.skipIf(!hasBrowser)('never twice:', () => {
   let world: CheckoutWorld;

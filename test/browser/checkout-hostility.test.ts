@@ -6,9 +6,9 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from './support/browser.ts';
-import { type CheckoutWorld, type Device, startCheckoutWorld } from './support/checkout-page.ts';
-import type { WalletAnswer } from './support/wallet.ts';
+import { hasBrowser } from '../support/browser.ts';
+import { type CheckoutWorld, type Device, startCheckoutWorld } from '../support/checkout-page.ts';
+import type { WalletAnswer } from '../support/wallet.ts';
 
 const shop = 'https://shop.example';
 const evil = 'https://evil.example';

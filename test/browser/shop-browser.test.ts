@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { AxeBuilder } from '@axe-core/playwright';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { createPaymentIntentsClient } from '../client/json.ts';
-import { setOrigins } from '../src/merchants/administration.ts';
-import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
-import { startService, type TestService } from './support/service.ts';
+import { createPaymentIntentsClient } from '../../client/json.ts';
+import { setOrigins } from '../../src/merchants/administration.ts';
+import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { startService, type TestService } from '../support/service.ts';
 import {
   hasShipped,
   type Program,
@@ -17,7 +17,7 @@ import {
   startShop,
   startWholeService,
   stateOf,
-} from './support/shop.ts';
+} from '../support/shop.ts';
 
 describe.skipIf(!hasBrowser)('beside a service', () => {
   let service: TestService;

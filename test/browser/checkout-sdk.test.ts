@@ -6,12 +6,12 @@ import type { AddressInfo } from 'node:net';
 import { build } from 'esbuild';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type * as Sdk from '../checkout/sdk/index.ts';
-import { parseIdentifier } from '../src/database/identifiers.ts';
-import { setOrigins } from '../src/merchants/administration.ts';
-import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
-import { startService, type TestService } from './support/service.ts';
-import { createMerchantCalls } from './support/settlement.ts';
+import type * as Sdk from '../../checkout/sdk/index.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { setOrigins } from '../../src/merchants/administration.ts';
+import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { createMerchantCalls } from '../support/settlement.ts';
 
 declare global {
   interface Window {

@@ -4,11 +4,11 @@
 import { AxeBuilder } from '@axe-core/playwright';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { catalogue } from '../src/contract/error-catalogue.ts';
-import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
-import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
-import { httpRequest } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { catalogue } from '../../src/contract/error-catalogue.ts';
+import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
+import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { httpRequest } from '../support/doors.ts';
+import { startService, type TestService } from '../support/service.ts';
 
 let service: TestService;
 

@@ -4,9 +4,9 @@
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { openState, states } from '../checkout/states.ts';
-import { hasBrowser, openBrowser, type TestBrowser } from './support/browser.ts';
-import { type CheckoutWorld, startCheckoutWorld, wrapPage } from './support/checkout-page.ts';
+import { openState, states } from '../../checkout/states.ts';
+import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { type CheckoutWorld, startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
 
 describe.skipIf(!hasBrowser)('the state', () => {
   let browser: TestBrowser;
@@ -48,7 +48,7 @@ describe.skipIf(!hasBrowser)('the state', () => {
   });
 
   test('list in states.md is complete', async () => {
-    const text = await readFile(new URL('../checkout/states.md', import.meta.url), 'utf8');
+    const text = await readFile(new URL('../../checkout/states.md', import.meta.url), 'utf8');
     const listed = [...text.matchAll(/^\| `([\w-]+)` +\|/gm)].map(([, name]) => name);
     expect(listed).toEqual(states.map(({ name }) => name));
   });
