@@ -39,6 +39,25 @@ export const indexCases: readonly IndexCase[] = [
              order by expires_at limit 250 for update skip locked`,
   },
   {
+    name: 'payment_intents_wallet_index',
+    table: 'payment_intents',
+    purpose: 'intents that a transfer of this amount may be for',
+    values: `select encode(expected_wallet, 'hex') as wallet, merchant_id from payment_intents limit 1`,
+    query: `select id from payment_intents
+             where expected_wallet = decode(:wallet, 'hex') and merchant_id = :merchant_id and amount_units = 1
+               and status = 'requires_payment' order by id desc limit 2`,
+  },
+  {
+    name: 'payment_intents_partial_index',
+    table: 'payment_intents',
+    purpose: 'intents that a transfer of what is missing may be for',
+    values: `select encode(expected_wallet, 'hex') as wallet, merchant_id from payment_intents limit 1`,
+    query: `select id from payment_intents
+             where expected_wallet = decode(:wallet, 'hex') and merchant_id = :merchant_id
+               and status in ('requires_payment', 'expired', 'canceled')
+               and amount_received_units > 0 and amount_units - amount_received_units = 1 limit 2`,
+  },
+  {
     name: 'events_merchant_index',
     table: 'events',
     purpose: 'a page of the list of events',
