@@ -22,10 +22,13 @@ interface State {
   blocks: { header: { number: Hex }; transactions: unknown[] }[];
 }
 
+/** Two may save at the same time, in this process and in another one. */
+let drafts = 0;
+
 /** Writes the state, whole or not at all. */
 export async function saveState(client: ChainClient, folder: string): Promise<void> {
   const state = await client.dumpState();
-  const draft = `${stateFile(folder)}.new-${process.pid}`;
+  const draft = `${stateFile(folder)}.new-${process.pid}-${++drafts}`;
   await writeFile(draft, Buffer.from(state.slice(2), 'hex'));
   await rename(draft, stateFile(folder));
 }
