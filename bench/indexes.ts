@@ -232,7 +232,7 @@ function report(
       [
         `\`${name}\``,
         entries.toLocaleString('en'),
-        Math.round(bytesEach),
+        entries === 0 ? '' : Math.round(bytesEach),
         spread(ratiosOf(written.with, written.without)),
         purpose,
         queryMs === undefined ? '' : msOf(queryMs.with) + (isUsed ? '' : ' (not used)'),
@@ -242,7 +242,7 @@ function report(
   });
   return `# What each index costs, and what it is for
 
-\`npm run bench -- --indexes\` ${onThisMachine()}; ${rows.toLocaleString('en')} intents, events and deliveries of ${merchants.toLocaleString('en')} merchants with ${endpointsEach} endpoints each, on one PostgreSQL with its default settings. "Written" is how fast \`pgbench\` writes the table with the index, as a ratio of its pace without it: ${clients} clients, ${rounds} rounds of ${seconds} s for each in turn. For intents it inserts one; for events it inserts one and gives it a position; for deliveries it inserts one, claims it and records its success. A query's time is the median of ${runs} runs by EXPLAIN ANALYZE.
+\`npm run bench -- --indexes\` ${onThisMachine()}; ${rows.toLocaleString('en')} intents, events and deliveries of ${merchants.toLocaleString('en')} merchants with ${endpointsEach} endpoints each, on one PostgreSQL with its default settings. "Written" is how fast \`pgbench\` writes the table with the index, as a ratio of its pace without it: ${clients} clients, ${rounds === 1 ? 'one round' : `${rounds} rounds`} of ${seconds} s for each in turn. For intents it inserts one; for events it inserts one and gives it a position; for deliveries it inserts one, claims it and records its success. A query's time is the median of ${runs} runs by EXPLAIN ANALYZE.
 
 ${table(['index', 'entries', 'bytes an entry', 'written', 'what needs it', 'ms with it', 'ms without'], lines)}
 `;
