@@ -154,6 +154,17 @@ describe('a client secret is refused', () => {
     expect(answer.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
   });
 
+  test('without a question to the database, if it was made up', async () => {
+    const secret = await secretOf();
+    await service.query('alter table payment_intents rename to hidden');
+    try {
+      expect(codeOf(await get(changed(secret, secret.length - 2)))).toEqual([401, 'client_secret_invalid']);
+      expect((await get(secret)).status).toBeGreaterThanOrEqual(500);
+    } finally {
+      await service.query('alter table hidden rename to payment_intents');
+    }
+  });
+
   test('of another intent', async () => {
     const [one, another] = [await secretOf(), await secretOf()];
     const mixed = one.slice(0, one.indexOf('_secret_')) + another.slice(another.indexOf('_secret_'));
