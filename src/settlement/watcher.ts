@@ -300,6 +300,7 @@ export function createWatcher({
 
   const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
     let denied = 0;
+    const { secondNumber = 0 } = (await ledger.progress()) ?? {};
     for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
       await assertChain(confirmer);
       const head = await confirmer.header('latest');
@@ -309,7 +310,9 @@ export function createWatcher({
       let left = own.length;
       // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
-        const confirmed = await heldBy(confirmer, onChain.slice(begin, begin + maxConfirmedAtOnce));
+        let confirmed = await heldBy(confirmer, onChain.slice(begin, begin + maxConfirmedAtOnce));
+        // What only the second reading has found was never asked of the first node.
+        if (number <= secondNumber && node !== confirmer) confirmed = await heldBy(node, confirmed);
         await ledger.confirmAll(
           held,
           confirmed.map(({ id }) => id),
