@@ -46,9 +46,9 @@ interface Waiter<Item, Result> {
 }
 
 /**
- * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. There is no
- * timer: if a slot is free, an item is taken in the turn of the event loop that brought it, together with the others of
- * that turn.
+ * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. Unless
+ * `gatherMs` is given there is no timer: if a slot is free, an item is taken in the turn of the event loop that
+ * brought it, together with the others of that turn.
  */
 export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
   const { slots, maxBatchSize, maxWaiting, maxWaitMs, gatherMs = 0 } = options;

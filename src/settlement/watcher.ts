@@ -100,7 +100,7 @@ export function createWatcher({
   let suspected: string | undefined;
   /** The transfers that the second reading denied last time. */
   let deniedBefore: string | undefined;
-  /** Blocks with transfers that are deep enough, and that the confirming node denied last time. */
+  /** Blocks with transfers that are deep enough, and that a node denied last time. */
   let deniedIn: number[] = [];
   let range = maxRange;
   let rangeAgain = maxRange;
@@ -471,8 +471,12 @@ export function createWatcher({
       );
     }
     deniedBefore = undefined;
-    const inventedIds = invented.map(({ id }) => id);
-    if (said !== '') await ledger.takeBackTransfers(held, inventedIds);
+    if (invented.length > 0) {
+      await ledger.takeBackTransfers(
+        held,
+        invented.map(({ id }) => id),
+      );
+    }
     let missed = 0;
     const apply = async () => {
       for (const { header, found } of blocks) {
