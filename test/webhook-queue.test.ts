@@ -433,6 +433,28 @@ test('an endpoint that has failed is left alone for a while, and then tried agai
   }
 });
 
+test('failures that several workers count at the same moment all count', async () => {
+  const endpoints = await newEndpoints(20);
+  const workers = [openWorker(), openWorker()];
+  const beganAtMs = Date.now() - 60_000;
+  const counted: Promise<unknown>[] = [];
+  for (let i = 0; i < 10; i++) {
+    // In opposite orders.
+    for (const { health } of workers) {
+      for (const { uuid } of health === workers[0]?.health ? endpoints : endpoints.toReversed()) {
+        counted.push(health.failed(uuid, new Date(beganAtMs + i * 1000), 500));
+      }
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await Promise.all(counted);
+  const rows = await service.query(
+    'select failures, extract(epoch from failing_since)::float8 * 1000 as since from webhook_endpoints where id = any ($1)',
+    [endpoints.map(({ uuid }) => uuid)],
+  );
+  expect(rows).toEqual(endpoints.map(() => ({ failures: 20, since: beganAtMs })));
+});
+
 test('events of an intent can be sorted by their sequence, whatever the order of their arrival', async () => {
   const endpoint = await newEndpoint();
   const paymentIntent = newUuid();

@@ -1,6 +1,7 @@
 // Disables endpoints that no longer want events, or have not taken one for days.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { createBatcher } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
 const maxFailingDays = 5;
@@ -18,22 +19,49 @@ export interface EndpointHealth {
   giveUpDeliveries(): Promise<number>;
 }
 
+interface Failure {
+  endpointId: string;
+  at: Date;
+}
+
+/** An endpoint after its failures. */
+interface Failing {
+  failures: number;
+  since: Date;
+}
+
 export function createEndpointHealth(em: EntityManager): EndpointHealth {
   const { run, transaction } = createPreparedStatements(em);
+  // Attempts of an endpoint end together when it dies: one by one, each would wait for the row that the others hold.
+  const counter = createBatcher<Failure, Failing | undefined>({
+    slots: 1,
+    maxBatchSize: 512,
+    maxWaiting: 100_000,
+    maxWaitMs: 60_000,
+    run: async (failures) => {
+      const { rows } = await run(countFailures, [
+        failures.map(({ endpointId }) => endpointId),
+        failures.map(({ at }) => at.toISOString()),
+      ]);
+      const byId = new Map(
+        rows.map((row) => [row.id, { failures: row.failures, since: new Date(row.failing_since) }]),
+      );
+      return failures.map(({ endpointId }) => byId.get(endpointId));
+    },
+  });
   return {
     async succeeded(endpointId) {
       await run(forgetFailures, [endpointId]);
     },
     async failed(endpointId, at, statusCode) {
-      const { rows } = await run(countFailure, [endpointId, at.toISOString()]);
-      const [row] = rows;
-      if (row === undefined) return undefined;
-      const isLong = new Date(row.failing_since).getTime() <= at.getTime() - maxFailingDays * dayMs;
+      const failing = await counter.add({ endpointId, at });
+      if (failing === undefined) return undefined;
+      const isLong = failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
       const reason =
         statusCode === gone
           ? 'it answered 410 Gone'
-          : isLong && row.failures >= minFailures
-            ? `${row.failures} attempts in a row have failed, over ${maxFailingDays} days`
+          : isLong && failing.failures >= minFailures
+            ? `${failing.failures} attempts in a row have failed, over ${maxFailingDays} days`
             : undefined;
       if (reason === undefined) return undefined;
       return transaction(async (runInside) => {
@@ -51,11 +79,20 @@ const forgetFailures = preparedStatement(
   'forget_webhook_failures',
   'update webhook_endpoints set failures = 0, failing_since = null where id = $1 and failures > 0',
 );
-const countFailure = preparedStatement(
-  'count_webhook_failure',
-  `update webhook_endpoints set failures = failures + 1, failing_since = coalesce(failing_since, $2)
-    where id = $1 and enabled
-   returning failures, failing_since`,
+/** Rows are locked in the order of their ids, so that two processes never wait for each other. */
+const countFailures = preparedStatement(
+  'count_webhook_failures',
+  `with failed as (
+     select id, count(*)::int as failures, min(at) as first_at from unnest($1::uuid[], $2::timestamptz[]) as f (id, at)
+      group by id
+   ), locked as materialized (
+     select w.id, f.failures, f.first_at from failed f join webhook_endpoints w using (id)
+      where w.enabled order by w.id for update of w
+   )
+   update webhook_endpoints w
+      set failures = w.failures + l.failures, failing_since = coalesce(w.failing_since, l.first_at)
+     from locked l where w.id = l.id
+   returning w.id, w.failures, w.failing_since`,
 );
 const disable = preparedStatement(
   'disable_webhook_endpoint',
