@@ -300,6 +300,7 @@ export function createWatcher({
 
   const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
     let denied = 0;
+    const denying = new Set<Node>();
     const { secondNumber = 0 } = (await ledger.progress()) ?? {};
     for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
       await assertChain(confirmer);
@@ -307,12 +308,18 @@ export function createWatcher({
       if (head === undefined || head.number - number + 1 < confirmations) break;
       const header = await confirmer.header(number);
       const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
+      if (onChain.length < own.length) denying.add(confirmer);
+      // What only the second reading has found was never asked of the first node.
+      const asked = new Set(number <= secondNumber ? [confirmer, node] : [confirmer]);
       let left = own.length;
       // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
-        let confirmed = await heldBy(confirmer, onChain.slice(begin, begin + maxConfirmedAtOnce));
-        // What only the second reading has found was never asked of the first node.
-        if (number <= secondNumber && node !== confirmer) confirmed = await heldBy(node, confirmed);
+        let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
+        for (const each of asked) {
+          const has = await heldBy(each, confirmed);
+          if (has.length < confirmed.length) denying.add(each);
+          confirmed = has;
+        }
         await ledger.confirmAll(
           held,
           confirmed.map(({ id }) => id),
@@ -324,8 +331,8 @@ export function createWatcher({
     }
     if (denied > 0) {
       logger.warn(
-        { chain_id: chainId, transfers: denied, node: confirmer.name },
-        'the node denies transfers that are deep enough; they are not confirmed, and asked for again',
+        { chain_id: chainId, transfers: denied, nodes: [...denying].map(({ name }) => name) },
+        'a node denies transfers that are deep enough; they are not confirmed, and asked for again',
       );
     }
   };
@@ -419,10 +426,11 @@ export function createWatcher({
   };
 
   const readAgain = async (): Promise<boolean> => {
+    if (lease === undefined || finalized === undefined) return false;
+    for (const each of new Set([node, confirmer])) await assertChain(each);
     const held = lease;
     const progress = await ledger.progress();
-    if (held === undefined || progress === undefined || finalized === undefined) return false;
-    await assertChain(confirmer);
+    if (progress === undefined) return false;
     reportDifference(await readDoubtful(held), 0);
     // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
     const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
