@@ -1,5 +1,6 @@
 // Do creates stay as fast while the same process has other work in hand? Measures them beside deliveries that fail, and
-// beside a backlog of intents that have to expire, in turn with creates that have the process for themselves.
+// beside a backlog of intents that have to expire. In turn with each, a process without that role serves the same
+// database, so that nothing but the work differs.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -17,6 +18,7 @@ import {
   median,
   onThisMachine,
   type PreparedDatabase,
+  postgresCpuSeconds,
   prepareAnother,
   prepareDatabase,
   publish,
@@ -27,8 +29,22 @@ import {
   withSetting,
 } from './setting.ts';
 
-const kinds = ['nothing else', 'deliveries that fail', 'intents that expire'] as const;
+const kinds = ['deliveries that fail', 'intents that expire'] as const;
 type Kind = (typeof kinds)[number];
+
+/** The same database is served without the work and with it. */
+const states = ['alone', 'beside'] as const;
+type State = (typeof states)[number];
+
+const rolesOf = {
+  'deliveries that fail': { alone: 'api,expiry', beside: 'api,expiry,deliveries' },
+  'intents that expire': { alone: 'api,deliveries', beside: 'api,deliveries,expiry' },
+} as const satisfies Record<Kind, Record<State, string>>;
+
+interface Sample extends Measurement {
+  /** Of the process and of PostgreSQL, whatever it was spent on. */
+  cpuMicrosEach: number;
+}
 
 const merchants = 20;
 /** Of each merchant, half of them hang and half of them refuse the connection. */
@@ -49,19 +65,16 @@ export async function compareBeside({
   waiting: number;
 }): Promise<void> {
   await requireTools(['wrk']);
-  await withSetting(async ({ folder, postgres }) => {
+  await withSetting(async (setting) => {
+    const { folder, postgres } = setting;
     const receiver = await startReceiver();
-    const alone = await prepareDatabase(postgres);
+    const failing = await prepareDatabase(postgres);
+    const expiring = await prepareAnother(failing, 'expiry');
     const databases: Record<Kind, PreparedDatabase> = {
-      'nothing else': alone,
-      'deliveries that fail': await prepareAnother(alone, 'deliveries'),
-      'intents that expire': await prepareAnother(alone, 'expiry'),
+      'deliveries that fail': failing,
+      'intents that expire': expiring,
     };
-    for (const kind of ['nothing else', 'deliveries that fail'] as const) {
-      const { orm, merchantId } = databases[kind];
-      await fillPaymentIntents(orm.em, [merchantId], 'paid', rows);
-    }
-    const failing = databases['deliveries that fail'];
+    await fillPaymentIntents(failing.orm.em, [failing.merchantId], 'paid', rows);
     const refusing = `http://127.0.0.1:${await freePort()}`;
     const owners = await createMerchants(failing, merchants);
     for (const [m, merchantId] of owners.entries()) {
@@ -71,40 +84,47 @@ export async function compareBeside({
       await createEndpoints(failing, merchantId, urls);
     }
     await makeDeliveries(failing, owners, Math.ceil(waiting / (merchants * endpointsEach)));
-    const expiring = databases['intents that expire'];
     await fillPaymentIntents(expiring.orm.em, [expiring.merchantId], 'overdue', rows);
 
-    const samples: Record<Kind, Measurement[]> = {
-      'nothing else': [],
-      'deliveries that fail': [],
-      'intents that expire': [],
+    const samples: Record<Kind, Record<State, Sample[]>> = {
+      'deliveries that fail': { alone: [], beside: [] },
+      'intents that expire': { alone: [], beside: [] },
     };
     const attempts: number[] = [];
     const drains = { alone: [] as number[], beside: [] as number[] };
     for (let round = 0; round < rounds; round++) {
-      for (const kind of inTurn(kinds, round)) {
+      for (const kind of kinds) {
         const database = databases[kind];
-        if (kind === 'deliveries that fail') await beginAgain(database);
-        const server = await startOurs({ ...database.environment, ...loopbackAllowed }, 'HTTP_PORT');
-        const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
-        await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
-        await database.orm.em.execute('checkpoint');
-        const { result, ...work } = await during(database, () =>
-          loadByWrk(folder, 'no idempotency keys', target),
-        );
-        samples[kind].push(result);
-        console.error(`beside ${kind}: ${Math.round(result.perSecond)} creates/s, p99 ${result.p99Ms} ms`);
-        if (kind === 'deliveries that fail') attempts.push(work.attemptsPerSecond);
-        if (kind === 'intents that expire') {
-          drains.beside.push(work.eventsPerSecond);
-          const { eventsPerSecond } = await during(database, () => sleep(seconds * 1000));
-          drains.alone.push(eventsPerSecond);
-          console.error(
-            `expired: ${Math.round(work.eventsPerSecond)}/s beside creates, ${Math.round(eventsPerSecond)}/s alone`,
+        for (const state of inTurn(states, round)) {
+          if (kind === 'deliveries that fail') await beginAgain(database);
+          const server = await startOurs(
+            { ...database.environment, ...loopbackAllowed, ROLES: rolesOf[kind][state] },
+            'HTTP_PORT',
           );
-          await assertBacklog(database);
+          const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
+          await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
+          await database.orm.em.execute('checkpoint');
+          const cpuSeconds = async () => (await server.cpuSeconds()) + (await postgresCpuSeconds(setting));
+          const cpuBefore = await cpuSeconds();
+          const { result, ...work } = await during(database, () =>
+            loadByWrk(folder, 'no idempotency keys', target),
+          );
+          const cpuMicrosEach = (((await cpuSeconds()) - cpuBefore) * 1e6) / (result.perSecond * seconds);
+          samples[kind][state].push({ ...result, cpuMicrosEach });
+          const paces = `${Math.round(result.perSecond)} creates/s, p99 ${result.p99Ms} ms`;
+          console.error(`${kind}, ${state}: ${paces}, ${Math.round(cpuMicrosEach)} us of CPU`);
+          if (state === 'beside' && kind === 'deliveries that fail') attempts.push(work.attemptsPerSecond);
+          if (state === 'beside' && kind === 'intents that expire') {
+            drains.beside.push(work.eventsPerSecond);
+            const { eventsPerSecond } = await during(database, () => sleep(seconds * 1000));
+            drains.alone.push(eventsPerSecond);
+            console.error(
+              `expired: ${Math.round(work.eventsPerSecond)}/s beside creates, ${Math.round(eventsPerSecond)}/s alone`,
+            );
+            await assertBacklog(database);
+          }
+          await server.stop();
         }
-        await server.stop();
       }
     }
     await receiver.stop();
@@ -154,31 +174,35 @@ async function assertBacklog({ orm }: PreparedDatabase): Promise<void> {
 }
 
 function report(
-  samples: Record<Kind, readonly Measurement[]>,
+  samples: Record<Kind, Record<State, readonly Sample[]>>,
   attempts: readonly number[],
   drains: { alone: readonly number[]; beside: readonly number[] },
   { rows, waiting, rounds, seconds }: { rows: number; waiting: number; rounds: number; seconds: number },
 ): string {
-  const figures = (kind: Kind, of: keyof Measurement) => samples[kind].map((sample) => sample[of]);
-  const ratio = (kind: Kind, of: keyof Measurement) =>
-    spread(ratiosOf(figures(kind, of), figures('nothing else', of)));
+  const figures = (kind: Kind, state: State, of: keyof Sample) =>
+    samples[kind][state].map((sample) => sample[of]);
+  const ratio = (kind: Kind, of: keyof Sample) =>
+    spread(ratiosOf(figures(kind, 'beside', of), figures(kind, 'alone', of)));
   return `# Creates beside other work
 
-\`npm run bench -- --beside\` ${onThisMachine()}; public door, 64 in flight, one process with all roles, ${rounds} rounds of ${seconds} s for each, in turn on one PostgreSQL with its default settings. Each table begins with ${rows.toLocaleString('en')} intents.
+\`npm run bench -- --beside\` ${onThisMachine()}; public door, 64 in flight, on one PostgreSQL with its default settings. Each table begins with ${rows.toLocaleString('en')} intents. "With" is a process with all roles, "without" one that lacks the role of the work, on the same database: ${rounds} rounds of ${seconds} s for each, in turn. "CPU" is that of the process and of PostgreSQL together, divided by the creates; it depends less on the disk, which this machine shares, than the rate does.
 
 ${table(
-  ['creates beside', 'creates/s', 'p50 ms', 'p99 ms'],
-  kinds.map((kind) => [
-    kind,
-    Math.round(median(figures(kind, 'perSecond'))),
-    median(figures(kind, 'p50Ms')).toFixed(2),
-    median(figures(kind, 'p99Ms')).toFixed(2),
-  ]),
+  ['creates', 'creates/s', 'p50 ms', 'p99 ms', 'CPU µs each'],
+  kinds.flatMap((kind) =>
+    states.map((state) => [
+      `${state === 'alone' ? 'without' : 'with'} ${kind}`,
+      Math.round(median(figures(kind, state, 'perSecond'))),
+      median(figures(kind, state, 'p50Ms')).toFixed(2),
+      median(figures(kind, state, 'p99Ms')).toFixed(2),
+      Math.round(median(figures(kind, state, 'cpuMicrosEach'))),
+    ]),
+  ),
 )}
 
 ${table(
-  ['creates beside … / beside nothing else', 'creates/s (target: at least 0.9)', 'p99'],
-  kinds.slice(1).map((kind) => [kind, ratio(kind, 'perSecond'), ratio(kind, 'p99Ms')]),
+  ['creates with … / without', 'creates/s (target: at least 0.9)', 'p99', 'CPU'],
+  kinds.map((kind) => [kind, ratio(kind, 'perSecond'), ratio(kind, 'p99Ms'), ratio(kind, 'cpuMicrosEach')]),
 )}
 
 **Deliveries that fail**: ${waiting.toLocaleString('en')} deliveries wait for ${merchants * endpointsEach} endpoints of ${merchants} merchants. Half of the endpoints never answer, half refuse the connection. The process makes ${Math.round(median(attempts))} attempts a second meanwhile.
