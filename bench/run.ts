@@ -1,18 +1,19 @@
 // `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions:
 //
-//   --rows          does a create stay fast as the table grows
-//   --reads         how fast are reads of a large table, compared with a hand-written alternative
-//   --cancels       what does a cancel cost, compared with a create and with a hand-written alternative
-//   --webhooks      how many deliveries a second, and how late while other endpoints never answer
-//   --beside        do creates stay fast while deliveries fail and intents expire
-//   --checkouts     do creates stay fast while checkouts are open
-//   --soak          does memory stay flat
-//   --settlement    how fast is a chain followed, what does it cost, and do creates notice
-//   --local-chains  what the chains of this machine take: memory and disk
-//   --inserts       which statement inserts fastest
-//   --schema        what do the rules of a row cost
-//   --indexes       what does each index cost, and what is it for
-//   --cost          processor time per answer
+//   --rows            does a create stay fast as the table grows
+//   --reads           how fast are reads of a large table, compared with a hand-written alternative
+//   --cancels         what does a cancel cost, compared with a create and with a hand-written alternative
+//   --webhooks        how many deliveries a second, and how late while other endpoints never answer
+//   --beside          do creates stay fast while deliveries fail and intents expire
+//   --checkouts       do creates stay fast while checkouts are open
+//   --soak            does memory stay flat
+//   --settlement      how fast is a chain followed, what does it cost, and do creates notice
+//   --local-chains    what the chains of this machine take: memory and disk
+//   --inserts         which statement inserts fastest
+//   --schema          what do the rules of a row cost
+//   --indexes         what does each index cost, and what is it for
+//   --create-indexes  what do the indexes of an intent's life cost a create
+//   --cost            processor time per answer
 //
 // Each prints its report. All but `--cost` also write it beside this file.
 
@@ -22,6 +23,7 @@ import { compareCancels } from './cancels.ts';
 import { compareCheckouts } from './checkouts.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
+import { compareCreateIndexes } from './create-indexes.ts';
 import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
 import { measureLocalChains } from './local-chains.ts';
@@ -45,6 +47,7 @@ const { values } = parseArgs({
     beside: { type: 'boolean' },
     checkouts: { type: 'boolean' },
     indexes: { type: 'boolean' },
+    'create-indexes': { type: 'boolean' },
     settlement: { type: 'boolean' },
     'local-chains': { type: 'boolean' },
     /** How often each measurement is repeated. */
@@ -62,7 +65,9 @@ const rounds = Number(values.rounds);
 // Attempts that hang take ten seconds, and what comes after them has to be measured too.
 const usualSeconds = values.webhooks || values.beside ? 20 : values.rows || values.settlement ? 8 : 4;
 const seconds = Number(values.seconds ?? usualSeconds);
-const rows = Number(values.million ?? (values.beside || values.indexes ? 1 : 10)) * 1_000_000;
+const rows =
+  Number(values.million ?? (values.beside || values.indexes || values['create-indexes'] ? 1 : 10)) *
+  1_000_000;
 
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
@@ -76,5 +81,6 @@ else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
+else if (values['create-indexes']) await compareCreateIndexes({ rounds, seconds, rows });
 else if (values.cost) await compareCosts({ rounds, seconds });
 else await compareContenders({ rounds, seconds });
