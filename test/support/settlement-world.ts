@@ -83,6 +83,8 @@ export type World = Awaited<ReturnType<typeof startWorld>>;
 
 /** Close it. */
 export async function startWorld() {
+  // What a crash of PostgreSQL may lose is not asked here, so that no commit waits for the disk.
+  process.env.PGOPTIONS = '-c synchronous_commit=off';
   const service = await startService({ ROLES: 'api' });
   const calls = createMerchantCalls(service);
   const chain = await startChain();
