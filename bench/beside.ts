@@ -13,12 +13,12 @@ import {
 import { fillPaymentIntents } from './fill.ts';
 import { loadByWrk, type Measurement, requireTools } from './load.ts';
 import {
+  cpuMicrosOf,
   freePort,
   inTurn,
   median,
   onThisMachine,
   type PreparedDatabase,
-  postgresCpuSeconds,
   prepareAnother,
   prepareDatabase,
   publish,
@@ -104,12 +104,11 @@ export async function compareBeside({
           const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
           await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
           await database.orm.em.execute('checkpoint');
-          const cpuSeconds = async () => (await server.cpuSeconds()) + (await postgresCpuSeconds(setting));
-          const cpuBefore = await cpuSeconds();
-          const { result, ...work } = await during(database, () =>
-            loadByWrk(folder, 'no idempotency keys', target),
+          const { result: measured, cpuMicros } = await cpuMicrosOf(setting, server, () =>
+            during(database, () => loadByWrk(folder, 'no idempotency keys', target)),
           );
-          const cpuMicrosEach = (((await cpuSeconds()) - cpuBefore) * 1e6) / (result.perSecond * seconds);
+          const { result, ...work } = measured;
+          const cpuMicrosEach = cpuMicros / (result.perSecond * seconds);
           samples[kind][state].push({ ...result, cpuMicrosEach });
           const paces = `${Math.round(result.perSecond)} creates/s, p99 ${result.p99Ms} ms`;
           console.error(`${kind}, ${state}: ${paces}, ${Math.round(cpuMicrosEach)} us of CPU`);

@@ -4,10 +4,10 @@
 import { fillPaymentIntents, uuidArray } from './fill.ts';
 import { loadByWrk, requireTools } from './load.ts';
 import {
+  cpuMicrosOf,
   inTurn,
   median,
   onThisMachine,
-  postgresCpuSeconds,
   prepareDatabase,
   publish,
   ratiosOf,
@@ -56,7 +56,6 @@ export async function compareCreateIndexes({
     // Nothing else asks for these indexes: without them it would read the whole table.
     const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
     const target = { port: server.port, apiKey, inFlight: 64 };
-    const cpuSeconds = async () => (await server.cpuSeconds()) + (await postgresCpuSeconds(setting));
     const samples: Record<State, Sample[]> = { with: [], without: [] };
     for (let round = 0; round < rounds; round++) {
       for (const state of inTurn(states, round)) {
@@ -66,9 +65,11 @@ export async function compareCreateIndexes({
         await orm.em.execute('checkpoint');
         // Behind a checkpoint every page is written in full once: that is another's cost.
         await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
-        const cpuBefore = await cpuSeconds();
-        const { perSecond } = await loadByWrk(folder, 'no idempotency keys', { ...target, seconds });
-        const cpuMicrosEach = (((await cpuSeconds()) - cpuBefore) * 1e6) / (perSecond * seconds);
+        const { result, cpuMicros } = await cpuMicrosOf(setting, server, () =>
+          loadByWrk(folder, 'no idempotency keys', { ...target, seconds }),
+        );
+        const { perSecond } = result;
+        const cpuMicrosEach = cpuMicros / (perSecond * seconds);
         samples[state].push({ perSecond, cpuMicrosEach });
         console.error(`${state}: ${Math.round(perSecond)}/s, ${Math.round(cpuMicrosEach)} us of CPU`);
         if (state === 'without') {

@@ -207,6 +207,18 @@ export async function postgresCpuSeconds({ folder }: Setting): Promise<number> {
   return seconds;
 }
 
+/** Processor time of our process and of PostgreSQL together while something runs, in microseconds. */
+export async function cpuMicrosOf<T>(
+  setting: Setting,
+  server: Running,
+  run: () => Promise<T>,
+): Promise<{ result: T; cpuMicros: number }> {
+  const cpuSeconds = async () => (await server.cpuSeconds()) + (await postgresCpuSeconds(setting));
+  const before = await cpuSeconds();
+  const result = await run();
+  return { result, cpuMicros: ((await cpuSeconds()) - before) * 1e6 };
+}
+
 /** Resolves once the process prints a line with "ready". Its output is read and dropped. */
 export async function printsReady(child: ChildProcess, name: string): Promise<void> {
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
