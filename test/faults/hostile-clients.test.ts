@@ -373,7 +373,7 @@ describe('without a valid key', () => {
       expect(Number(stdout)).toBeGreaterThan(5_000);
     });
     // Not the slowest of them: a disk that stalls for half a second is not the flood's doing.
-    expect(tookMs[Math.floor((tookMs.length - 1) / 2)]).toBeLessThan(100);
+    expect(tookMs[Math.floor((tookMs.length - 1) * 0.9)]).toBeLessThan(100);
   });
 
   test.each<[string, number, string]>([
