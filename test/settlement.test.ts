@@ -1,10 +1,12 @@
 // From the transfer on the chain to the intent, its payments and its events.
 
+import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
+import { startLyingNode } from './support/lying-node.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
 
@@ -329,6 +331,40 @@ test('of two watchers one reads; when its lease is gone it changes nothing', asy
   expect(await watcher.follow()).toBe(false);
   expect(watcher.changes).toEqual([]);
   await other.release();
+});
+
+test('a watcher keeps its lease as long as its node answers, however much there is to read', async () => {
+  const intents = [];
+  for (let i = 0; i < 12; i++) {
+    const intent = await calls.createIntent({ amount_units: 100 + i });
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine();
+    intents.push(intent);
+  }
+  await chain.mine(80);
+  await watcher.release();
+  const slow = await startLyingNode(chain.url, { delayMs: 50 });
+  // Reading the range takes longer than that.
+  const leaseMs = 800;
+  const [reading, waiting] = [slow.url, chain.url].map((url) =>
+    createTestWatcher(service, { urls: [url], leaseMs }),
+  ) as [typeof watcher, typeof watcher];
+  const startedAt = performance.now();
+  let isRead = false;
+  const done = reading.follow().finally(() => {
+    isRead = true;
+  });
+  await slow.next(({ method }) => method === 'eth_getLogs');
+  while (!isRead) {
+    await waiting.follow();
+    await setTimeout(50);
+  }
+  await done;
+  expect(performance.now() - startedAt).toBeGreaterThan(leaseMs);
+  expect(waiting.log).toEqual([]);
+  for (const { id } of intents) expect((await calls.getIntent(id)).payments_count).toBe(1);
+  await reading.release();
+  await slow.close();
 });
 
 test('a chain of this machine that begins anew is read by the next watcher at once', async () => {

@@ -45,12 +45,15 @@ export async function chainStatus(database: Database, env: Environment): Promise
       chain: `${mode} ${chain}`,
       head: row && Number(row.headNumber),
       read: row && Number(row.cursorNumber),
+      final: row && Number(row.finalizedNumber),
       'read twice': row && Number(row.secondNumber),
       'block age': row && `${secondsSince(row.cursorTime)} s`,
       'node seen': row && `${secondsSince(row.seenAt)} s ago`,
       watcher: row === undefined ? 'not watched' : isHeld ? 'running' : 'none',
       nodes:
-        nodes.map(({ name, tookMs, problem }) => problem ?? `${name}, ${tookMs} ms`).join('; ') || undefined,
+        nodes
+          .map(({ name, head, tookMs, problem }) => problem ?? `${name} at ${head?.number}, ${tookMs} ms`)
+          .join('; ') || undefined,
     })),
   };
 }

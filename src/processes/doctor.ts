@@ -234,7 +234,10 @@ async function checkChains(database: Database, config: Config): Promise<Omit<Fin
   const unwatched: string[] = [];
   for (const { settings, row, isHeld, nodes } of await chainsHealth(database, config)) {
     const name = `${settings.mode} ${settings.chain}`;
-    (row === undefined ? unwatched : watched).push(name);
+    const newestMs = Math.max(...nodes.map(({ head }) => head?.time.getTime() ?? 0));
+    const age = newestMs > 0 ? ` (newest block ${Math.round((Date.now() - newestMs) / 1000)} s old)` : '';
+    if (row === undefined) unwatched.push(name);
+    else watched.push(name + age);
     for (const { name: node, head, problem } of nodes) {
       const ageMs = head === undefined ? undefined : Date.now() - head.time.getTime();
       if (problem !== undefined) problems.push(`${name}: ${problem}`);

@@ -7,7 +7,7 @@ import manifest from '../../package.json' with { type: 'json' };
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
 import { readTls } from '../config/tls.ts';
 import type { ChainName } from '../contract/chains.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
@@ -183,7 +183,10 @@ export async function startServer(
       feed.stop(),
     ]);
   try {
-    if (config.roles.has('watcher')) await watch(config.chainNodes);
+    if (config.roles.has('watcher')) {
+      reportUnwatched([...config.chainNodes, ...standInChains(standIns)], telemetry.metrics, logger);
+      await watch(config.chainNodes);
+    }
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
@@ -212,6 +215,26 @@ export async function startServer(
     reloadTls: () => reloadTls(config, servers),
   };
 }
+
+/** Intents of a chain without a node are created, and nobody sees their payments: this is said at the start. */
+function reportUnwatched(
+  watched: readonly Pick<ChainNodes, 'mode' | 'chain'>[],
+  metrics: Metrics,
+  logger: Logger,
+): void {
+  const unwatched = rpcVariables.filter(
+    ({ mode, chain }) => !watched.some((one) => one.mode === mode && one.chain === chain),
+  );
+  for (const { mode, chain } of unwatched) metrics.unwatchedChain(mode, chain);
+  if (unwatched.length === 0) return;
+  logger.info(
+    { variables: unwatched.map(({ name }) => name) },
+    'payments on chains without a node are not seen: these variables would name one',
+  );
+}
+
+const standInChains = (chains: readonly ChainName[]) =>
+  chains.map((chain) => ({ mode: 'testnet' as const, chain }));
 
 async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
   if (tls === undefined) return;

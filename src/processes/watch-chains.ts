@@ -72,12 +72,18 @@ function watchedChainOf(
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
+  // Seen by the node's client, and by the watcher that it ends up at.
+  const counted = new WeakSet<NodeError>();
+  const countFault = (error: NodeError) => {
+    if (!counted.has(error)) chainMetrics.nodeFault(error.fault);
+    counted.add(error);
+  };
   const nodes = urls.map((url) =>
     connectNode({
       url,
       chainId: settings.chainId,
       tokens: settings.tokens,
-      onFault: ({ fault }) => chainMetrics.nodeFault(fault),
+      onFault: countFault,
       onRequest: chainMetrics.nodeRequest,
       ...(tracing && {
         trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
@@ -127,10 +133,13 @@ function watchedChainOf(
         onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
         onReorganisation: chainMetrics.reorganisation,
         onSecondReading: chainMetrics.secondReading,
+        onUnconfirmed: ({ since }) => chainMetrics.unconfirmed(since),
         onExpiry({ expired, lagMs }) {
-          metrics.expiry(expired, lagMs);
+          chainMetrics.expiry(expired, lagMs);
           if (expired > 0) onEvent();
         },
+        onFault: countFault,
+        onLeaseLost: chainMetrics.leaseLost,
       },
     });
     const following = startRepeater({
@@ -172,6 +181,10 @@ function report(
       status,
       ...(labels.length > 0 && { labels }),
     },
-    needsSomebody ? 'a person has to look at this payment intent' : 'the chain has changed a payment intent',
+    needsSomebody
+      ? 'a person has to look at this payment intent'
+      : paymentIntent === undefined
+        ? 'a transfer is unattributed'
+        : 'the chain has changed a payment intent',
   );
 }

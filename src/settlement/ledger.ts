@@ -29,7 +29,7 @@ import { transferEventData } from './transfer.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** How long a lease lasts: several polls. A watcher that waits longer for its node may lose it to another, which does no harm. */
-const leaseMs = 6_000;
+const defaultLeaseMs = 6_000;
 /** Merchants are told of a transfer to a wallet that an intent of theirs named so long ago at most. */
 const reportDays = 30;
 /** An intent that ended without being paid may still be paid by a transfer without an id so long. */
@@ -90,6 +90,7 @@ export type DueTransfer = Pick<
   | 'transactionHash'
   | 'logIndex'
   | 'blockHash'
+  | 'blockTime'
   | 'tokenAddress'
   | 'fromAddress'
   | 'toAddress'
@@ -107,9 +108,11 @@ export interface Ledger {
   acquire(holder: string): Promise<bigint | undefined>;
   /** Keeps the lease, and notes the node's newest and newest final block. Throws LeaseLost. */
   keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void>;
+  /** Keeps the lease during work that takes long, if a third of it has passed. Throws LeaseLost. */
+  renew(lease: bigint): Promise<void>;
   release(lease: bigint): Promise<void>;
-  /** The hashes of the headers that are held, newest first, below that number. */
-  headersBelow(number: number, limit: number): Promise<{ number: number; hash: Hash; time: Date }[]>;
+  /** Blocks up to that one of which we know the hash, newest first: headers that are held, and blocks with payments. */
+  knownBlocks(upTo: number, limit: number): Promise<{ number: number; hash: Hash; time: Date }[]>;
   /** Wallets that transfers may matter to, in lower case, at most that many. */
   wallets(limit: number): Promise<Address[]>;
   /** To whom transfers to these addresses (in lower case) matter. */
@@ -153,6 +156,8 @@ export interface LedgerOptions {
   onUnreadable: (id: string, reason: unknown) => void;
   /** The trace in which transactions are, and the events they record. */
   tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
+  /** How long a lease lasts. */
+  leaseMs?: number;
 }
 
 const untraced: NonNullable<LedgerOptions['tracing']> = {
@@ -165,7 +170,7 @@ const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
 
 export function createLedger(
   em: EntityManager,
-  { settings, onChanges, onUnreadable, tracing = untraced }: LedgerOptions,
+  { settings, onChanges, onUnreadable, tracing = untraced, leaseMs = defaultLeaseMs }: LedgerOptions,
 ): Ledger {
   const { chainId, mode, chain, networks } = settings;
   const { run, transaction } = createPreparedStatements(em);
@@ -174,6 +179,7 @@ export function createLedger(
   const readPayments = createPaymentsReader(em);
   const expire = createExpireSome(em, onUnreadable);
   const networkIds = networks.map(({ id }) => id);
+  let keptAtMs = 0;
   const lockIntents = preparedStatement(
     'lock_payment_intents',
     `select ${intents.of('i')} from payment_intents i where i.id = any ($1::uuid[]) order by i.id for update`,
@@ -205,11 +211,16 @@ export function createLedger(
                    counts = excluded.counts, labels = excluded.labels`,
   );
 
+  const hold = async (runs: RunPrepared, lease: bigint): Promise<void> => {
+    const { rowCount } = await runs(holdLease, [chainId, String(lease), leaseMs]);
+    if (rowCount !== 1) throw new LeaseLost();
+    keptAtMs = performance.now();
+  };
+
   const holding = async <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
     tracing.transaction(() =>
       transaction(async (inside) => {
-        const { rowCount } = await inside(holdLease, [chainId, String(lease), leaseMs]);
-        if (rowCount !== 1) throw new LeaseLost();
+        await hold(inside, lease);
         return work(inside);
       }),
     );
@@ -593,12 +604,16 @@ export function createLedger(
     async keep(lease, seen) {
       const { rowCount } = await run(keepLease, [chainId, String(lease), leaseMs, seen.head, seen.finalized]);
       if (rowCount !== 1) throw new LeaseLost();
+      keptAtMs = performance.now();
+    },
+    async renew(lease) {
+      if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);
     },
     async release(lease) {
       await run(releaseLease, [chainId, String(lease)]);
     },
-    async headersBelow(number, limit) {
-      const { rows } = await run(findHeaders, [chainId, number, limit]);
+    async knownBlocks(upTo, limit) {
+      const { rows } = await run(findKnownBlocks, [chainId, upTo, limit]);
       return rows.map((row) => ({
         number: Number(row.number),
         hash: hashOf(row.hash),
@@ -774,6 +789,7 @@ function dueOf(row: TransferRow): DueTransfer {
     transactionHash,
     logIndex,
     blockHash,
+    blockTime: row.blockTime,
     tokenAddress,
     fromAddress,
     toAddress,
@@ -831,9 +847,13 @@ const advance = preparedStatement(
    select chain_id, $2, $3, $4, $6 from moved
    returning chain_id`,
 );
-const findHeaders = preparedStatement(
-  'find_block_headers',
-  'select number, hash, time from block_headers where chain_id = $1 and number < $2 order by number desc limit $3',
+const findKnownBlocks = preparedStatement(
+  'find_known_blocks',
+  `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)
+   union
+   (select block_number, block_hash, block_time from transfers
+     where chain_id = $1 and block_number <= $2 and state <> 'reorged' order by block_number desc limit $3)
+   order by number desc limit $3`,
 );
 /** The moment that has all confirmations: the time of the block that many below the cursor. */
 const findClock = preparedStatement(
@@ -1011,7 +1031,7 @@ const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',
   `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and state = 'pending'`,
 );
-const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, token_address, from_address, to_address, amount_units`;
+const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
 const findDue = preparedStatement(
   'find_due_transfers',
   `select ${transferColumns} from transfers where chain_id = $1 and state = 'pending' and block_number <= $2

@@ -38,11 +38,17 @@ export interface WatchObserver {
   onBlock?: (block: { number: number; transfers: number; lagMs: number }) => void;
   /** The node's newest block and the newest final one, and how far the chain is read. */
   onHead?: (head: { head: Header; finalized: number; cursor: number }) => void;
-  /** Blocks were taken back, with so many transfers in them. */
-  onReorganisation?: (reorganisation: { depth: number; transfers: number }) => void;
+  /** Blocks were taken back, with so many transfers in them; and whether a node had called some of them final. */
+  onReorganisation?: (reorganisation: { depth: number; transfers: number; isFinal: boolean }) => void;
   /** The second reading found transfers that the first one had missed, or did not find some that it had. */
   onSecondReading?: (difference: { missed: number; invented: number }) => void;
+  /** So many transfers are deep enough and not confirmed yet, the oldest of them in a block of that time. */
+  onUnconfirmed?: (unconfirmed: { count: number; since: Date | undefined }) => void;
   onExpiry?: (expiry: Expiry) => void;
+  /** An answer of a node could not be used, or contradicted another one. */
+  onFault?: (error: NodeError) => void;
+  /** Another watcher has the lease: what is measured here is measured by that one now. */
+  onLeaseLost?: () => void;
 }
 
 export interface WatcherOptions {
@@ -181,24 +187,21 @@ export function createWatcher({
     checked.delete(node);
     await assertChain(node);
     if (cursor !== from) return cursor as Tip;
-    let ancestor: Tip | undefined;
-    for (let below = from.number + 1; ancestor === undefined; ) {
-      const headers = await ledger.headersBelow(below, 64);
-      if (headers.length === 0) {
-        throw new NodeError(
-          'another_chain',
-          `${node.name} has none of the blocks that were read before: it is a node of another chain`,
-        );
-      }
-      for (const header of headers) {
-        const found = await node.header(header.number);
-        if (found === undefined)
-          throw new NodeError('no_answer', `${node.name} has no block ${header.number} any more`);
-        if (found.hash !== header.hash) continue;
-        ancestor = header;
-        break;
-      }
-      below = headers.at(-1)?.number ?? 0;
+    const known = await ledger.knownBlocks(from.number, maxHeaders);
+    const place = await firstTrue(known.length, async (i) => {
+      await ledger.renew(held);
+      const block = known[i] as Tip;
+      const found = await node.header(block.number);
+      if (found === undefined)
+        throw new NodeError('no_answer', `${node.name} has no block ${block.number} any more`);
+      return found.hash === block.hash;
+    });
+    const ancestor = known[place];
+    if (ancestor === undefined) {
+      throw new NodeError(
+        'another_chain',
+        `${node.name} has none of the blocks that were read before: it is a node of another chain`,
+      );
     }
     if (ancestor.hash === from.hash)
       throw new NodeError('contradiction', `${node.name} says that a block follows another one than it does`);
@@ -215,8 +218,14 @@ export function createWatcher({
     const depth = from.number - ancestor.number;
     const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
     const transfers = await trace(work, () => ledger.takeBackTo(held, ancestor));
-    observer.onReorganisation?.({ depth, transfers });
-    logger.warn({ chain_id: chainId, block: ancestor.number, depth, transfers }, 'the chain has reorganised');
+    const isFinal = ancestor.number < (finalized?.number ?? 0);
+    observer.onReorganisation?.({ depth, transfers, isFinal });
+    logger[isFinal ? 'error' : 'warn'](
+      { chain_id: chainId, block: ancestor.number, depth, transfers },
+      isFinal
+        ? 'the chain has taken back blocks that were final: a person has to look at it'
+        : 'the chain has reorganised',
+    );
     return ancestor;
   };
 
@@ -243,13 +252,14 @@ export function createWatcher({
   };
 
   /** Transfers between two blocks that matter to somebody, by block. The headers are of the node that is asked. */
-  const readBetween = async (asked: Node, from: number, to: number) => {
+  const readBetween = async (held: bigint, asked: Node, from: number, to: number) => {
     const wallets = await recipients();
     const logs = wallets?.length === 0 ? [] : await asked.transfersBetween(from, to, wallets);
     const matter = await transfersThatMatter(logs, ledger.ownersOf);
     const byBlock = Map.groupBy(matter, ({ blockNumber }) => blockNumber);
     const blocks: { header: Header; found: FoundTransfer[] }[] = [];
     for (const [number, own] of [...byBlock].sort(([a], [b]) => a - b)) {
+      await ledger.renew(held);
       const header = await asked.header(number);
       if (header === undefined || own.some(({ blockHash }) => blockHash !== header.hash)) {
         throw new NodeError('another_block', `${asked.name} has transfers of a block that it has not`);
@@ -265,7 +275,7 @@ export function createWatcher({
     // The chain of this machine does not keep empty blocks for ever.
     const last = (await node.header(end)) ?? (await headerAt(final));
     const to = last.number;
-    const blocks = await readBetween(node, after.number + 1, to).catch((reason) => {
+    const blocks = await readBetween(held, node, after.number + 1, to).catch((reason) => {
       // Too much for one answer, in whatever words.
       if (reason instanceof NodeError) range = Math.max(1, range >> 1);
       throw reason;
@@ -288,6 +298,7 @@ export function createWatcher({
     deniedIn = [];
     const deepEnough = tip.number - confirmations + 1;
     let due = await ledger.due(deepEnough);
+    observer.onUnconfirmed?.({ count: due.length, since: due[0]?.blockTime });
     if (due.length === 0) return;
     if (settings.needsFinality) {
       const final = await finalizedNumber();
@@ -316,7 +327,7 @@ export function createWatcher({
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
         for (const each of asked) {
-          const has = await heldBy(each, confirmed);
+          const has = await heldBy(held, each, confirmed);
           if (has.length < confirmed.length) denying.add(each);
           confirmed = has;
         }
@@ -338,15 +349,25 @@ export function createWatcher({
   };
 
   /** Those of these transfers that the receipts of their transactions have. */
-  const heldBy = async (asked: Node, transfers: readonly DueTransfer[]): Promise<DueTransfer[]> => {
-    const receipts = await receiptsOf(
-      asked,
-      transfers.map(({ transactionHash }): Hash => `0x${transactionHash}`),
-    );
-    return transfers.filter((transfer) => {
-      const receipt = receipts.get(`0x${transfer.transactionHash}`);
-      return receipt !== undefined && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
-    });
+  const heldBy = async (
+    held: bigint,
+    asked: Node,
+    transfers: readonly DueTransfer[],
+  ): Promise<DueTransfer[]> => {
+    const has: DueTransfer[] = [];
+    for (let begin = 0; begin < transfers.length; begin += maxConfirmedAtOnce) {
+      await ledger.renew(held);
+      const some = transfers.slice(begin, begin + maxConfirmedAtOnce);
+      const receipts = await receiptsOf(
+        asked,
+        some.map(({ transactionHash }): Hash => `0x${transactionHash}`),
+      );
+      for (const transfer of some) {
+        const receipt = receipts.get(`0x${transfer.transactionHash}`);
+        if (receipt && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`)) has.push(transfer);
+      }
+    }
+    return has;
   };
 
   const expire = async (held: bigint): Promise<boolean> => {
@@ -408,10 +429,10 @@ export function createWatcher({
     return tip.number < head.number || mayExpireMore;
   };
 
-  /** Asks once more for blocks that the node said were empty, against their bloom filter. Returns what it finds. */
-  const readDoubtful = async (held: bigint): Promise<number> => {
-    let missed = 0;
+  /** Asks once more for blocks that the node said were empty, against their bloom filter. */
+  const readDoubtful = async (held: bigint): Promise<void> => {
     for (const { number, hash } of await ledger.doubtful(maxDoubtful)) {
+      await ledger.renew(held);
       const header = await confirmer.headerByHash(hash);
       if (header === undefined) continue;
       const logs = await confirmer.transfersBetween(number, number);
@@ -419,10 +440,10 @@ export function createWatcher({
       if (logs.some(({ blockHash }) => blockHash !== hash)) continue;
       const matter = await transfersThatMatter(logs, ledger.ownersOf);
       const found = await readPurposes(confirmer, settings, header, matter);
-      missed += (await ledger.apply(held, header, found, undefined)).length;
+      const changes = await ledger.apply(held, header, found, undefined);
       await ledger.trust(held, number);
+      reportDifference({ from: number, to: number, missed: changes.length, invented: 0 });
     }
-    return missed;
   };
 
   const readAgain = async (): Promise<boolean> => {
@@ -431,7 +452,7 @@ export function createWatcher({
     const held = lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
-    reportDifference(await readDoubtful(held), 0);
+    await readDoubtful(held);
     // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
     const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
     for (const number of deniedAgain.slice(0, maxDoubtful)) await compareWithNode(held, number, number);
@@ -450,7 +471,7 @@ export function createWatcher({
 
   /** Reads final blocks from the confirming node: records what was missed, and takes back what no node has. */
   const compareWithNode = async (held: bigint, from: number, to: number): Promise<void> => {
-    const blocks = await readBetween(confirmer, from, to).catch((reason) => {
+    const blocks = await readBetween(held, confirmer, from, to).catch((reason) => {
       if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
       throw reason;
     });
@@ -462,7 +483,7 @@ export function createWatcher({
     );
     // A node may have lost what it had: what any of them has is on the chain.
     for (const asked of new Set([confirmer, ...nodes])) {
-      const real = new Set((await heldBy(asked, invented)).map(({ id }) => id));
+      const real = new Set((await heldBy(held, asked, invented)).map(({ id }) => id));
       invented = invented.filter(({ id }) => !real.has(id));
     }
     // Said twice, as of a reorganisation: one wrong answer takes nothing back. A transfer that has moved to another block
@@ -493,14 +514,14 @@ export function createWatcher({
     };
     const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
     await (read.size === 0 ? undefined : trace(work, apply));
-    reportDifference(missed, invented.length);
+    reportDifference({ from, to, missed, invented: invented.length });
   };
 
-  const reportDifference = (missed: number, invented: number): void => {
-    if (missed === 0 && invented === 0) return;
-    observer.onSecondReading?.({ missed, invented });
+  const reportDifference = (found: { from: number; to: number; missed: number; invented: number }): void => {
+    if (found.missed === 0 && found.invented === 0) return;
+    observer.onSecondReading?.(found);
     logger.error(
-      { chain_id: chainId, missed, invented },
+      { chain_id: chainId, ...found },
       'the second reading differs from the first: a node has said what is not so',
     );
   };
@@ -510,9 +531,13 @@ export function createWatcher({
     try {
       return await work();
     } catch (reason) {
-      if (reason instanceof NodeError) checked.clear();
+      if (reason instanceof NodeError) {
+        checked.clear();
+        observer.onFault?.(reason);
+      }
       if (reason instanceof LeaseLost) {
         lease = undefined;
+        observer.onLeaseLost?.();
         logger.warn({ chain_id: chainId }, reason.message);
         return false;
       }
@@ -529,6 +554,28 @@ export function createWatcher({
       if (held !== undefined) await ledger.release(held);
     },
   };
+}
+
+/**
+ * The first of so many places for which it is true, if it stays true from there on; the number of places if it is true for
+ * none. Asks for few: near the beginning first, then ever further away, then in halves.
+ */
+export async function firstTrue(count: number, isTrue: (place: number) => Promise<boolean>): Promise<number> {
+  let [from, to] = [0, count];
+  for (let step = 1; from < to; step *= 2) {
+    const place = Math.min(from + step, to) - 1;
+    if (await isTrue(place)) {
+      to = place;
+      break;
+    }
+    from = place + 1;
+  }
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (await isTrue(middle)) to = middle;
+    else from = middle + 1;
+  }
+  return to;
 }
 
 /** The place of a transfer and what it says: one of the two is not enough to be the same. */

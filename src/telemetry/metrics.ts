@@ -33,12 +33,14 @@ export interface Metrics {
   batch(size: number, durationMs: number): void;
   /** Counts a lookup of an API key: from the cache, or from the database. */
   keyLookup(remembered: boolean): void;
-  /** Counts intents that have expired, of which the first was that late. */
+  /** Counts intents that have expired by the clock of the service, of which the first was that late. */
   expiry(expired: number, lagMs: number): void;
   /** Counts an attempt to deliver a webhook. */
   webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
   /** Records how old the oldest webhook is that is still to be delivered, and how late its attempts are. */
   webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
+  /** Says of a chain that this process has no node for it. */
+  unwatchedChain(mode: string, chain: string): void;
   /** The metrics of a chain that is watched, from zero; with the faults and the types of events that are counted. */
   chain(
     mode: string,
@@ -59,7 +61,8 @@ export interface ChainMetrics {
   head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
   /** Records a block that was committed, so long after the node's first answer with its header. */
   block(transfers: number, lagMs: number): void;
-  reorganisation(reorganisation: { depth: number; transfers: number }): void;
+  /** Counts a reorganisation, and whether it took back blocks that a node had called final. */
+  reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
   /** Counts transfers that the first reading had missed, or invented. */
   secondReading(difference: { missed: number; invented: number }): void;
   /** Counts an answer of a node that could not be used. */
@@ -68,6 +71,12 @@ export interface ChainMetrics {
   nodeRequest(method: string): void;
   /** Counts an event, with the labels of its intent. */
   change(event: string, labels: readonly string[]): void;
+  /** Records the block time of the oldest transfer that has its confirmations and is not confirmed, if there is one. */
+  unconfirmed(since: Date | undefined): void;
+  /** Counts intents that have expired by the chain's clock, of which the first was that late. */
+  expiry(expired: number, lagMs: number): void;
+  /** Forgets what only the process with the lease measures. */
+  leaseLost(): void;
 }
 
 /** In seconds, up to the default statement timeout. Most creates end in the first five buckets. */
@@ -81,13 +90,14 @@ export function createMetrics(): Metrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const requests = createRequestMetrics(registry);
+  const expiry = createExpiryMetrics(registry);
   return {
     request: requests.observe,
     batch: createBatchMetrics(registry),
     keyLookup: createKeyLookupMetrics(registry),
-    expiry: createExpiryMetrics(registry),
+    expiry: (...counted) => expiry.count('service', ...counted),
     ...createWebhookMetrics(registry),
-    ...createSettlementMetrics(registry),
+    ...createSettlementMetrics(registry, expiry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -173,7 +183,14 @@ function createKeyLookupMetrics(registry: Registry): Metrics['keyLookup'] {
   return (remembered) => (remembered ? hits : misses).inc();
 }
 
-function createExpiryMetrics(registry: Registry): Metrics['expiry'] {
+interface ExpiryMetrics {
+  /** Counts intents that have expired by that clock, of which the first was that late. */
+  count(clock: string, expired: number, lagMs: number): void;
+  /** How late they are by that clock is measured by another process now. */
+  forget(clock: string): void;
+}
+
+function createExpiryMetrics(registry: Registry): ExpiryMetrics {
   const expirations = new Counter({
     name: 'payment_intents_expired_total',
     help: 'Payment intents that this process has expired.',
@@ -181,12 +198,16 @@ function createExpiryMetrics(registry: Registry): Metrics['expiry'] {
   });
   const lag = new Gauge({
     name: 'payment_intents_expiry_lag_seconds',
-    help: 'How late the payment intents were that this process expired last; 0 if none was due.',
+    help: 'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
+    labelNames: ['clock'],
     registers: [registry],
   });
-  return (expired, lagMs) => {
-    expirations.inc(expired);
-    lag.set(lagMs / 1000);
+  return {
+    count(clock, expired, lagMs) {
+      expirations.inc(expired);
+      lag.set({ clock }, lagMs / 1000);
+    },
+    forget: (clock) => lag.remove({ clock }),
   };
 }
 
@@ -215,6 +236,8 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
     help: 'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
     registers: [registry],
   });
+  // A process that does not measure it says nothing, instead of 0.
+  for (const measured of [oldest, lag]) measured.remove();
   return {
     webhookAttempt(outcome, durationMs) {
       attempts.inc({ outcome });
@@ -227,7 +250,10 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
   };
 }
 
-function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'unattributed'> {
+function createSettlementMetrics(
+  registry: Registry,
+  expiry: ExpiryMetrics,
+): Pick<Metrics, 'chain' | 'unwatchedChain' | 'unattributed'> {
   const labelNames = ['mode', 'chain'] as const;
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `payment_intents_chain_${name}`, help, labelNames, registers: [registry] });
@@ -238,11 +264,15 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
       labelNames: [...labelNames, ...more],
       registers: [registry],
     });
+  const watched = gauge('watched', '1 if this process has a node for the chain, 0 if it has none.');
   const headBlock = gauge('head_block', "Number of the node's newest block.");
   const finalBlock = gauge('finalized_block', "Number of the node's newest final block.");
   const readBlock = gauge('read_block', 'Number of the block up to which the chain is read.');
   const headTime = gauge('head_timestamp_seconds', "Time of the node's newest block, in seconds since 1970.");
-  const seenAt = gauge('seen_timestamp_seconds', 'When the node has answered last, in seconds since 1970.');
+  const seenAt = gauge(
+    'seen_timestamp_seconds',
+    'When the node has answered last, in seconds since 1970; 0 if it never has.',
+  );
   const blocks = counter('blocks', 'Blocks that were read.');
   const transfers = counter('transfers', 'Transfers to wallets of merchants that were read.');
   const lags = new Histogram({
@@ -254,6 +284,14 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
   });
   const reorganisations = counter('reorganisations', 'Reorganisations of the chain.');
   const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation took back.');
+  const finalReorganisations = counter(
+    'final_reorganisations',
+    'Reorganisations that took back blocks that a node had called final.',
+  );
+  const unconfirmed = gauge(
+    'unconfirmed_oldest_seconds',
+    'Age of the oldest transfer that has its confirmations and is not confirmed; 0 if there is none.',
+  );
   const missed = counter('missed_transfers', 'Transfers that only the second reading of final blocks found.');
   const invented = counter(
     'invented_transfers',
@@ -277,15 +315,22 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
   });
   const oldest = new Gauge({
     name: 'payment_intents_unattributed_oldest_seconds',
-    help: 'How long the oldest transfer has waited to be attributed; 0 if there is none.',
+    help: 'How long the oldest transfer of the last seven days has waited to be attributed; 0 if there is none.',
     registers: [registry],
   });
   return {
+    unwatchedChain: (mode, chain) => watched.set({ mode, chain }, 0),
     chain(mode, chain, counted) {
       const of = { mode, chain };
+      watched.set(of, 1);
+      // Of a node that never answers there would be no alert without it.
+      seenAt.set(of, 0);
       for (const fault of counted.faults) faults.inc({ ...of, fault }, 0);
       for (const type of counted.events) events.inc({ ...of, type }, 0);
-      for (const count of [blocks, transfers, reorganisations, missed, invented, foundLate, lost])
+      for (const count of [
+        ...[blocks, transfers, reorganisations, finalReorganisations],
+        ...[missed, invented, foundLate, lost],
+      ])
         count.inc(of, 0);
       return {
         head(head) {
@@ -300,8 +345,9 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
           transfers.inc(of, count);
           lags.observe(of, lagMs / 1000);
         },
-        reorganisation({ depth }) {
+        reorganisation({ depth, isFinal }) {
           reorganisations.inc(of);
+          if (isFinal) finalReorganisations.inc(of);
           deepest.set(of, depth);
         },
         secondReading(difference) {
@@ -314,6 +360,13 @@ function createSettlementMetrics(registry: Registry): Pick<Metrics, 'chain' | 'u
           events.inc({ ...of, type });
           if (type === 'payment_intent.late_payment' && labels.includes('found_late')) foundLate.inc(of);
           if (type === 'payment_intent.reorged' && labels.includes('reorged')) lost.inc(of);
+        },
+        unconfirmed: (since) =>
+          unconfirmed.set(of, since === undefined ? 0 : (Date.now() - since.getTime()) / 1000),
+        expiry: (expired, lagMs) => expiry.count(`${mode} ${chain}`, expired, lagMs),
+        leaseLost() {
+          unconfirmed.remove(of);
+          expiry.forget(`${mode} ${chain}`);
         },
       };
     },

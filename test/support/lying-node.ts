@@ -3,6 +3,7 @@
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import {
   answerLies,
   concerns,
@@ -38,6 +39,8 @@ export interface NodeLimits {
   maxResults?: number;
   /** What it says it is; what the real one is unless given. A chain of anvil's may begin anew, others may not. */
   clientVersion?: string;
+  /** How long each answer takes, as over a network. */
+  delayMs?: number;
 }
 
 export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
@@ -45,7 +48,7 @@ export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
 /** Starts an honest proxy in front of the node at `upstream`. Close it. */
 export async function startLyingNode(
   upstream: string,
-  { maxTopicValues = 1_000, maxResults = 10_000, clientVersion }: NodeLimits = {},
+  { maxTopicValues = 1_000, maxResults = 10_000, clientVersion, delayMs = 0 }: NodeLimits = {},
 ) {
   /** The lie that is told now, and those that follow it. */
   let told: { lie: Lie; options: LieOptions; times: number }[] = [];
@@ -116,6 +119,7 @@ export async function startLyingNode(
   async function handle(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk);
+    if (delayMs > 0) await setTimeout(delayMs);
     const body = Buffer.concat(chunks);
     const parsed: RpcCall | RpcCall[] = JSON.parse(String(body));
     const calls = [parsed].flat();

@@ -19,12 +19,20 @@ export interface TestWatcherOptions {
   observer?: WatchObserver;
   /** How long a node may take to answer. */
   timeoutMs?: number;
+  /** How long its lease lasts. */
+  leaseMs?: number;
 }
 
 /** A watcher with a lease of its own on the service's database. */
 export function createTestWatcher(
   service: TestService,
-  { urls, chainId = networkFor('testnet', 'base').chainId, observer, timeoutMs = 10_000 }: TestWatcherOptions,
+  {
+    urls,
+    chainId = networkFor('testnet', 'base').chainId,
+    observer,
+    timeoutMs = 10_000,
+    leaseMs,
+  }: TestWatcherOptions,
 ) {
   const settings = chains.find((chain) => chain.chainId === chainId);
   if (settings === undefined) throw new Error(`there is no chain ${chainId}`);
@@ -46,6 +54,7 @@ export function createTestWatcher(
     settings,
     onChanges: (more) => changes.push(...more),
     onUnreadable: (id, reason) => log.push({ level: 'error', id, reason: String(reason) }),
+    ...(leaseMs && { leaseMs }),
   });
   const watcher = createWatcher({
     settings,

@@ -24,6 +24,7 @@ export interface TransferSettings {
   blockNumber?: number;
   blockHash?: string;
   blockTime?: Date;
+  createdAt?: Date;
 }
 
 /** Where the rows are written. */
@@ -50,7 +51,7 @@ export async function insertTransfers(
   const rows = transfers.map(({ mode = 'testnet', chain = 'base', ...transfer }) => {
     const { chainId, usdcAddress } = networkFor(mode, chain);
     return {
-      id: newUuid(nextMs()),
+      id: newUuid(transfer.createdAt?.getTime() ?? nextMs()),
       merchant_id: merchant.id,
       mode,
       chain_id: chainId,
@@ -69,7 +70,7 @@ export async function insertTransfers(
       attributed_by_hand: false,
       counts: transfer.paymentIntent !== undefined && transfer.labels === undefined,
       labels: transfer.labels ?? null,
-      created_at: new Date(),
+      created_at: transfer.createdAt ?? new Date(),
     };
   });
   await query('insert into transfers select * from jsonb_populate_recordset(null::transfers, $1)', [

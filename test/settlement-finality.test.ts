@@ -1,0 +1,226 @@
+// When a payment is final enough: what the second node, Polygon's finality, and a chain that takes back more than is
+// remembered do to an intent.
+
+import type { Address, Hex } from 'viem';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { networkFor } from '../src/contract/chains.ts';
+import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
+import type { Lie } from './support/lies.ts';
+import { type LyingNode, startLyingNode } from './support/lying-node.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+
+let service: TestService;
+let chain: TestChain;
+let node: LyingNode;
+let watcher: ReturnType<typeof createTestWatcher>;
+let calls: ReturnType<typeof createMerchantCalls>;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+  calls = createMerchantCalls(service);
+});
+
+afterAll(() => service.close());
+
+/** A chain, and a node of it that can lie: the only one, or the second one. */
+async function watch(place: 'only' | 'second', options: ChainOptions = {}): Promise<void> {
+  chain = await startChain(options);
+  node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+  watcher = createTestWatcher(service, {
+    urls: place === 'only' ? [node.url] : [chain.url, node.url],
+    chainId: chain.network.chainId,
+  });
+  await watcher.catchUp();
+}
+
+afterEach(async () => {
+  await watcher.release();
+  await node.close();
+  await chain.stop();
+  await forgetChain(service);
+});
+
+interface Intent {
+  id: string;
+  expected_wallet: Address;
+  amount_units: number;
+}
+
+let amount = 2_000_000;
+/** Each of another amount. */
+const createIntent = (): Promise<Intent> =>
+  calls.createIntent({ amount_units: ++amount, chain: chain.network.chain });
+const statusOf = async ({ id }: Intent) => (await calls.getIntent(id)).status;
+
+/** Pays it in a block of its own. */
+async function pay({ id, expected_wallet: to, amount_units }: Intent): Promise<Hex> {
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const amountUnits = BigInt(amount_units);
+  await chain.mint(from, amountUnits);
+  const hash = await chain.transfer({ from, to, amountUnits, suffix: idBytes(id) });
+  await chain.mine();
+  return hash;
+}
+
+describe('the second node has to say the same before an intent succeeds:', () => {
+  test.each<Lie>([
+    'older head',
+    'wrong hash',
+    'other block',
+    'null blocks',
+    'null receipts',
+    'receipt without logs',
+    'receipt of another amount',
+  ])('%s', async (lie) => {
+    await watch('second');
+    const intent = await createIntent();
+    await pay(intent);
+    await watcher.catchUp();
+    node.lie(lie);
+    const told = node.untilTold(lie);
+    await chain.mine(9);
+    await watcher.catchUp().catch(() => {});
+    await told;
+    expect(await statusOf(intent)).toBe('processing');
+    node.lie(undefined);
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('succeeded');
+  });
+});
+
+describe('Polygon', () => {
+  test('an intent succeeds when its block is final, not with its confirmations alone', async () => {
+    // Blocks are final 40 blocks later.
+    await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
+    const intent = await createIntent();
+    await pay(intent);
+    await chain.mine(11);
+    await watcher.catchUp();
+    expect(await calls.getIntent(intent.id)).toMatchObject({
+      status: 'processing',
+      payments: [{ confirmations: 12, status: 'pending' }],
+    });
+    const finalized = async () => Number((await chain.client.getBlock({ blockTag: 'finalized' })).number);
+    const paidIn = (await calls.getIntent(intent.id)).payments[0].block_number;
+    while ((await finalized()) < paidIn) {
+      expect(await statusOf(intent)).toBe('processing');
+      await chain.mine();
+      await watcher.catchUp();
+    }
+    expect(await statusOf(intent)).toBe('succeeded');
+  });
+
+  test('on Base the same block is enough', async () => {
+    await watch('only', { slotsInAnEpoch: 20 });
+    const intent = await createIntent();
+    await pay(intent);
+    await chain.mine(9);
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('succeeded');
+  });
+});
+
+describe('what is known of the chain', () => {
+  /** Follows a chain that grows: so few blocks at a time are read one by one. */
+  async function grow(blocks: number): Promise<void> {
+    for (let left = blocks; left > 0; left -= 40) {
+      await chain.mine(Math.min(left, 40));
+      await watcher.catchUp();
+    }
+  }
+
+  const headers = async () =>
+    (
+      await service.query<{ number: string; is_checkpoint: boolean }>(
+        'select number, is_checkpoint from block_headers order by number',
+      )
+    ).map(({ number, is_checkpoint }) => ({ number: Number(number), isCheckpoint: is_checkpoint }));
+
+  test('are the newest 256 headers at least, and the first one of each day', async () => {
+    const day = 24 * 60 * 60;
+    const noon = (Math.floor(Date.now() / 1000 / day) - 0.5) * day;
+    await watch('only', { genesisTimestamp: noon });
+    const [start] = await headers();
+    await grow(200);
+    const sameDay = Number((await chain.client.getBlock()).number);
+    const tomorrow = Number((await chain.client.getBlock()).timestamp) + day;
+    await chain.mine(1, { timestamp: tomorrow });
+    await grow(600);
+    const known = await headers();
+    const head = Number((await chain.client.getBlock()).number);
+    const checkpoints = known.filter(({ isCheckpoint }) => isCheckpoint).map(({ number }) => number);
+    expect(checkpoints).toEqual([start?.number, sameDay + 1]);
+    const rest = known.filter(({ isCheckpoint }) => !isCheckpoint).map(({ number }) => number);
+    expect(rest.length).toBeGreaterThanOrEqual(256);
+    // They are forgotten 256 blocks apart.
+    expect(rest.length).toBeLessThan(2 * 256);
+    expect(rest).toEqual(rest.map((_, i) => head - rest.length + 1 + i));
+  });
+
+  test('a reorganisation deeper than that goes back to the newest payment that is still on the chain', async () => {
+    await watch('only', { reorgDepth: 1_000 });
+    const reorganisations: object[] = [];
+    await watcher.release();
+    watcher = createTestWatcher(service, {
+      urls: [node.url],
+      observer: { onReorganisation: (reorganisation) => reorganisations.push(reorganisation) },
+    });
+    await grow(50);
+    const [kept, gone] = [await createIntent(), await createIntent()];
+    await pay(kept);
+    await watcher.catchUp();
+    const keptIn = (await calls.getIntent(kept.id)).payments[0].block_number;
+    await grow(20);
+    await pay(gone);
+    await grow(600);
+    expect(await Promise.all([kept, gone].map(statusOf))).toEqual(['succeeded', 'succeeded']);
+    const head = Number((await chain.client.getBlock()).number);
+    expect((await headers()).filter(({ isCheckpoint }) => !isCheckpoint)[0]?.number).toBeGreaterThan(
+      keptIn + 20,
+    );
+
+    await chain.reorg(head - keptIn - 10);
+    await chain.mine();
+    const asked = node.requests.length;
+    await expect(watcher.catchUp()).rejects.toThrow(`reorganised to block ${keptIn}; asked again`);
+    await watcher.catchUp();
+    // In halves, not one after the other.
+    expect(node.requests.slice(asked).length).toBeLessThan(head - keptIn);
+    expect(reorganisations).toEqual([{ depth: head - keptIn, transfers: 1, isFinal: true }]);
+    expect(watcher.log).toContainEqual(
+      expect.objectContaining({
+        level: 'error',
+        block: keptIn,
+        message: 'the chain has taken back blocks that were final: a person has to look at it',
+      }),
+    );
+    const still = await calls.getIntent(kept.id);
+    expect([still.status, still.labels, still.payments[0].status]).toEqual([
+      'succeeded',
+      undefined,
+      'confirmed',
+    ]);
+    expect(await calls.getIntent(gone.id)).toMatchObject({
+      status: 'succeeded',
+      labels: ['reorged'],
+      payments: [{ status: 'reorged' }],
+    });
+    expect((await watcher.ledger.progress())?.cursor.number).toBe(head + 1);
+  });
+
+  test('of a real network with another block 0 nothing is read', async () => {
+    await watch('only');
+    const intent = await createIntent();
+    await pay(intent);
+    await watcher.catchUp();
+    await watcher.release();
+    const another = await startChain({ genesisTimestamp: 1_700_000_000 });
+    const wrong = await startLyingNode(another.url, { clientVersion: 'Geth/v1.15.11' });
+    const next = createTestWatcher(service, { urls: [wrong.url] });
+    await expect(next.follow()).rejects.toThrow('has another block 0');
+    expect(await statusOf(intent)).toBe('processing');
+    await wrong.close();
+    await another.stop();
+  });
+});

@@ -1,0 +1,303 @@
+// The chains of a running service: which nodes it takes, and what its log, its metrics, `doctor` and `chain status` say.
+
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import type { Address } from 'viem';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { networkFor } from '../src/contract/chains.ts';
+import { createUnattributedMeasure } from '../src/settlement/unattributed.ts';
+import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
+import { type LyingNode, startLyingNode } from './support/lying-node.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, idBytes } from './support/settlement.ts';
+import { bareEnvironment } from './support/test-environment.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
+
+const run = promisify(execFile);
+
+/** Ended after each test, the last one first. */
+let opened: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of opened.reverse()) await close();
+  opened = [];
+});
+
+async function openService(env: Record<string, string> = {}): Promise<TestService> {
+  const service = await startService(env);
+  opened.push(() => service.close());
+  return service;
+}
+
+async function openChain(options: ChainOptions = {}): Promise<TestChain> {
+  const chain = await startChain(options);
+  opened.push(() => chain.stop());
+  return chain;
+}
+
+async function openNode(chain: TestChain): Promise<LyingNode> {
+  const node = await startLyingNode(chain.url);
+  opened.push(() => node.close());
+  return node;
+}
+
+/** Has a service watch Base Sepolia, and looks for a new block twenty times a second. */
+const watch = ({ server }: TestService, ...urls: [string, ...string[]]) =>
+  server.watch([{ name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base', urls }], 50);
+
+async function metric({ operationsUrl }: TestService, series: string): Promise<number | undefined> {
+  const text = await (await fetch(`${operationsUrl}/metrics`)).text();
+  const line = text.split('\n').find((each) => each.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+}
+
+const ofBase = (name: string) => `payment_intents_chain_${name}{mode="testnet",chain="base"}`;
+
+/** Scrapes until it holds. */
+async function untilMetric(service: TestService, series: string, holds: (value: number) => boolean) {
+  for (;;) {
+    const value = await metric(service, series);
+    if (value !== undefined && holds(value)) return value;
+  }
+}
+
+describe('a node of another chain', () => {
+  test.each([
+    ['the first', (wrong: string, right: string) => [wrong, right]],
+    ['the second', (wrong: string, right: string) => [right, wrong]],
+  ])('%s: the service does not start, and names the variable', async (_, order) => {
+    const [base, polygon] = [
+      await openChain(),
+      await openChain({ network: networkFor('testnet', 'polygon') }),
+    ];
+    const urls = order(polygon.url, base.url).join();
+    await expect(startService({ RPC_URL_BASE_SEPOLIA: urls })).rejects.toThrow(
+      `RPC_URL_BASE_SEPOLIA is not usable: ${new URL(polygon.url).host} is a node of chain 80002, not of 84532`,
+    );
+  });
+});
+
+test('a node that does not answer at the start is read when it does', async () => {
+  const node = await openNode(await openChain());
+  node.lie('rate limit error');
+  const service = await openService({ RPC_URL_BASE_SEPOLIA: node.url });
+  const warning = await service.loggedLine(({ variable }) => variable === 'RPC_URL_BASE_SEPOLIA');
+  expect(warning).toMatchObject({ level: 'warn', message: expect.stringMatching(/it is asked again$/) });
+  // The alert about a chain that nobody sees compares it with the time.
+  expect(await metric(service, ofBase('seen_timestamp_seconds'))).toBe(0);
+  node.lie(undefined);
+  await untilMetric(service, ofBase('seen_timestamp_seconds'), (seen) => seen > 0);
+  await service.loggedLine(({ message }) => message === 'watching the chain');
+});
+
+test('of chains without a node the log and a metric say so, and intents are created', async () => {
+  const chain = await openChain();
+  const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
+  expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
+    level: 'info',
+    variables: ['RPC_URL_BASE', 'RPC_URL_POLYGON', 'RPC_URL_POLYGON_AMOY'],
+  });
+  expect(await metric(service, ofBase('watched'))).toBe(1);
+  expect(await metric(service, 'payment_intents_chain_watched{mode="mainnet",chain="base"}')).toBe(0);
+  const created = await createMerchantCalls(service).createIntent({ chain: 'polygon' });
+  expect(created.status).toBe('requires_payment');
+});
+
+test('payments that have their confirmations and are not confirmed are measured', async () => {
+  const chain = await openChain();
+  const node = await openNode(chain);
+  const service = await openService();
+  await watch(service, chain.url, node.url);
+  await service.loggedLine(({ message }) => message === 'watching the chain');
+  await untilMetric(service, ofBase('unconfirmed_oldest_seconds'), (oldest) => oldest === 0);
+  const intent = await createMerchantCalls(service).createIntent();
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const payment = { to: intent.expected_wallet, amountUnits: 12_500_000n, suffix: idBytes(intent.id) };
+  await chain.mint(from, payment.amountUnits);
+  await chain.transfer({ from, ...payment });
+  node.lie('null receipts');
+  await chain.mine(12);
+  await untilMetric(service, ofBase('unconfirmed_oldest_seconds'), (oldest) => oldest > 0);
+  expect((await createMerchantCalls(service).getIntent(intent.id)).status).toBe('processing');
+  node.lie(undefined);
+  await untilMetric(service, ofBase('unconfirmed_oldest_seconds'), (oldest) => oldest === 0);
+  expect((await createMerchantCalls(service).getIntent(intent.id)).status).toBe('succeeded');
+});
+
+test('what only the process with the lease measures is not there in another', async () => {
+  const chain = await openChain();
+  const service = await openService();
+  await watch(service, chain.url);
+  const late = 'payment_intents_expiry_lag_seconds{clock="testnet base"}';
+  await untilMetric(service, late, (lag) => lag === 0);
+  // As if another process had taken the lease.
+  await service.query('update watched_chains set lease_number = lease_number + 1, lease_until = now() + $1', [
+    '1 minute',
+  ]);
+  await service.loggedLine(({ message }) => message === 'another process watches this chain now');
+  expect(await metric(service, late)).toBeUndefined();
+  expect(await metric(service, ofBase('unconfirmed_oldest_seconds'))).toBeUndefined();
+  expect(await metric(service, 'payment_intents_expiry_lag_seconds{clock="service"}')).toBe(0);
+});
+
+test('the age of unattributed transfers is that of the oldest one of seven days, of any merchant', async () => {
+  const service = await openService({ ROLES: 'api' });
+  const measure = createUnattributedMeasure(service.database.orm.em);
+  expect(await measure()).toEqual({ count: 0, oldestMs: 0 });
+  const hoursAgo = (hours: number) => new Date(Date.now() - hours * 3_600_000);
+  const other = await createTestMerchant(service.database);
+  await insertTransfers(service, service.merchant, [
+    { createdAt: hoursAgo(24 * 8) },
+    { createdAt: hoursAgo(5) },
+    { createdAt: hoursAgo(50), state: 'reorged' },
+    { createdAt: hoursAgo(3), mode: 'mainnet' },
+  ]);
+  await insertTransfers(service, other, [{ createdAt: hoursAgo(30) }, { createdAt: hoursAgo(20) }]);
+  const { count, oldestMs } = await measure();
+  expect(count).toBe(5);
+  expect(Math.round(oldestMs / 3_600_000)).toBe(30);
+});
+
+describe('the command line', () => {
+  let service: TestService;
+  let chain: TestChain;
+
+  async function admin(env: Record<string, string>, ...args: string[]) {
+    const { socketFolder, database } = service.location;
+    const options = {
+      env: {
+        ...bareEnvironment(),
+        DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+        API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+        CLIENT_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
+        WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
+        ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+        ...env,
+      },
+    };
+    return run(process.execPath, ['src/admin.ts', ...args], options).catch(
+      (error: { stdout: string; stderr: string }) => error,
+    );
+  }
+
+  async function doctor(url = chain.url): Promise<{ ok: boolean; message: string }> {
+    const { stdout } = await admin({ RPC_URL_BASE_SEPOLIA: url }, 'doctor', '--json');
+    return JSON.parse(stdout).find(({ check }: { check: string }) => check === 'chains');
+  }
+
+  beforeEach(async () => {
+    service = await openService();
+    chain = await openChain();
+  });
+
+  /** As a watcher leaves it that has read everything. */
+  async function watched(): Promise<void> {
+    await watch(service, chain.url);
+    await service.loggedLine(({ message }) => message === 'watching the chain');
+    const head = Number((await chain.client.getBlock()).number);
+    await untilMetric(service, ofBase('read_block'), (block) => block === head);
+  }
+
+  test('chain status has a line for each chain, and what its nodes say', async () => {
+    await watched();
+    const other = await openNode(chain);
+    other.lie('rate limit error');
+    const urls = `${chain.url},${other.url}/secret-path`;
+    const { stdout } = await admin({ RPC_URL_BASE_SEPOLIA: urls }, 'chain', 'status', '--json');
+    const head = Number((await chain.client.getBlock()).number);
+    const rows = JSON.parse(stdout);
+    expect(rows.map((row: { mode: string; chain: string }) => `${row.mode} ${row.chain}`).sort()).toEqual([
+      'mainnet base',
+      'mainnet polygon',
+      'testnet base',
+      'testnet polygon',
+    ]);
+    const base = rows.find((row: { chain_id: number }) => row.chain_id === 84532);
+    expect(base).toMatchObject({
+      watched: true,
+      head,
+      read: head,
+      watcher: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      nodes: [
+        { name: new URL(chain.url).host, head, problem: null },
+        { name: new URL(other.url).host, head: null, problem: expect.stringMatching(/rate limit exceeded/) },
+      ],
+    });
+    expect(rows.find((row: { chain_id: number }) => row.chain_id === 8453)).toEqual({
+      mode: 'mainnet',
+      chain: 'base',
+      chain_id: 8453,
+      watched: false,
+      nodes: [],
+    });
+    const { stdout: table } = await admin({ RPC_URL_BASE_SEPOLIA: urls }, 'chain', 'status');
+    expect(table).toMatch(/watcher +│ running/);
+    expect(table).toContain(`${new URL(chain.url).host} at ${head}`);
+    expect(table).not.toContain('secret-path');
+  });
+
+  test('doctor finds nothing where a chain is read', async () => {
+    await watched();
+    expect(await doctor()).toEqual({
+      check: 'chains',
+      ok: true,
+      message: expect.stringMatching(
+        /^testnet base \(newest block \d+ s old\) watched; .*mainnet base.* not watched: payments there are not seen/,
+      ),
+    });
+  });
+
+  test('doctor finds a chain that nobody watches any more', async () => {
+    await watched();
+    await service.server.close();
+    expect(await doctor()).toMatchObject({
+      ok: false,
+      message: expect.stringContaining('testnet base: no process watches it, so its payments are not seen'),
+    });
+  });
+
+  test('doctor finds a node of another chain', async () => {
+    const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
+    expect(await doctor(polygon.url)).toMatchObject({
+      ok: false,
+      message: expect.stringContaining('is a node of chain 80002, not of 84532'),
+    });
+  });
+
+  test.each([
+    ['a chain that stands still', -600, /the newest block of .* is \d+ s old: the chain stands still/],
+    ['a clock that is wrong', 600, /the newest block of .* is \d+ s ahead of this machine's clock/],
+  ])('doctor finds %s', async (_, seconds, message) => {
+    await chain.stop();
+    opened.pop();
+    chain = await openChain({ genesisTimestamp: Math.floor(Date.now() / 1000) + seconds });
+    expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(message) });
+  });
+
+  test('doctor finds blocks that are still to be read', async () => {
+    await watched();
+    await chain.mine(100);
+    await untilMetric(service, ofBase('read_block'), (block) => block > 100);
+    await service.query('update watched_chains set head_number = cursor_number + 61');
+    await service.server.close();
+    await service.query(`update watched_chains set lease_until = now() + interval '1 minute'`);
+    expect(await doctor()).toMatchObject({
+      ok: false,
+      message: expect.stringContaining('testnet base: 61 blocks are still to be read'),
+    });
+  });
+
+  test('a chain that is not watched any more is forgotten, and its transfers are kept', async () => {
+    await watched();
+    await service.server.close();
+    const [id] = await insertTransfers(service, service.merchant, [{}]);
+    const unwatch = () =>
+      admin({}, 'chain', 'unwatch', '--mode', 'testnet', '--chain', 'base', '--yes', '--json');
+    expect(JSON.parse((await unwatch()).stdout)).toEqual({ mode: 'testnet', chain: 'base', watched: 'no' });
+    expect(await service.query('select from watched_chains')).toEqual([]);
+    expect(await service.query('select from block_headers')).toEqual([]);
+    expect(await service.query('select from transfers')).toHaveLength(id === undefined ? 0 : 1);
+    expect((await unwatch()).stderr).toContain('testnet base is not watched');
+  });
+});
