@@ -2,7 +2,7 @@
 // relayer or another user of the same bundle can add ids to anybody's transfer. Without an id a transfer belongs to the
 // one intent that it can be for, or to none.
 
-import { type Address, decodeFunctionData, type Hex, parseAbi, toFunctionSelector } from 'viem';
+import { type Address, decodeFunctionData, type Hex, parseAbi, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
 import type { PlainLog, Transaction, TransferLog } from './node-answers.ts';
 import { transferTopic } from './node-answers.ts';
@@ -75,6 +75,8 @@ function wayOf(
   transaction: Transaction,
 ): ((logs: readonly PlainLog[]) => Spoken | undefined) | undefined {
   const { from, to, input } = transaction;
+  // New money has no owner who could have written anything. Polygon's own messages have this sender, too.
+  if (log.from === zeroAddress) return undefined;
   const entryPoint = to === null ? undefined : entryPoints.get(to);
   if (to !== null && entryPoint !== undefined) {
     return (logs) => spokenInBundle(log, to, entryPoint, input, logs);

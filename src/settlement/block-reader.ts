@@ -26,12 +26,16 @@ export async function transfersThatMatter(
   });
 }
 
-/** Reads what the transfers of one block are for. Throws NodeError if the node contradicts itself. */
+/**
+ * Reads what the transfers of one block are for. Throws NodeError if the node contradicts itself. `onProgress` is awaited
+ * again and again meanwhile.
+ */
 export async function readPurposes(
   node: Node,
   settings: ChainSettings,
   header: Header,
   logs: readonly (TransferLog & { owners: WalletOwner[] })[],
+  onProgress: () => Promise<void>,
 ): Promise<FoundTransfer[]> {
   if (logs.length === 0) return [];
   const hashes = [...new Set(logs.map(({ transactionHash }) => transactionHash))];
@@ -48,6 +52,7 @@ export async function readPurposes(
       const transaction = transactions.get(log.transactionHash);
       return transaction !== undefined && needsReceipt(log, transaction) ? [log.transactionHash] : [];
     }),
+    onProgress,
   );
   const ordinals = new Map<string, number>();
   return [...logs]
@@ -105,11 +110,16 @@ export function holds(
   );
 }
 
-/** The receipts of these transactions, but for those that are in no block. */
-export async function receiptsOf(node: Node, hashes: readonly Hash[]): Promise<Map<Hash, Receipt>> {
+/** The receipts of these transactions, but for those that are in no block. `onProgress` is awaited between some of them. */
+export async function receiptsOf(
+  node: Node,
+  hashes: readonly Hash[],
+  onProgress: () => Promise<void>,
+): Promise<Map<Hash, Receipt>> {
   const wanted = [...new Set(hashes)];
   const receipts = new Map<Hash, Receipt>();
   for (let begin = 0; begin < wanted.length; begin += maxReceiptsAtOnce) {
+    await onProgress();
     const some = await Promise.all(
       wanted.slice(begin, begin + maxReceiptsAtOnce).map((hash) => node.receiptOf(hash)),
     );

@@ -10,7 +10,7 @@ import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-re
 import { type DueTransfer, type FoundTransfer, LeaseLost, type Ledger } from './ledger.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
-import type { ChainSettings } from './watched-chain.ts';
+import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** Where a node has no `finalized` block: as far below its head a block counts as final. */
 const finalDepth = 1_000;
@@ -23,6 +23,8 @@ const maxRange = 2_000;
 const maxRecipients = 1_000;
 /** How long what is known of the final block stays new enough. */
 const defaultFinalizedEveryMs = 10_000;
+/** Payments are taken back if a node denies them again so much later: not by two answers of one bad moment. */
+const defaultDeniedAgainMs = 60_000;
 /** Blocks that are doubted and asked for once more at a time. */
 const maxDoubtful = 64;
 /** Transfers whose receipts are read before they are confirmed, which takes a fraction of the lease. */
@@ -64,6 +66,8 @@ export interface WatcherOptions {
   trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the node is asked for its final block. */
   finalizedEveryMs?: number;
+  /** How much later a payment has to be denied again before it is taken back. */
+  deniedAgainMs?: number;
 }
 
 export interface Watcher {
@@ -90,6 +94,7 @@ export function createWatcher({
   observer = {},
   trace = (_, run) => run(),
   finalizedEveryMs = defaultFinalizedEveryMs,
+  deniedAgainMs = defaultDeniedAgainMs,
 }: WatcherOptions): Watcher {
   const [node] = nodes;
   const { chainId } = settings;
@@ -99,13 +104,14 @@ export function createWatcher({
   );
   let lease: bigint | undefined;
   let cursor: Tip | undefined;
+  let headNumber: number | undefined;
   let finalized: { number: number; readAtMs: number } | undefined;
   /** Nodes whose chain was asked for since they last failed. */
   const checked = new Set<Node>();
   /** The ancestor to which the chain would have to be taken back, as the node said last time. */
   let suspected: string | undefined;
-  /** The transfers that the second reading denied last time. */
-  let deniedBefore: string | undefined;
+  /** The transfers that the second reading denied, and when it did so first. */
+  let deniedBefore: { said: string; atMs: number } | undefined;
   /** Blocks with transfers that are deep enough, and that a node denied last time. */
   let deniedIn: number[] = [];
   let range = maxRange;
@@ -133,7 +139,7 @@ export function createWatcher({
   };
 
   /** A chain of this machine, which may begin anew. */
-  const isStandIn = async () => (await node.version()).startsWith('anvil/');
+  const isStandIn = async () => settings.mode === 'testnet' && (await node.version()).startsWith('anvil/');
 
   const assertChain = async (asked: Node) => {
     if (checked.has(asked)) return;
@@ -157,6 +163,7 @@ export function createWatcher({
     if (lease === undefined) throw new LeaseLost();
     await ledger.beginAnew(lease, genesis);
     cursor = genesis;
+    finalized = undefined;
     logger.warn(
       { chain_id: chainId },
       'the chain of this machine has begun anew; it is read from its beginning',
@@ -176,7 +183,14 @@ export function createWatcher({
       if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
       throw reason;
     });
-    const number = found?.number ?? Math.max(0, ((await node.header('latest'))?.number ?? 0) - finalDepth);
+    const head = headNumber ?? (await node.header('latest'))?.number ?? 0;
+    if (found !== undefined && found.number > head) {
+      throw new NodeError(
+        'contradiction',
+        `${node.name} calls block ${found.number} final, and its newest one is ${head}`,
+      );
+    }
+    const number = found?.number ?? Math.max(0, head - finalDepth);
     // What was final stays final.
     finalized = { number: Math.max(number, finalized?.number ?? 0), readAtMs: now };
     return finalized.number;
@@ -233,7 +247,7 @@ export function createWatcher({
     const { logs, isDoubtful } = await node.transfersOf(header);
     const matter = await transfersThatMatter(logs, ledger.ownersOf);
     const apply = async () => {
-      const found = await readPurposes(node, settings, header, matter);
+      const found = await readPurposes(node, settings, header, matter, () => ledger.renew(held));
       await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
     };
     const work = { name: 'block', chainId, block: header.number, transfers: matter.length } as const;
@@ -264,7 +278,8 @@ export function createWatcher({
       if (header === undefined || own.some(({ blockHash }) => blockHash !== header.hash)) {
         throw new NodeError('another_block', `${asked.name} has transfers of a block that it has not`);
       }
-      blocks.push({ header, found: await readPurposes(asked, settings, header, own) });
+      const found = await readPurposes(asked, settings, header, own, () => ledger.renew(held));
+      blocks.push({ header, found });
     }
     return blocks;
   };
@@ -327,9 +342,10 @@ export function createWatcher({
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
         for (const each of asked) {
-          const has = await heldBy(held, each, confirmed);
-          if (has.length < confirmed.length) denying.add(each);
-          confirmed = has;
+          const has = new Set(await heldBy(held, each, confirmed.filter(needsReceipt)));
+          const kept = confirmed.filter((transfer) => has.has(transfer) || !needsReceipt(transfer));
+          if (kept.length < confirmed.length) denying.add(each);
+          confirmed = kept;
         }
         await ledger.confirmAll(
           held,
@@ -348,26 +364,28 @@ export function createWatcher({
     }
   };
 
+  /**
+   * What never counts is confirmed with its block: nodes do not have the receipts of Polygon's own messages, by which the
+   * bridged token comes.
+   */
+  const needsReceipt = ({ tokenAddress }: DueTransfer): boolean =>
+    settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
+
   /** Those of these transfers that the receipts of their transactions have. */
   const heldBy = async (
     held: bigint,
     asked: Node,
     transfers: readonly DueTransfer[],
   ): Promise<DueTransfer[]> => {
-    const has: DueTransfer[] = [];
-    for (let begin = 0; begin < transfers.length; begin += maxConfirmedAtOnce) {
-      await ledger.renew(held);
-      const some = transfers.slice(begin, begin + maxConfirmedAtOnce);
-      const receipts = await receiptsOf(
-        asked,
-        some.map(({ transactionHash }): Hash => `0x${transactionHash}`),
-      );
-      for (const transfer of some) {
-        const receipt = receipts.get(`0x${transfer.transactionHash}`);
-        if (receipt && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`)) has.push(transfer);
-      }
-    }
-    return has;
+    const receipts = await receiptsOf(
+      asked,
+      transfers.map(({ transactionHash }): Hash => `0x${transactionHash}`),
+      () => ledger.renew(held),
+    );
+    return transfers.filter((transfer) => {
+      const receipt = receipts.get(`0x${transfer.transactionHash}`);
+      return receipt !== undefined && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+    });
   };
 
   const expire = async (held: bigint): Promise<boolean> => {
@@ -391,6 +409,7 @@ export function createWatcher({
     const seenAtMs = performance.now();
     const head = await node.header('latest');
     if (head === undefined) throw new NodeError('no_answer', `${node.name} has no newest block`);
+    headNumber = head.number;
     let tip = cursor as Tip;
     const isBehind = head.number - tip.number > farBehind;
     const final = await finalizedNumber(isBehind ? 0 : undefined);
@@ -423,9 +442,10 @@ export function createWatcher({
       suspected = undefined;
       moveTo(header);
     }
-    await confirmDue(held, tip);
+    // What needs another node comes last: the rest goes on without it.
     const mayExpireMore = await expire(held);
     await forget(held, tip, final);
+    await confirmDue(held, tip);
     return tip.number < head.number || mayExpireMore;
   };
 
@@ -439,7 +459,8 @@ export function createWatcher({
       if (logs.length === 0) continue;
       if (logs.some(({ blockHash }) => blockHash !== hash)) continue;
       const matter = await transfersThatMatter(logs, ledger.ownersOf);
-      const found = await readPurposes(confirmer, settings, header, matter);
+      const found = await readPurposes(confirmer, settings, header, matter, () => ledger.renew(held));
+      await assertCommon([header]);
       const changes = await ledger.apply(held, header, found, undefined);
       await ledger.trust(held, number);
       reportDifference({ from: number, to: number, missed: changes.length, invented: 0 });
@@ -464,13 +485,17 @@ export function createWatcher({
     const last = (await confirmer.header(end)) ?? (await confirmer.header(final));
     if (last === undefined) return false;
     const to = last.number;
-    await compareWithNode(held, from, to);
+    // What was taken back is looked for once more, and returns if the node has it after all.
+    if ((await compareWithNode(held, from, to)) > 0) return true;
     await ledger.noteSecondReading(held, to);
     return to < final;
   };
 
-  /** Reads final blocks from the confirming node: records what was missed, and takes back what no node has. */
-  const compareWithNode = async (held: bigint, from: number, to: number): Promise<void> => {
+  /**
+   * Reads final blocks from the confirming node: records what was missed, and takes back what no node has. Returns how much
+   * it has taken back.
+   */
+  const compareWithNode = async (held: bigint, from: number, to: number): Promise<number> => {
     const blocks = await readBetween(held, confirmer, from, to).catch((reason) => {
       if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
       throw reason;
@@ -483,23 +508,11 @@ export function createWatcher({
     );
     // A node may have lost what it had: what any of them has is on the chain.
     for (const asked of new Set([confirmer, ...nodes])) {
+      await assertReached(asked, invented);
       const real = new Set((await heldBy(held, asked, invented)).map(({ id }) => id));
       invented = invented.filter(({ id }) => !real.has(id));
     }
-    // Said twice, as of a reorganisation: one wrong answer takes nothing back. A transfer that has moved to another block
-    // was not denied there.
-    const said = invented
-      .map(({ id, blockHash }) => `${id} ${blockHash}`)
-      .sort()
-      .join();
-    if (said !== '' && said !== deniedBefore) {
-      deniedBefore = said;
-      throw new NodeError(
-        'contradiction',
-        `${confirmer.name} denies ${invented.length} transfers that were read before; asked again`,
-      );
-    }
-    deniedBefore = undefined;
+    assertDeniedBefore(invented);
     if (invented.length > 0) {
       await ledger.takeBackTransfers(
         held,
@@ -512,9 +525,51 @@ export function createWatcher({
         missed += (await ledger.apply(held, header, found, undefined)).length;
       }
     };
+    await assertCommon(blocks.map(({ header }) => header));
     const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
     await (read.size === 0 ? undefined : trace(work, apply));
     reportDifference({ from, to, missed, invented: invented.length });
+    return invented.length;
+  };
+
+  /** Throws unless the same was denied before, long enough ago: one bad moment of a node takes nothing back. */
+  const assertDeniedBefore = (denied: readonly DueTransfer[]): void => {
+    // A transfer that has moved to another block was not denied there.
+    const said = denied
+      .map(({ id, blockHash }) => `${id} ${blockHash}`)
+      .sort()
+      .join();
+    const before = deniedBefore?.said === said ? deniedBefore : undefined;
+    if (said === '' || (before !== undefined && performance.now() - before.atMs >= deniedAgainMs)) {
+      deniedBefore = undefined;
+      return;
+    }
+    deniedBefore = before ?? { said, atMs: performance.now() };
+    throw new NodeError(
+      'contradiction',
+      `${confirmer.name} denies ${denied.length} transfers that were read before; asked again`,
+    );
+  };
+
+  /** Throws if the node is so far behind that it has nothing to say about these transfers. */
+  const assertReached = async (asked: Node, transfers: readonly DueTransfer[]): Promise<void> => {
+    const highest = Math.max(...transfers.map(({ blockNumber }) => blockNumber));
+    if (transfers.length > 0 && (await asked.header(highest)) === undefined)
+      throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
+  };
+
+  /** Throws if the confirming node has other blocks than the first one: one of them is on another fork. */
+  const assertCommon = async (headers: readonly Header[]): Promise<void> => {
+    if (confirmer === node) return;
+    for (const { number, hash } of headers) {
+      const own = await node.header(number);
+      if (own?.hash !== hash) {
+        throw new NodeError(
+          'contradiction',
+          `${confirmer.name} has another block ${number} than ${node.name}`,
+        );
+      }
+    }
   };
 
   const reportDifference = (found: { from: number; to: number; missed: number; invented: number }): void => {

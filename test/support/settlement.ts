@@ -64,6 +64,7 @@ export function createTestWatcher(
     logger: createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) }),
     ...(observer && { observer }),
     finalizedEveryMs: 0,
+    deniedAgainMs: 0,
   });
   return {
     ...watcher,
