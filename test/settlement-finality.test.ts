@@ -1,9 +1,10 @@
 // When a payment is final enough: what the second node, Polygon's finality, and a chain that takes back more than is
 // remembered do to an intent.
 
-import type { Address, Hex } from 'viem';
+import { randomBytes } from 'node:crypto';
+import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { networkFor } from '../src/contract/chains.ts';
+import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -49,8 +50,8 @@ interface Intent {
 
 let amount = 2_000_000;
 /** Each of another amount. */
-const createIntent = (): Promise<Intent> =>
-  calls.createIntent({ amount_units: ++amount, chain: chain.network.chain });
+const createIntent = (fields: object = {}): Promise<Intent> =>
+  calls.createIntent({ amount_units: ++amount, chain: chain.network.chain, ...fields });
 const statusOf = async ({ id }: Intent) => (await calls.getIntent(id)).status;
 
 /** Pays it in a block of its own. */
@@ -89,6 +90,20 @@ describe('the second node has to say the same before an intent succeeds:', () =>
   });
 });
 
+test('without the second node nothing is confirmed, and what is not paid expires', async () => {
+  await watch('second');
+  const [paid, unpaid] = [await createIntent(), await createIntent()];
+  await pay(paid);
+  node.lie('rate limit');
+  const later = Number((await chain.client.getBlock()).timestamp) + 2 * 60 * 60;
+  await chain.mine(20, { timestamp: later });
+  await expect(watcher.catchUp()).rejects.toThrow();
+  expect(await Promise.all([paid, unpaid].map(statusOf))).toEqual(['processing', 'expired']);
+  node.lie(undefined);
+  await watcher.catchUp();
+  expect(await statusOf(paid)).toBe('succeeded');
+});
+
 describe('Polygon', () => {
   test('an intent succeeds when its block is final, not with its confirmations alone', async () => {
     // Blocks are final 40 blocks later.
@@ -109,6 +124,65 @@ describe('Polygon', () => {
       await watcher.catchUp();
     }
     expect(await statusOf(intent)).toBe('succeeded');
+  });
+
+  test('a final block that is further than the newest one is not believed', async () => {
+    await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
+    const intent = await createIntent();
+    await pay(intent);
+    await chain.mine(11);
+    node.lie('far finalized');
+    await expect(watcher.catchUp()).rejects.toThrow(/calls block \d+ final, and its newest one is \d+/);
+    node.lie(undefined);
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('processing');
+  });
+
+  test('the bridged token comes in messages that nobody sent, and of which a node has no receipt', async () => {
+    await watch('only', { network: networkFor('testnet', 'polygon') });
+    const intent = await createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
+    const token = bridgedUsdcAddresses.usdcE as Address;
+    const abi = parseAbi([
+      'function masterMinter() view returns (address)',
+      'function configureMinter(address,uint256) returns (bool)',
+      'function mint(address,uint256) returns (bool)',
+    ]);
+    const master = await chain.client.readContract({ address: token, abi, functionName: 'masterMinter' });
+    const allow = encodeFunctionData({ abi, functionName: 'configureMinter', args: [zeroAddress, 10n] });
+    await chain.send(master, { to: token, data: allow });
+    await chain.mine();
+    const mint = encodeFunctionData({ abi, functionName: 'mint', args: [intent.expected_wallet, 1n] });
+    await chain.send(zeroAddress, { to: token, data: mint });
+    await chain.mine();
+    node.lie('null receipts');
+    await chain.mine(20);
+    await watcher.catchUp();
+    node.lie(undefined);
+    await pay(intent);
+    await chain.mine(20);
+    await watcher.catchUp();
+    expect(await calls.getIntent(intent.id)).toMatchObject({
+      status: 'succeeded',
+      amount_received_units: intent.amount_units,
+      labels: ['wrong_token'],
+      payments: [
+        { amount_units: 1, status: 'confirmed', labels: ['wrong_token'] },
+        { amount_units: intent.amount_units, status: 'confirmed' },
+      ],
+    });
+  });
+
+  test('logs of two transactions at one index do not stop the chain', async () => {
+    await watch('only', { network: networkFor('testnet', 'polygon') });
+    const { address } = chain.accounts[0] as { address: Address };
+    for (const amountUnits of [1n, 2n]) await chain.mint(address, amountUnits);
+    node.lie('equal log index');
+    const told = node.untilTold('equal log index');
+    await chain.mine(2);
+    await watcher.catchUp();
+    await told;
+    const head = Number((await chain.client.getBlock()).number);
+    expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
   });
 
   test('on Base the same block is enough', async () => {

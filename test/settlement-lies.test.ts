@@ -228,6 +228,67 @@ test('a node that once denies a payment does not take it back', async () => {
   expect(paid.labels).toBeUndefined();
 });
 
+describe('a node that denies a payment twice, and is honest again:', () => {
+  const denial = [
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+  ] as const;
+
+  async function payment(): Promise<Intent & { amount_units: number }> {
+    const intent = await createIntent();
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine(6);
+    await watcher.catchUp();
+    node.lieInTurn([...denial, ...denial]);
+    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    return intent;
+  }
+
+  async function succeeds(intent: Intent): Promise<void> {
+    node.lie(undefined);
+    await watcher.readAllAgain();
+    await chain.mine(10);
+    await watcher.catchUp();
+    expect(await getIntent(intent.id)).toMatchObject({
+      status: 'succeeded',
+      payments: [expect.objectContaining({ status: 'confirmed' })],
+    });
+  }
+
+  test('in the same moment, it takes nothing back', async () => {
+    await watcher.release();
+    watcher = createTestWatcher(service, { urls: [node.url], deniedAgainMs: 60_000 });
+    const intent = await payment();
+    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    expect(node.isHonest()).toBe(true);
+    await succeeds(intent);
+    expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
+  });
+
+  test('later, what it has taken back returns with the next reading', async () => {
+    const intent = await payment();
+    await watcher.readAgain();
+    expect(node.isHonest()).toBe(true);
+    expect((await getIntent(intent.id)).payments[0].status).toBe('reorged');
+    await succeeds(intent);
+  });
+
+  test('while it is behind, it denies nothing', async () => {
+    const intent = await createIntent();
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine(6);
+    await watcher.catchUp();
+    for (let i = 0; i < 2; i++) {
+      // Its logs and receipts end before the payment; one of its machines still has the newest block.
+      node.lieInTurn([denial[0], { lie: 'null blocks', times: 1 }]);
+      await expect(watcher.readAgain()).rejects.toThrow(/does not have block \d+/);
+      expect(node.isHonest()).toBe(true);
+    }
+    await succeeds(intent);
+    expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
+  });
+});
+
 test('a node that denies a payment in one block, and then in the next, has not denied it twice', async () => {
   const intent = await createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
@@ -295,6 +356,23 @@ describe('of two nodes,', () => {
       'payment_intent.processing',
       'payment_intent.succeeded',
     ]);
+  });
+
+  test('the second one is on another fork: it neither adds nor takes back', async () => {
+    const intent = await createIntent();
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine(12);
+    await watcher.catchUp();
+    node.lie('another fork');
+    for (let i = 0; i < 2; i++) {
+      await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than/);
+    }
+    node.lie(undefined);
+    await watcher.readAllAgain();
+    const paid = await getIntent(intent.id);
+    expect(paid).toMatchObject({ status: 'succeeded', payments_count: 1 });
+    expect(paid.labels).toBeUndefined();
+    expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   });
 
   test.each([

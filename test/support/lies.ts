@@ -60,6 +60,7 @@ interface Block {
 interface Log {
   blockHash: Hex;
   data: Hex;
+  logIndex: Hex;
 }
 
 interface Receipt {
@@ -154,6 +155,30 @@ export const answerLies = {
       );
     },
   },
+  /** A final block that is further than the newest one. */
+  'far finalized': {
+    methods: ['eth_getBlockByNumber'],
+    tell: ({ params: [tag] }, honest) =>
+      tag === 'finalized'
+        ? changed<Block>(honest, (block) => ({ ...block, number: numberToHex(Number(block.number) + 1_000) }))
+        : honest,
+  },
+  /** All logs at the index of the first: as some nodes of Polygon had the logs of its own messages. */
+  'equal log index': {
+    methods: ['eth_getLogs'],
+    tell: (_call, honest) =>
+      changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, logIndex: (logs[0] as Log).logIndex }))),
+  },
+  /** Every block under another hash, which is always the same. */
+  'another fork': {
+    methods: [...blockMethods, 'eth_getLogs', 'eth_getTransactionByHash', 'eth_getTransactionReceipt'],
+    async tell({ method, params }, _honest, ask) {
+      // What is asked for by a hash of the fork is asked for by the real one.
+      const asked = method === 'eth_getBlockByHash' ? /"(0x\w{64})"/g : /"blockHash":"(0x\w{64})"/g;
+      const answer = await ask(method, JSON.parse(otherFork(JSON.stringify(params), asked)));
+      return JSON.parse(otherFork(JSON.stringify(answer), hashesOfBlocks(method)));
+    },
+  },
   'other chain': {
     methods: ['eth_chainId', 'net_version'],
     tell: ({ method }) => ({ result: method === 'eth_chainId' ? '0x1' : '1' }),
@@ -242,6 +267,19 @@ export const isTransportLie = (lie: Lie): lie is TransportLieName =>
 export function concerns(lie: Lie, { methods }: LieOptions, { method }: RpcCall): boolean {
   const about = methods ?? (isTransportLie(lie) ? [] : answerLies[lie].methods);
   return about.length === 0 || about.includes(method);
+}
+
+const hashesOfBlocks = (method: string): RegExp =>
+  blockMethods.includes(method)
+    ? /"(?:hash|parentHash|blockHash)":"(0x\w{64})"/g
+    : /"blockHash":"(0x\w{64})"/g;
+
+/** JSON whose hashes have another first digit; and the same again, when it is done twice. */
+function otherFork(json: string, hashes: RegExp): string {
+  const flipped = (digit: string) => (Number.parseInt(digit, 16) ^ 8).toString(16);
+  return json.replace(hashes, (field, hash: string) =>
+    field.replace(hash, `0x${flipped(hash[2] as string)}${hash.slice(3)}`),
+  );
 }
 
 /** The number in the first word, and one. */

@@ -19,6 +19,8 @@ export interface TestWatcherOptions {
   observer?: WatchObserver;
   /** How long a node may take to answer. */
   timeoutMs?: number;
+  /** How much later a payment has to be denied again; at once unless given. */
+  deniedAgainMs?: number;
   /** How long its lease lasts. */
   leaseMs?: number;
 }
@@ -31,6 +33,7 @@ export function createTestWatcher(
     chainId = networkFor('testnet', 'base').chainId,
     observer,
     timeoutMs = 10_000,
+    deniedAgainMs = 0,
     leaseMs,
   }: TestWatcherOptions,
 ) {
@@ -64,7 +67,7 @@ export function createTestWatcher(
     logger: createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) }),
     ...(observer && { observer }),
     finalizedEveryMs: 0,
-    deniedAgainMs: 0,
+    deniedAgainMs,
   });
   return {
     ...watcher,
