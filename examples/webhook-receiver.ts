@@ -32,8 +32,8 @@ interface Event {
 /** The work of an event. It may fail and be repeated, long after the sender has its answer. */
 function work({ id, type, data: { payment_intent: intent } }: Event): void {
   console.log(`${type} ${intent?.id ?? ''} ${id}`);
-  // The status decides, not the order in which events come: success is final.
-  if (intent?.status === 'succeeded') console.log(`fulfil ${intent.metadata.order_id ?? intent.id}`);
+  // Each intent succeeds once. Later events of it, such as `.overpaid` and `.reorged`, have the status `succeeded` too.
+  if (type === 'payment_intent.succeeded') console.log(`fulfil ${intent?.metadata.order_id ?? intent?.id}`);
 }
 
 /** The largest event that is read. */

@@ -49,6 +49,8 @@ async function admin(role: string, ...args: string[]) {
   return JSON.parse(stdout);
 }
 
+const unwatchedChain = ['--mode', 'testnet', '--chain', 'base', '--yes'];
+
 test.runIf(hasPsql)(
   'a role with only the documented rights creates an intent and attributes a transfer on a new database',
   { timeout: 120_000 },
@@ -60,17 +62,31 @@ test.runIf(hasPsql)(
     await sh(await documentedCommands('Rights'));
     expect((await admin('payments_service', 'doctor')).filter(({ ok }: { ok: boolean }) => !ok)).toEqual([]);
 
+    const refused = await postgres.query(
+      `select relname from pg_class
+        where relnamespace = 'public'::regnamespace and relkind = 'r'
+          and not has_table_privilege('payments_service', oid, 'select')`,
+      'payments',
+    );
+    // It says what the numbers of networks mean, to people.
+    expect(refused).toEqual([{ relname: 'networks' }]);
+
     // The rights that the documentation lists for administration.
     await postgres.query(
       `create role administrator login password 'PASSWORD';
      grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;
      grant insert on merchants to administrator;
-     grant insert, update on payout_wallets, api_keys to administrator`,
+     grant select, insert, update on checkout_settings to administrator;
+     grant insert, update on payout_wallets, api_keys to administrator;
+     grant select on watched_chains, block_headers to administrator;
+     grant delete on watched_chains, block_headers to administrator`,
       'payments',
     );
     const wallet = ['--mode', 'testnet', '--wallet', `0x${'1'.repeat(40)}`];
     const { merchant_id } = await admin('administrator', 'merchant', 'create', '--name', 'x', ...wallet);
     await admin('administrator', 'merchant', 'set-wallet', '--merchant', merchant_id, ...wallet);
+    const origins = ['--mode', 'testnet', '--origins', 'https://shop.example'];
+    await admin('administrator', 'merchant', 'set-origins', '--merchant', merchant_id, ...origins);
     const mode = ['--merchant', merchant_id, '--mode', 'testnet'];
     const { key_id } = await admin('administrator', 'key', 'create', ...mode);
     const { api_key } = await admin('administrator', 'key', 'rotate', '--key', key_id, '--overlap', '1h');
@@ -103,11 +119,17 @@ test.runIf(hasPsql)(
     const [door] = openDoors(service);
     const { intent } = await door.create({ amount_units: 5 }, { authorization: `Bearer ${api_key}` });
     door.close();
+    const checkout = await fetch(`${service.publicUrl}/v1/checkout`, {
+      headers: { authorization: `Bearer ${intent?.client_secret}` },
+    });
+    expect(await checkout.json()).toMatchObject({ status: 'requires_payment', amount_units: 5 });
     for (const methods of openTransferMethods(service)) {
       const attributed = await methods.attribute(transfer, intent?.id ?? '', api_key);
       expect(attributed).toMatchObject({ code: 'ok', json: { payment_intent: intent?.id } });
       methods.close();
     }
     expect(await service.end('SIGTERM')).toMatchObject({ code: 0 });
+    const unwatched = await admin('administrator', 'chain', 'unwatch', ...unwatchedChain);
+    expect(unwatched).toMatchObject({ watched: 'no' });
   },
 );

@@ -28,23 +28,25 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   loading: () => ({ title: 'Loading the payment' }),
   'waiting-for-shop': () => ({
     title: 'Preparing your payment',
-    lines: ['The shop is making the payment. Keep this window open.'],
+    lines: ['The shop is preparing your payment. Keep this window open.'],
   }),
   'shop-failed': () => ({
     title: 'The payment was not prepared',
     lines: [
-      'The shop could not make the payment. Nothing was charged. Close this window and try again there.',
+      'The shop could not prepare the payment. Nothing was charged. Close this window and try again there.',
     ],
   }),
   invalid: () => ({
     title: 'This link does not open a payment',
     lines: [
-      'It may be cut off or too old. Nothing was charged. Go back to the shop and open the payment from there again.',
+      'It may be cut off or too old. If you have already paid, do not pay again: ask the shop. Otherwise go back to the shop and open the payment from there again.',
     ],
   }),
   unreachable: () => ({
     title: 'The payment cannot be loaded',
-    lines: ['There is no answer at the moment. The page keeps trying. Nothing was charged.'],
+    lines: [
+      'There is no answer at the moment. The page keeps trying. If you have already paid, do not pay again: your payment is still seen.',
+    ],
   }),
   'test-wallet': ({ chain }) => ({
     title: 'Pay with test money',
@@ -93,7 +95,7 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   unknown: () => ({
     title: 'Did your wallet send the payment?',
     lines: [
-      'Your wallet was asked to, and this page has no clear answer. Look at the activity in your wallet. If the payment was sent, wait: it appears here by itself.',
+      'Your wallet was asked to send the payment, and has not answered clearly. Look at the activity in your wallet. If the payment was sent, wait: it appears here by itself.',
     ],
   }),
   sent: ({ chain }) => ({
@@ -148,7 +150,7 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
   underpaid: ({ received, merchant }) =>
     `${received} arrived, which is less than the price. Ask ${merchant} what happens with it.`,
   late: ({ merchant }) =>
-    `Money arrived too late to count for this payment. ${merchant} sees it: ask there for it.`,
+    `Money arrived that does not count for this payment. ${merchant} sees it: ask there for it.`,
   'wrong-token': ({ token, merchant }) =>
     `Something other than ${token} arrived. It does not count for this payment. ${merchant} sees it: ask there for it.`,
   overpaid: ({ merchant }) => `More than the price arrived. ${merchant} sees it: ask there for the rest.`,

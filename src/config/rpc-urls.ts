@@ -18,7 +18,10 @@ export const rpcVariables: readonly RpcVariable[] = [
 
 /** A chain and its nodes. */
 export interface ChainNodes extends RpcVariable {
-  /** The first is read, the others confirm. They may hold keys and are never printed whole. */
+  /**
+   * The first is read, the second confirms; all are asked before a payment is taken back. They may hold keys and are never
+   * printed whole.
+   */
   urls: readonly [string, ...string[]];
 }
 

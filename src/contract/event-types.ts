@@ -10,7 +10,7 @@ export const eventDescriptions = {
   'payment_intent.expired': 'The intent was not paid in full in time.',
   'payment_intent.canceled': 'The intent was canceled.',
   'payment_intent.late_payment':
-    'Money has come after expiry or cancellation. The status stays: return the money.',
+    'Money has come after expiry or cancellation, or in time but was found only then (label `found_late`). The status stays: return the money, or fulfil the order.',
   'payment_intent.wrong_token': 'A token that is not USDC has come. It does not count.',
   'payment_intent.reorged': 'A payment is no longer on the chain, which has reorganised.',
   'transfer.unattributed':

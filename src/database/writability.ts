@@ -6,6 +6,7 @@ const neededRights = {
   schema_migrations: ['select'],
   merchants: ['select'],
   payout_wallets: ['select'],
+  checkout_settings: ['select'],
   api_keys: ['select'],
   payment_intents: ['select', 'insert', 'update'],
   watched_chains: ['select', 'insert', 'update'],

@@ -18,7 +18,7 @@ export interface ChainSettings {
   networks: readonly Network[];
   /** Contracts whose transfers are read, in lower case: USDC, and what is taken for it. */
   tokens: readonly Address[];
-  /** A block every so often. */
+  /** The expected time between two blocks, and how often the node is asked. */
   blockTimeMs: number;
   /** A payment counts as final only at or below the chain's own `finalized` block. */
   needsFinality: boolean;

@@ -55,7 +55,7 @@ export interface WatchObserver {
 
 export interface WatcherOptions {
   settings: ChainSettings;
-  /** The first one is read; the others confirm. */
+  /** The first one is read, the second confirms; all are asked before a payment is taken back. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
   /** Names this watcher among others. A UUID. */
