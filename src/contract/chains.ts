@@ -27,7 +27,7 @@ export interface Network {
   chainId: number;
   /** Circle's native USDC, with EIP-55 checksum. Source: Circle's list of USDC contract addresses. */
   usdcAddress: string;
-  /** Blocks on top of the payment's block before it counts as final. */
+  /** Blocks after which a payment counts as final, the block of the payment being the first of them. */
   confirmationsRequired: number;
 }
 

@@ -1,5 +1,5 @@
-// What transfers do to an intent: section by section the rules of its status, its sum and its labels. Nothing here reads
-// the database, the chain or a clock.
+// What transfers do to an intent: the rules of its status, its sum and its labels, as docs/settlement.md explains them.
+// Nothing here reads the database, the chain or a clock.
 
 import type { PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
 import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';

@@ -168,6 +168,7 @@ const untraced: NonNullable<LedgerOptions['tracing']> = {
 const bytes = (hash: string) => `\\x${hash.slice(2)}`;
 const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
 
+/** Returns what is known of one chain. Several may exist at once, in any number of processes: the lease decides. */
 export function createLedger(
   em: EntityManager,
   { settings, onChanges, onUnreadable, tracing = untraced, leaseMs = defaultLeaseMs }: LedgerOptions,

@@ -82,6 +82,7 @@ const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
 /** Largest block number that is believed: at a block a second, in three hundred thousand years. */
 const maxNumber = 1e13;
 
+/** Reads a block without its transactions. Throws NodeError (`malformed`) if it is none. */
 export function readHeader(value: unknown): Header {
   const block = objectOf(value, 'a block');
   return {
@@ -127,6 +128,7 @@ export function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): T
   });
 }
 
+/** Reads a transaction. Throws NodeError (`malformed`) if it is none. */
 export function readTransaction(value: unknown): Transaction {
   const transaction = objectOf(value, 'a transaction');
   return {
@@ -138,6 +140,7 @@ export function readTransaction(value: unknown): Transaction {
   };
 }
 
+/** Reads a receipt, with its logs in their order. Throws NodeError (`malformed`) if it is none. */
 export function readReceipt(value: unknown): Receipt {
   const receipt = objectOf(value, 'a receipt');
   return {
@@ -157,6 +160,7 @@ export function readFullBlock(value: unknown): { header: Header; transactions: T
   };
 }
 
+/** Reads the answer to `eth_chainId`. Throws NodeError (`malformed`) if it is no number. */
 export function readChainId(value: unknown): number {
   return numberOf(value, 'a chain id');
 }

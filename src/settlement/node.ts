@@ -70,6 +70,7 @@ export interface NodeOptions {
   timeoutMs?: number;
 }
 
+/** Returns a node over HTTP. Asks nothing yet; every method rejects with NodeError if its answer cannot be used. */
 export function connectNode({
   url,
   chainId,

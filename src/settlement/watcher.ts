@@ -3,7 +3,7 @@
 // a watcher may end at any moment, and any other goes on.
 
 import type { Logger } from 'pino';
-import type { Address, Hash } from 'viem';
+import { type Address, type Hash, zeroAddress } from 'viem';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-reader.ts';
@@ -85,6 +85,10 @@ interface Tip {
   time: Date;
 }
 
+/**
+ * Returns the watcher of one chain. Nothing runs by itself: call `follow` every block time, and `readAgain` now and then.
+ * Both reject with NodeError if what a node says cannot be used, and go on from there when they are called again.
+ */
 export function createWatcher({
   settings,
   nodes,
@@ -342,10 +346,9 @@ export function createWatcher({
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
         for (const each of asked) {
-          const has = new Set(await heldBy(held, each, confirmed.filter(needsReceipt)));
-          const kept = confirmed.filter((transfer) => has.has(transfer) || !needsReceipt(transfer));
-          if (kept.length < confirmed.length) denying.add(each);
-          confirmed = kept;
+          const has = await heldBy(held, each, confirmed);
+          if (has.length < confirmed.length) denying.add(each);
+          confirmed = has;
         }
         await ledger.confirmAll(
           held,
@@ -365,13 +368,14 @@ export function createWatcher({
   };
 
   /**
-   * What never counts is confirmed with its block: nodes do not have the receipts of Polygon's own messages, by which the
-   * bridged token comes.
+   * New money of a token that never counts. The bridged one comes by Polygon's own messages, and not every node has the
+   * receipts of those.
    */
-  const needsReceipt = ({ tokenAddress }: DueTransfer): boolean =>
-    settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
+  const hasNoReceipt = ({ fromAddress, tokenAddress }: DueTransfer): boolean =>
+    fromAddress === zeroAddress &&
+    !settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
 
-  /** Those of these transfers that the receipts of their transactions have. */
+  /** Those of these transfers that the receipts of their transactions have, or that have none. */
   const heldBy = async (
     held: bigint,
     asked: Node,
@@ -379,12 +383,15 @@ export function createWatcher({
   ): Promise<DueTransfer[]> => {
     const receipts = await receiptsOf(
       asked,
-      transfers.map(({ transactionHash }): Hash => `0x${transactionHash}`),
+      transfers.flatMap((transfer): Hash[] =>
+        hasNoReceipt(transfer) ? [] : [`0x${transfer.transactionHash}`],
+      ),
       () => ledger.renew(held),
     );
     return transfers.filter((transfer) => {
       const receipt = receipts.get(`0x${transfer.transactionHash}`);
-      return receipt !== undefined && holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+      if (receipt === undefined) return hasNoReceipt(transfer);
+      return holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
     });
   };
 

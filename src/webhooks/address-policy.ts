@@ -31,6 +31,7 @@ const nameOfInternet = /^(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)+[a-z0-9_-]{1,63}
 /** Names that mean something only on this machine or in its network. */
 const nameOfNetwork = /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/;
 
+/** Returns which addresses webhooks may go to: public ones, and those that the operator has allowed. */
 export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
   const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
   const hosts = new Set(allowed.hosts);

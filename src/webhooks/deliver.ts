@@ -45,6 +45,7 @@ export interface Deliverer {
   idle(): Promise<void>;
 }
 
+/** Returns what attempts due deliveries: each is claimed, signed, sent, and its outcome recorded. */
 export function createDeliverer(
   queue: DeliveryQueue,
   health: EndpointHealth,

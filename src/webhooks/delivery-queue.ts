@@ -94,6 +94,7 @@ interface Record {
   result: AttemptResult;
 }
 
+/** Returns the deliveries that wait, which processes claim from each other without waiting. */
 export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<EventRow>(em, EventEntity);

@@ -30,6 +30,7 @@ interface Failing {
   since: Date;
 }
 
+/** Returns what counts the failures of endpoints, and disables those that fail for long. */
 export function createEndpointHealth(em: EntityManager): EndpointHealth {
   const { run, transaction } = createPreparedStatements(em);
   // Attempts of an endpoint end together when it dies: one by one, each would wait for the row that the others hold.

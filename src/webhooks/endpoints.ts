@@ -27,6 +27,7 @@ export interface Owner {
   mode: ModeName;
 }
 
+/** The merchant and mode of an authenticated caller. */
 export const ownerOf = ({ merchantId, mode }: Owner): Owner => ({ merchantId, mode });
 
 /** What a merchant decides about an endpoint. */

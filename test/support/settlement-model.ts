@@ -1,7 +1,7 @@
-// What the contract (section 1, the life of an intent) says of intents, given the chain and the order of what is done.
-// Written from the contract alone: no code of the service, no database, no clock.
+// What is promised of the life of an intent (docs/settlement.md), given the chain and the order of what is done. Written
+// from the promises alone: no code of the service, no database, no clock.
 //
-// Where the contract is silent the model takes this for granted:
+// Where they are silent the model takes this for granted:
 // - A watcher first takes back what the chain took back, then reads the new blocks one by one, and then, at the newest
 //   block, confirms and expires.
 // - The payments of one block that count are one event, those that are late one more, those of another token one more.
