@@ -195,7 +195,8 @@ describe('Polygon', () => {
   });
 });
 
-describe('what is known of the chain', () => {
+// They read some six hundred blocks, one after the other.
+describe('what is known of the chain', { timeout: 120_000 }, () => {
   /** Follows a chain that grows: so few blocks at a time are read one by one. */
   async function grow(blocks: number): Promise<void> {
     for (let left = blocks; left > 0; left -= 40) {
@@ -216,11 +217,11 @@ describe('what is known of the chain', () => {
     const noon = (Math.floor(Date.now() / 1000 / day) - 0.5) * day;
     await watch('only', { genesisTimestamp: noon });
     const [start] = await headers();
-    await grow(200);
+    await grow(60);
     const sameDay = Number((await chain.client.getBlock()).number);
     const tomorrow = Number((await chain.client.getBlock()).timestamp) + day;
     await chain.mine(1, { timestamp: tomorrow });
-    await grow(600);
+    await grow(540);
     const known = await headers();
     const head = Number((await chain.client.getBlock()).number);
     const checkpoints = known.filter(({ isCheckpoint }) => isCheckpoint).map(({ number }) => number);
@@ -240,14 +241,14 @@ describe('what is known of the chain', () => {
       urls: [node.url],
       observer: { onReorganisation: (reorganisation) => reorganisations.push(reorganisation) },
     });
-    await grow(50);
+    await grow(20);
     const [kept, gone] = [await createIntent(), await createIntent()];
     await pay(kept);
     await watcher.catchUp();
     const keptIn = (await calls.getIntent(kept.id)).payments[0].block_number;
     await grow(20);
     await pay(gone);
-    await grow(600);
+    await grow(540);
     expect(await Promise.all([kept, gone].map(statusOf))).toEqual(['succeeded', 'succeeded']);
     const head = Number((await chain.client.getBlock()).number);
     expect((await headers()).filter(({ isCheckpoint }) => !isCheckpoint)[0]?.number).toBeGreaterThan(

@@ -25,7 +25,7 @@ afterAll(() => service.close());
 beforeEach(async () => {
   chain = await startChain();
   node = await startLyingNode(chain.url);
-  watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 300 });
+  watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 800 });
   await watcher.catchUp();
 });
 

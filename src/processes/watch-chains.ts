@@ -133,7 +133,7 @@ function watchedChainOf(
         onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
         onReorganisation: chainMetrics.reorganisation,
         onSecondReading: chainMetrics.secondReading,
-        onUnconfirmed: ({ since }) => chainMetrics.unconfirmed(since),
+        onUnconfirmed: chainMetrics.unconfirmed,
         onExpiry({ expired, lagMs }) {
           chainMetrics.expiry(expired, lagMs);
           if (expired > 0) onEvent();

@@ -30,7 +30,7 @@ import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** How long a lease lasts: several polls. A watcher that waits longer for its node may lose it to another, which does no harm. */
 const defaultLeaseMs = 6_000;
-/** Merchants are told of a transfer to a wallet that an intent of theirs named so long ago at most. */
+/** Merchants are told of a transfer to a wallet that an intent of theirs expected so long ago at most. */
 const reportDays = 30;
 /** An intent that ended without being paid may still be paid by a transfer without an id so long. */
 const candidateHours = 24;
@@ -634,7 +634,8 @@ export function createLedger(
         mode,
         chain,
         networkIds,
-        lowestUuid(Date.now() - reportDays * 86_400_000),
+        // It was created before it expected anything for the last time.
+        lowestUuid(Date.now() - reportDays * 86_400_000 - maxExpiryMinutes * 60_000),
       ]);
       for (const row of rows) {
         const wallet = hashOf(row.wallet);

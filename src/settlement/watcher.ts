@@ -44,8 +44,8 @@ export interface WatchObserver {
   onReorganisation?: (reorganisation: { depth: number; transfers: number; isFinal: boolean }) => void;
   /** The second reading found transfers that the first one had missed, or did not find some that it had. */
   onSecondReading?: (difference: { missed: number; invented: number }) => void;
-  /** So many transfers are deep enough and not confirmed yet, the oldest of them in a block of that time. */
-  onUnconfirmed?: (unconfirmed: { count: number; since: Date | undefined }) => void;
+  /** The block time of the oldest transfer that is deep enough and not confirmed yet; undefined if there is none. */
+  onUnconfirmed?: (since: Date | undefined) => void;
   onExpiry?: (expiry: Expiry) => void;
   /** An answer of a node could not be used, or contradicted another one. */
   onFault?: (error: NodeError) => void;
@@ -114,8 +114,8 @@ export function createWatcher({
   const checked = new Set<Node>();
   /** The ancestor to which the chain would have to be taken back, as the node said last time. */
   let suspected: string | undefined;
-  /** The transfers that the second reading denied, and when it did so first. */
-  let deniedBefore: { said: string; atMs: number } | undefined;
+  /** When the second reading began to deny a transfer in its block. */
+  const deniedSince = new Map<string, number>();
   /** Blocks with transfers that are deep enough, and that a node denied last time. */
   let deniedIn: number[] = [];
   let range = maxRange;
@@ -138,6 +138,7 @@ export function createWatcher({
     progress = await ledger.progress();
     cursor = progress?.cursor;
     suspected = undefined;
+    deniedSince.clear();
     logger.info({ chain_id: chainId, block: cursor?.number }, 'watching the chain');
     return true;
   };
@@ -187,7 +188,10 @@ export function createWatcher({
       if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
       throw reason;
     });
-    const head = headNumber ?? (await node.header('latest'))?.number ?? 0;
+    const newest = async () => (await node.header('latest'))?.number ?? 0;
+    let head = headNumber ?? (await newest());
+    // The chain may have grown meanwhile.
+    if (found !== undefined && found.number > head) head = await newest();
     if (found !== undefined && found.number > head) {
       throw new NodeError(
         'contradiction',
@@ -317,7 +321,7 @@ export function createWatcher({
     deniedIn = [];
     const deepEnough = tip.number - confirmations + 1;
     let due = await ledger.due(deepEnough);
-    observer.onUnconfirmed?.({ count: due.length, since: due[0]?.blockTime });
+    observer.onUnconfirmed?.(due[0]?.blockTime);
     if (due.length === 0) return;
     if (settings.needsFinality) {
       const final = await finalizedNumber();
@@ -467,7 +471,7 @@ export function createWatcher({
       if (logs.some(({ blockHash }) => blockHash !== hash)) continue;
       const matter = await transfersThatMatter(logs, ledger.ownersOf);
       const found = await readPurposes(confirmer, settings, header, matter, () => ledger.renew(held));
-      await assertCommon([header]);
+      await assertCommon(held, [header]);
       const changes = await ledger.apply(held, header, found, undefined);
       await ledger.trust(held, number);
       reportDifference({ from: number, to: number, missed: changes.length, invented: 0 });
@@ -508,6 +512,10 @@ export function createWatcher({
       throw reason;
     });
     rangeAgain = Math.min(maxRange, rangeAgain * 2);
+    await assertCommon(
+      held,
+      blocks.map(({ header }) => header),
+    );
     const known = await ledger.transfersIn(from, to);
     const read = new Set(blocks.flatMap(({ found }) => found.map(({ log }) => keyOf(log))));
     let invented = known.filter(
@@ -519,7 +527,7 @@ export function createWatcher({
       const real = new Set((await heldBy(held, asked, invented)).map(({ id }) => id));
       invented = invented.filter(({ id }) => !real.has(id));
     }
-    assertDeniedBefore(invented);
+    assertDeniedBefore(known, invented);
     if (invented.length > 0) {
       await ledger.takeBackTransfers(
         held,
@@ -532,30 +540,32 @@ export function createWatcher({
         missed += (await ledger.apply(held, header, found, undefined)).length;
       }
     };
-    await assertCommon(blocks.map(({ header }) => header));
     const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
     await (read.size === 0 ? undefined : trace(work, apply));
     reportDifference({ from, to, missed, invented: invented.length });
     return invented.length;
   };
 
-  /** Throws unless the same was denied before, long enough ago: one bad moment of a node takes nothing back. */
-  const assertDeniedBefore = (denied: readonly DueTransfer[]): void => {
+  /** Throws unless each was denied before, long enough ago, and at every reading since: one bad moment takes nothing back. */
+  const assertDeniedBefore = (known: readonly DueTransfer[], denied: readonly DueTransfer[]): void => {
     // A transfer that has moved to another block was not denied there.
-    const said = denied
-      .map(({ id, blockHash }) => `${id} ${blockHash}`)
-      .sort()
-      .join();
-    const before = deniedBefore?.said === said ? deniedBefore : undefined;
-    if (said === '' || (before !== undefined && performance.now() - before.atMs >= deniedAgainMs)) {
-      deniedBefore = undefined;
-      return;
+    const placeOf = ({ id, blockHash }: DueTransfer) => `${id} ${blockHash}`;
+    const places = new Set(denied.map(placeOf));
+    for (const place of known.map(placeOf)) if (!places.has(place)) deniedSince.delete(place);
+    const now = performance.now();
+    let isEarly = false;
+    for (const place of places) {
+      const since = deniedSince.get(place);
+      if (since === undefined) deniedSince.set(place, now);
+      isEarly ||= since === undefined || now - since < deniedAgainMs;
     }
-    deniedBefore = before ?? { said, atMs: performance.now() };
-    throw new NodeError(
-      'contradiction',
-      `${confirmer.name} denies ${denied.length} transfers that were read before; asked again`,
-    );
+    if (isEarly) {
+      throw new NodeError(
+        'contradiction',
+        `${confirmer.name} denies ${denied.length} transfers that were read before; asked again`,
+      );
+    }
+    for (const place of places) deniedSince.delete(place);
   };
 
   /** Throws if the node is so far behind that it has nothing to say about these transfers. */
@@ -566,9 +576,10 @@ export function createWatcher({
   };
 
   /** Throws if the confirming node has other blocks than the first one: one of them is on another fork. */
-  const assertCommon = async (headers: readonly Header[]): Promise<void> => {
+  const assertCommon = async (held: bigint, headers: readonly Header[]): Promise<void> => {
     if (confirmer === node) return;
     for (const { number, hash } of headers) {
+      await ledger.renew(held);
       const own = await node.header(number);
       if (own?.hash !== hash) {
         throw new NodeError(
