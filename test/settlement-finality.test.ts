@@ -284,6 +284,16 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head + 1);
   });
 
+  test('are what a reorganisation goes back to, not payments that were found in what replaces their blocks', async () => {
+    await watch('only');
+    await pay(await createIntent());
+    await watcher.catchUp();
+    const { number, hash } = await chain.client.getBlock();
+    await service.query("update transfers set block_hash = decode(repeat('ab', 32), 'hex')");
+    const known = await watcher.ledger.knownBlocks(Number(number), 2);
+    expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
+  });
+
   test('of a real network with another block 0 nothing is read', async () => {
     await watch('only');
     const intent = await createIntent();

@@ -321,6 +321,38 @@ test('a node that denies a payment in one block, and then in the next, has not d
   });
 });
 
+test.each(['only', 'second'] as const)(
+  'what has replaced blocks that were read is not left to the second reading alone: the %s node hides',
+  async (place) => {
+    await watcher.release();
+    const urls = { only: [node.url], second: [chain.url, node.url] } as const;
+    watcher = createTestWatcher(service, { urls: urls[place] });
+    await chain.mine(2);
+    await watcher.catchUp();
+    const { cursor } = (await watcher.ledger.progress()) ?? {};
+    const [one, other] = [await createIntent(), await createIntent()];
+    await chain.client.request({ method: 'anvil_rollback', params: [1] } as never);
+    await send(one, BigInt(one.amount_units));
+    await send(other, BigInt(other.amount_units));
+    // Final before it was read.
+    await chain.mine(8);
+    await expect(watcher.follow()).rejects.toThrow('asked again');
+    node.lie('half of the logs', { times: 1 });
+    await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than was read/);
+    expect(node.isHonest()).toBe(true);
+    await watcher.catchUp();
+    await watcher.readAllAgain();
+    await chain.mine(10);
+    await watcher.catchUp();
+    for (const { id } of [one, other]) {
+      expect(await getIntent(id)).toMatchObject({
+        status: 'succeeded',
+        payments: [expect.objectContaining({ block_number: cursor?.number })],
+      });
+    }
+  },
+);
+
 describe('of two nodes,', () => {
   beforeEach(async () => {
     await watcher.release();

@@ -849,12 +849,15 @@ const advance = preparedStatement(
    select chain_id, $2, $3, $4, $6 from moved
    returning chain_id`,
 );
+/** A payment stands for its block where no header does: the second reading may have found it in one that replaces that. */
 const findKnownBlocks = preparedStatement(
   'find_known_blocks',
   `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)
    union
-   (select block_number, block_hash, block_time from transfers
-     where chain_id = $1 and block_number <= $2 and state <> 'reorged' order by block_number desc limit $3)
+   (select t.block_number, t.block_hash, t.block_time from transfers t
+     where t.chain_id = $1 and t.block_number <= $2 and t.state <> 'reorged'
+       and not exists (select from block_headers h where h.chain_id = t.chain_id and h.number = t.block_number)
+     order by t.block_number desc limit $3)
    order by number desc limit $3`,
 );
 /** The moment that has all confirmations: the time of the block that many below the cursor. */

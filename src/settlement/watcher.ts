@@ -575,16 +575,20 @@ export function createWatcher({
       throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
   };
 
-  /** Throws if the confirming node has other blocks than the first one: one of them is on another fork. */
+  /**
+   * Throws unless the first node has these blocks of the confirming one, and the block that was read last: one of the two
+   * is on another fork, or the chain has reorganised, and its new blocks are to be read once before they are read again.
+   */
   const assertCommon = async (held: bigint, headers: readonly Header[]): Promise<void> => {
-    if (confirmer === node) return;
-    for (const { number, hash } of headers) {
+    if (headers.length === 0) return;
+    const last = cursor as Tip;
+    for (const { number, hash } of confirmer === node ? [last] : [...headers, last]) {
       await ledger.renew(held);
       const own = await node.header(number);
       if (own?.hash !== hash) {
         throw new NodeError(
           'contradiction',
-          `${confirmer.name} has another block ${number} than ${node.name}`,
+          `${node.name} has another block ${number} than ${hash === last.hash ? 'was read' : confirmer.name}`,
         );
       }
     }
