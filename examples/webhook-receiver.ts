@@ -94,7 +94,8 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
   try {
     secret ??= await createEndpoint(url);
   } catch (error) {
-    console.error(`no webhook endpoint could be created at ${PAYMENTS_URL}:`, error);
+    const { message, cause } = error as Error;
+    console.error(`no webhook endpoint could be created at ${PAYMENTS_URL}: ${cause ?? message}`);
     process.exit(1);
   }
   console.log(`receiving at ${url}`);

@@ -20,7 +20,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 // In a shop of your own: 'payment-intents-client/json' and 'payment-intents-client/webhook'.
-import { createPaymentIntentsClient } from '../../client/json.ts';
+import { createPaymentIntentsClient, PaymentIntentsError } from '../../client/json.ts';
 import { verifyWebhook, WebhookVerificationError } from '../../client/webhook.ts';
 import { type Order, openOrders, products } from './orders.ts';
 import { readDemoMerchant, registerOrigins, registerWebhook } from './setup.ts';
@@ -200,7 +200,11 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     webhookSecret = await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`);
     await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
   } catch (error) {
-    console.error(`the payment service at ${PAYMENTS_URL} does not know this shop:`, error);
+    const isMissing = error instanceof PaymentIntentsError && error.code === 'network';
+    const problem = isMissing
+      ? `no payment service answers at ${PAYMENTS_URL}: run "npm start" in another terminal first`
+      : `the payment service at ${PAYMENTS_URL} does not take this shop`;
+    console.error(`${problem} (${error instanceof Error ? error.message : error})`);
     process.exit(1);
   }
   console.log(`the shop is open: http://127.0.0.1:${port}`);
