@@ -96,6 +96,7 @@ test('of chains without a node the log and a metric say so, and intents are crea
   const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
   expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
     level: 'info',
+    chains: ['mainnet base', 'mainnet polygon', 'testnet polygon'],
     variables: ['RPC_URL_BASE', 'RPC_URL_POLYGON', 'RPC_URL_POLYGON_AMOY'],
   });
   expect(await metric(service, ofBase('watched'))).toBe(1);

@@ -228,8 +228,11 @@ function reportUnwatched(
   for (const { mode, chain } of unwatched) metrics.unwatchedChain(mode, chain);
   if (unwatched.length === 0) return;
   logger.info(
-    { variables: unwatched.map(({ name }) => name) },
-    'payments on chains without a node are not seen: these variables would name one',
+    {
+      chains: unwatched.map(({ mode, chain }) => `${mode} ${chain}`),
+      variables: unwatched.map(({ name }) => name),
+    },
+    'these chains have no node: their payments are not seen until the variables name one',
   );
 }
 
