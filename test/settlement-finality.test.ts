@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
+import type { Progress } from '../src/settlement/ledger.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -292,6 +293,23 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     await service.query("update transfers set block_hash = decode(repeat('ab', 32), 'hex')");
     const known = await watcher.ledger.knownBlocks(Number(number), 2);
     expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
+  });
+
+  test('is read again where it was taken back while it was read a second time', async () => {
+    await watch('only');
+    await chain.mine(8);
+    await watcher.catchUp();
+    const { ledger } = watcher;
+    const { cursor, secondNumber } = (await ledger.progress()) as Progress;
+    const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];
+    const [{ lease_number: lease } = { lease_number: '' }] = await service.query<{ lease_number: string }>(
+      'select lease_number from watched_chains',
+    );
+    await ledger.takeBackTo(BigInt(lease), ancestor);
+    expect(await ledger.noteSecondReading(BigInt(lease), cursor.number, cursor)).toBe(false);
+    expect((await ledger.progress())?.secondNumber).toBe(secondNumber);
+    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect((await ledger.progress())?.secondNumber).toBe(ancestor.number);
   });
 
   test('of a real network with another block 0 nothing is read', async () => {

@@ -141,8 +141,11 @@ export interface Ledger {
   doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
   /** The answer for that block is no longer doubted. Throws LeaseLost. */
   trust(lease: bigint, number: number): Promise<void>;
-  /** Notes that everything up to this block was read a second time. Throws LeaseLost. */
-  noteSecondReading(lease: bigint, number: number): Promise<void>;
+  /**
+   * Notes that everything up to this block was read a second time, while `cursor` was read once. Resolves with false, and
+   * notes nothing, if that was taken back meanwhile. Throws LeaseLost.
+   */
+  noteSecondReading(lease: bigint, number: number, cursor: Progress['cursor']): Promise<boolean>;
   /** Expires some intents by the chain's clock, without a word to `onChanges`. Throws LeaseLost. */
   expireSome(lease: bigint): Promise<Expiry>;
   /** Forgets headers below that number but for one a day. */
@@ -722,8 +725,11 @@ export function createLedger(
     async trust(lease, number) {
       await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
     },
-    async noteSecondReading(lease, number) {
-      await holding(lease, (inside) => inside(noteSecond, [chainId, number]));
+    async noteSecondReading(lease, number, cursor) {
+      const { rowCount } = await holding(lease, (inside) =>
+        inside(noteSecond, [chainId, number, cursor.number, bytes(cursor.hash)]),
+      );
+      return rowCount === 1;
     },
     async expireSome(lease) {
       return holding(lease, async (inside) => {
@@ -887,7 +893,8 @@ const clearDoubt = preparedStatement(
 );
 const noteSecond = preparedStatement(
   'note_second_reading',
-  'update watched_chains set second_number = greatest(second_number, $2) where chain_id = $1',
+  `update watched_chains set second_number = greatest(second_number, $2)
+    where chain_id = $1 and exists (select from block_headers where chain_id = $1 and number = $3 and hash = $4)`,
 );
 const deleteHeaders = preparedStatement(
   'delete_block_headers',

@@ -498,8 +498,7 @@ export function createWatcher({
     const to = last.number;
     // What was taken back is looked for once more, and returns if the node has it after all.
     if ((await compareWithNode(held, from, to)) > 0) return true;
-    await ledger.noteSecondReading(held, to);
-    return to < final;
+    return (await ledger.noteSecondReading(held, to, progress.cursor)) && to < final;
   };
 
   /**
