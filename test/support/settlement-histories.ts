@@ -51,6 +51,8 @@ export type Command =
 
 export interface History {
   liar: Liar;
+  /** Blocks are read again while others are read, as in a process. What fails then may not fail at every replay. */
+  isReadAtOnce: boolean;
   commands: readonly Command[];
 }
 
@@ -159,6 +161,7 @@ const lyingCommands: fc.WeightedArbitrary<Command>[] = [
 const historyOf = (liar: Liar, commands: fc.WeightedArbitrary<Command>[]): fc.Arbitrary<History> =>
   fc.record({
     liar: fc.constant(liar),
+    isReadAtOnce: liar === 'nobody' ? fc.constant(false) : fc.boolean(),
     commands: fc.array(fc.oneof(...commands), { minLength: 5, maxLength: 20, size: 'max' }),
   });
 
@@ -171,7 +174,7 @@ export const history: fc.Arbitrary<History> = fc.oneof(
 );
 
 /** One line for each command. */
-export function describeHistory({ liar, commands }: History): string {
+export function describeHistory({ liar, isReadAtOnce, commands }: History): string {
   let intents = 1;
   const lines = commands.map((command, place) => {
     const line = describeCommand(
@@ -180,7 +183,8 @@ export function describeHistory({ liar, commands }: History): string {
     if (command.do === 'create') intents++;
     return `${place + 1}. ${line}`;
   });
-  return [`${liar} lies; there is an intent #0 with a wallet of its own`, ...lines].join('\n');
+  const reading = isReadAtOnce ? 'both readings run at once' : 'one reading follows the other';
+  return [`${liar} lies; ${reading}; there is an intent #0 with a wallet of its own`, ...lines].join('\n');
 }
 
 function describeCommand(command: Command): string {
