@@ -197,6 +197,19 @@ describe('Polygon', () => {
 });
 
 // They read some six hundred blocks, one after the other.
+test('one wrong time of a block ends no intent', async () => {
+  await watch('only');
+  const intent = await createIntent();
+  await chain.mine(12);
+  await watcher.catchUp();
+  const { cursor } = (await watcher.ledger.progress()) as Progress;
+  await service.query("update block_headers set time = time + interval '1 year' where number = $1", [
+    cursor.number - 9,
+  ]);
+  await watcher.follow();
+  expect(await statusOf(intent)).toBe('requires_payment');
+});
+
 describe('what is known of the chain', { timeout: 120_000 }, () => {
   /** Follows a chain that grows: so few blocks at a time are read one by one. */
   async function grow(blocks: number): Promise<void> {
@@ -310,6 +323,9 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect((await ledger.progress())?.secondNumber).toBe(secondNumber);
     expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
     expect((await ledger.progress())?.secondNumber).toBe(ancestor.number);
+    // Headers are forgotten, which takes nothing back.
+    await service.query('delete from block_headers where number = $1', [ancestor.number]);
+    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
   });
 
   test('of a real network with another block 0 nothing is read', async () => {

@@ -60,6 +60,17 @@ async function tryToFollow(times: number): Promise<void> {
   }
 }
 
+/** Reads everything again, and follows, until nothing is asked again. */
+async function untilRead(): Promise<void> {
+  for (let isAskedAgain = true; isAskedAgain; ) {
+    isAskedAgain = await watcher.readAllAgain().then(
+      () => false,
+      () => true,
+    );
+  }
+  await watcher.catchUp();
+}
+
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
 
 describe.each(lies)('%s', (lie) => {
@@ -95,11 +106,13 @@ describe.each(lies)('%s', (lie) => {
     await tryToFollow(2);
     await watcher.catchUp();
     for (const intent of [paid, also]) {
-      expect(await getIntent(intent.id), lie).toMatchObject({
+      const { payments, ...paid } = await getIntent(intent.id);
+      expect(paid, lie).toMatchObject({
         status: 'succeeded',
         amount_received_units: intent.amount_units,
-        payments_count: 1,
       });
+      const isThere = ({ status }: { status: string }) => status !== 'reorged';
+      expect(payments.filter(isThere)).toMatchObject([{ status: 'confirmed' }]);
     }
     expect(await getIntent(unpaid.id)).toMatchObject({
       status: 'requires_payment',
@@ -353,6 +366,33 @@ test.each(['only', 'second'] as const)(
   },
 );
 
+test('a node that denies a payment for longer than that has it back when it knows better', async () => {
+  const intent = await createIntent();
+  await send(intent, BigInt(intent.amount_units));
+  await chain.mine(6);
+  await watcher.catchUp();
+  node.lieInTurn([
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+    { lie: 'empty logs', times: 1 },
+    { lie: 'null receipts', times: 1 },
+    { lie: 'empty logs', times: 1 },
+  ]);
+  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await watcher.readAgain();
+  await watcher.readAgain();
+  expect(node.isHonest()).toBe(true);
+  expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment' });
+  await chain.mine(10);
+  await watcher.catchUp();
+  await watcher.readAllAgain();
+  await watcher.catchUp();
+  expect(await getIntent(intent.id)).toMatchObject({
+    status: 'succeeded',
+    payments: [expect.objectContaining({ status: 'confirmed' })],
+  });
+});
+
 describe('of two nodes,', () => {
   beforeEach(async () => {
     await watcher.release();
@@ -388,6 +428,66 @@ describe('of two nodes,', () => {
       'payment_intent.processing',
       'payment_intent.succeeded',
     ]);
+  });
+
+  test.each(['first', 'second'] as const)(
+    'the %s one has a payment twice in its transaction: it counts once',
+    async (place) => {
+      if (place === 'first') {
+        await watcher.release();
+        watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
+        await watcher.catchUp();
+      }
+      const intent = await calls.createIntent({ amount_units: 1_234_500 });
+      // A copy of it would make the sum.
+      await send(intent, BigInt(intent.amount_units / 2));
+      await chain.mine(6);
+      if (place === 'first') node.lie('log twice', { times: 7 });
+      await watcher.catchUp();
+      if (place === 'second') node.lie('log twice', { times: 1 });
+      await watcher.readAgain().catch(() => {});
+      node.lie(undefined);
+      await chain.mine(12);
+      await watcher.catchUp();
+      const { payments_count } = await getIntent(intent.id);
+      expect(payments_count).toBe(2);
+      await untilRead();
+      expect(await getIntent(intent.id)).toMatchObject({
+        status: 'requires_payment',
+        amount_received_units: intent.amount_units / 2,
+      });
+      expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.succeeded');
+    },
+  );
+
+  test('what the second one invents in a block that is doubted is not confirmed by itself', async () => {
+    const first = await startLyingNode(chain.url);
+    await watcher.release();
+    watcher = createTestWatcher(service, { urls: [first.url, node.url] });
+    await watcher.catchUp();
+    const intent = await createIntent();
+    // One unit less than it costs.
+    await send(intent, BigInt(intent.amount_units - 1));
+    await chain.mine(1);
+    first.lie('empty logs');
+    await watcher.follow();
+    first.lie(undefined);
+    node.lieInTurn([
+      { lie: 'log of another amount', times: 1 },
+      { lie: 'receipt of another amount', times: 3 },
+    ]);
+    await watcher.readAgain();
+    expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
+    await chain.mine(10);
+    await watcher.catchUp();
+    expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
+    node.lie(undefined);
+    await untilRead();
+    expect(await getIntent(intent.id)).toMatchObject({
+      status: 'requires_payment',
+      amount_received_units: intent.amount_units - 1,
+    });
+    await first.close();
   });
 
   test('the second one is on another fork: it neither adds nor takes back', async () => {

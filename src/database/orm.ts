@@ -24,6 +24,7 @@ import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
 import { SettlePayments } from './migrations/2026-11-22-settle-payments.ts';
 import { AllowOrigins } from './migrations/2026-11-23-allow-origins.ts';
+import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
@@ -36,6 +37,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-deliver-webhooks', class: DeliverWebhooks },
   { name: '2026-11-22-settle-payments', class: SettlePayments },
   { name: '2026-11-23-allow-origins', class: AllowOrigins },
+  { name: '2026-11-23-find-reorged-transfers', class: FindReorgedTransfers },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */

@@ -54,21 +54,14 @@ export async function readPurposes(
     }),
     onProgress,
   );
-  const ordinals = new Map<string, number>();
   return [...logs]
     .sort((a, b) => a.logIndex - b.logIndex)
-    .map(({ owners, ...log }) => {
-      const equals = [log.transactionHash, log.token, log.from, log.to, log.amountUnits].join(' ');
-      const ordinal = ordinals.get(equals) ?? 0;
-      ordinals.set(equals, ordinal + 1);
-      return {
-        log,
-        blockTime: header.time,
-        ordinal,
-        named: namedBy(log, transactions.get(log.transactionHash), receipts.get(log.transactionHash), header),
-        owners,
-      };
-    });
+    .map(({ owners, ...log }) => ({
+      log,
+      blockTime: header.time,
+      named: namedBy(log, transactions.get(log.transactionHash), receipts.get(log.transactionHash), header),
+      owners,
+    }));
 }
 
 function namedBy(

@@ -65,8 +65,6 @@ export interface WalletOwner {
 export interface FoundTransfer {
   log: TransferLog;
   blockTime: Date;
-  /** Its place among the transfers of its transaction that are equal in everything else, from 0. */
-  ordinal: number;
   /** The public id of the intent that the owner of the money named. */
   named: string | undefined;
   owners: readonly WalletOwner[];
@@ -137,6 +135,8 @@ export interface Ledger {
   confirmAll(lease: bigint, ids: readonly string[]): Promise<void>;
   /** Transfers in these blocks that are on the chain as far as we know. */
   transfersIn(from: number, to: number): Promise<DueTransfer[]>;
+  /** Transactions of transfers that were found in the last day and taken back, newest first. */
+  takenBack(limit: number): Promise<Hash[]>;
   /** Blocks of the last day whose answer is doubted, newest first. */
   doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
   /** The answer for that block is no longer doubted. Throws LeaseLost. */
@@ -354,35 +354,22 @@ export function createLedger(
     at: Date,
   ): Promise<Change[]> => {
     if (found.length === 0) return [];
-    const known = new Map<string, TransferRow>();
     const hashes = [...new Set(found.map(({ log }) => log.transactionHash))];
     const { rows: knownRows } = await inside(findTransfers, [hashes.map(bytes), chainId]);
-    for (const found of knownRows) {
-      const row = transfers.read(found);
-      known.set(identityOf(row.merchantId, row), row);
-    }
-    const isElsewhere = ({ state, blockHash }: TransferRow) =>
-      state !== 'reorged' && blockHash !== block.hash.slice(2);
+    const known = knownRows.map((row) => transfers.read(row));
     // Said to be in another block before, which cannot be as well.
-    const moved = [...known.values()].filter(isElsewhere);
+    const moved = known.filter(
+      ({ state, blockHash }) => state !== 'reorged' && blockHash !== block.hash.slice(2),
+    );
     const taken = await takeBackRows(
       inside,
       moved.map(({ id, paymentIntent, state }) => ({ id, payment_intent: paymentIntent ?? null, state })),
       at,
     );
-    const perMerchant = found
-      .flatMap((transfer) => transfer.owners.map(({ merchantId }) => ({ transfer, merchantId })))
-      .map(({ transfer, merchantId }) => {
-        const before = known.get(identityOf(merchantId, logIdentity(transfer)));
-        const isThere = before !== undefined && before.state !== 'reorged' && !isElsewhere(before);
-        return {
-          transfer,
-          merchantId,
-          before,
-          isThere,
-          isUnattributed: isThere && before.paymentIntent == null,
-        };
-      });
+    const perMerchant = matchKnown(block, found, known).map((entry) => ({
+      ...entry,
+      isUnattributed: entry.isThere && entry.before?.paymentIntent == null,
+    }));
 
     // A node may have hidden the id of what is there already: the second reading finds it.
     const arriving = perMerchant.filter(
@@ -405,10 +392,10 @@ export function createLedger(
     const restored = new Set<PaymentIntentRow>();
     const next: TransferRow[] = [];
     const reported: TransferRow[] = [];
-    for (const { transfer, merchantId, before, intentId } of attributed) {
+    for (const { transfer, merchantId, ordinal, before, intentId } of attributed) {
       const intent = intentId === undefined ? undefined : rows.get(intentId);
       const row: TransferRow = {
-        ...newTransfer(transfer, merchantId, at),
+        ...newTransfer(transfer, merchantId, ordinal, at),
         ...(before && { id: before.id, createdAt: before.createdAt }),
       };
       if (intent === undefined) {
@@ -464,8 +451,9 @@ export function createLedger(
   const isUsdc = (token: string) => networks.some((network) => isRightToken(network, token));
 
   const newTransfer = (
-    { log, blockTime, ordinal }: FoundTransfer,
+    { log, blockTime }: FoundTransfer,
     merchantId: string,
+    ordinal: number,
     at: Date,
   ): TransferRow => ({
     id: newUuid(at.getTime()),
@@ -718,6 +706,10 @@ export function createLedger(
       const { rows } = await run(findBetween, [chainId, from, to]);
       return rows.map((row) => dueOf(transfers.read(row)));
     },
+    async takenBack(limit) {
+      const { rows } = await run(findTakenBack, [chainId, limit]);
+      return rows.map((row) => hashOf(row.transaction_hash));
+    },
     async doubtful(limit) {
       const { rows } = await run(findDoubtful, [chainId, limit]);
       return rows.map((row) => ({ number: Number(row.number), hash: hashOf(row.hash) }));
@@ -767,25 +759,74 @@ function isReportedTo({ owners }: FoundTransfer, merchantId: string): boolean {
   return hasPayoutWallet ? owner?.isPayoutWallet === true : owner?.isExpected === true;
 }
 
-type Identity = Pick<
-  TransferRow,
-  'transactionHash' | 'tokenAddress' | 'fromAddress' | 'toAddress' | 'amountUnits' | 'ordinal'
->;
-
-function logIdentity({ log, ordinal }: FoundTransfer): Identity {
-  return {
-    transactionHash: log.transactionHash.slice(2),
-    tokenAddress: log.token,
-    fromAddress: log.from,
-    toAddress: log.to,
-    amountUnits: log.amountUnits,
-    ordinal,
-  };
+/**
+ * What is known of each transfer of a block, for each merchant to whom it matters. One that is there is known by its place.
+ * Another takes the lowest number that none which is there has, among the transfers of its transaction that are equal in
+ * everything else: where the transaction was in another block before, it had other places.
+ */
+function matchKnown(
+  block: Pick<Header, 'hash'>,
+  found: readonly FoundTransfer[],
+  known: readonly TransferRow[],
+): KnownTransfer[] {
+  const there = new Map<string, TransferRow>();
+  const elsewhere = new Map<string, TransferRow>();
+  const used = new Set<string>();
+  for (const row of known) {
+    const identity = identityOf(row.merchantId, row);
+    const numbered = `${identity} ${row.ordinal}`;
+    if (row.state === 'reorged' || row.blockHash !== block.hash.slice(2)) {
+      elsewhere.set(numbered, row);
+    } else {
+      there.set(`${identity} ${row.logIndex}`, row);
+      used.add(numbered);
+    }
+  }
+  return found.flatMap((transfer) =>
+    transfer.owners.map(({ merchantId }) => {
+      const { log } = transfer;
+      const identity = identityOf(merchantId, {
+        transactionHash: log.transactionHash.slice(2),
+        tokenAddress: log.token,
+        fromAddress: log.from,
+        toAddress: log.to,
+        amountUnits: log.amountUnits,
+      });
+      const before = there.get(`${identity} ${log.logIndex}`);
+      if (before !== undefined)
+        return { transfer, merchantId, ordinal: before.ordinal, before, isThere: true };
+      let ordinal = 0;
+      while (used.has(`${identity} ${ordinal}`)) ordinal++;
+      used.add(`${identity} ${ordinal}`);
+      return {
+        transfer,
+        merchantId,
+        ordinal,
+        before: elsewhere.get(`${identity} ${ordinal}`),
+        isThere: false,
+      };
+    }),
+  );
 }
 
+interface KnownTransfer {
+  transfer: FoundTransfer;
+  merchantId: string;
+  ordinal: number;
+  /** As it was before; undefined if it is new. */
+  before: TransferRow | undefined;
+  /** It was in this place of this block before. */
+  isThere: boolean;
+}
+
+type Identity = Pick<
+  TransferRow,
+  'transactionHash' | 'tokenAddress' | 'fromAddress' | 'toAddress' | 'amountUnits'
+>;
+
 function identityOf(merchantId: string, row: Identity): string {
-  const { transactionHash, tokenAddress, fromAddress, toAddress, amountUnits, ordinal } = row;
-  return [merchantId, transactionHash, tokenAddress, fromAddress, toAddress, amountUnits, ordinal]
+  const { transactionHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
+  return [merchantId, transactionHash, tokenAddress, fromAddress, toAddress, amountUnits]
     .join(' ')
     .toLowerCase();
 }
@@ -866,10 +907,14 @@ const findKnownBlocks = preparedStatement(
      order by t.block_number desc limit $3)
    order by number desc limit $3`,
 );
-/** The moment that has all confirmations: the time of the block that many below the cursor. */
+/**
+ * The moment that has all confirmations: the time of the block that many below the cursor. No later block is earlier, so one
+ * wrong time cannot put the clock forward.
+ */
 const findClock = preparedStatement(
   'find_chain_clock',
-  `select h.time from watched_chains c
+  `select least(h.time, (select min(l.time) from block_headers l where l.chain_id = $1 and l.number > h.number)) as time
+     from watched_chains c
      join block_headers h on h.chain_id = c.chain_id and h.number <= c.cursor_number - $2
     where c.chain_id = $1 order by h.number desc limit 1`,
 );
@@ -881,6 +926,11 @@ const stepBack = preparedStatement(
    update watched_chains
       set cursor_number = $2, cursor_hash = $3, cursor_time = $4, second_number = least(second_number, $2)
     where chain_id = $1`,
+);
+const findTakenBack = preparedStatement(
+  'find_taken_back_transfers',
+  `select transaction_hash from transfers
+    where chain_id = $1 and state = 'reorged' and created_at > now() - interval '1 day' order by created_at desc limit $2`,
 );
 const findDoubtful = preparedStatement(
   'find_doubtful_blocks',
@@ -894,7 +944,8 @@ const clearDoubt = preparedStatement(
 const noteSecond = preparedStatement(
   'note_second_reading',
   `update watched_chains set second_number = greatest(second_number, $2)
-    where chain_id = $1 and exists (select from block_headers where chain_id = $1 and number = $3 and hash = $4)`,
+    where chain_id = $1 and cursor_number >= $3
+      and not exists (select from block_headers where chain_id = $1 and number = $3 and hash <> $4)`,
 );
 const deleteHeaders = preparedStatement(
   'delete_block_headers',

@@ -25,7 +25,7 @@ const maxRecipients = 1_000;
 const defaultFinalizedEveryMs = 10_000;
 /** Payments are taken back if a node denies them again so much later: not by two answers of one bad moment. */
 const defaultDeniedAgainMs = 60_000;
-/** Blocks that are doubted and asked for once more at a time. */
+/** Blocks that are doubted, and transfers that were taken back, that are asked for once more at a time. */
 const maxDoubtful = 64;
 /** Transfers whose receipts are read before they are confirmed, which takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
@@ -121,6 +121,7 @@ export function createWatcher({
   let range = maxRange;
   let rangeAgain = maxRange;
   let forgottenAt = 0;
+  let lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   /** Begins from what the database knows. Resolves with false while another watcher has the lease. */
   const begin = async (): Promise<boolean> => {
@@ -335,7 +336,6 @@ export function createWatcher({
   const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
     let denied = 0;
     const denying = new Set<Node>();
-    const { secondNumber = 0 } = (await ledger.progress()) ?? {};
     for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
       await assertChain(confirmer);
       const head = await confirmer.header('latest');
@@ -343,13 +343,12 @@ export function createWatcher({
       const header = await confirmer.header(number);
       const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
       if (onChain.length < own.length) denying.add(confirmer);
-      // What only the second reading has found was never asked of the first node.
-      const asked = new Set(number <= secondNumber ? [confirmer, node] : [confirmer]);
       let left = own.length;
       // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
-        for (const each of asked) {
+        // What only the second reading has found was never asked of the first node.
+        for (const each of new Set([confirmer, node])) {
           const has = await heldBy(held, each, confirmed);
           if (has.length < confirmed.length) denying.add(each);
           confirmed = has;
@@ -488,6 +487,7 @@ export function createWatcher({
     // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
     const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
     for (const number of deniedAgain.slice(0, maxDoubtful)) await compareWithNode(held, number, number);
+    await lookForTakenBack(held, progress.secondNumber);
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
@@ -499,6 +499,19 @@ export function createWatcher({
     // What was taken back is looked for once more, and returns if the node has it after all.
     if ((await compareWithNode(held, from, to)) > 0) return true;
     return (await ledger.noteSecondReading(held, to, progress.cursor)) && to < final;
+  };
+
+  /**
+   * Reads once more the final blocks that have what was taken back: a node may have denied it for longer than a bad moment,
+   * or said that it had moved.
+   */
+  const lookForTakenBack = async (held: bigint, secondNumber: number): Promise<void> => {
+    if (performance.now() - lookedForAtMs < deniedAgainMs) return;
+    lookedForAtMs = performance.now();
+    const hashes = await ledger.takenBack(maxDoubtful);
+    const receipts = await receiptsOf(confirmer, hashes, () => ledger.renew(held));
+    const numbers = new Set([...receipts.values()].map(({ blockNumber }) => blockNumber));
+    for (const number of numbers) if (number <= secondNumber) await compareWithNode(held, number, number);
   };
 
   /**

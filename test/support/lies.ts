@@ -136,6 +136,17 @@ export const answerLies = {
     tell: (_call, honest) =>
       changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, data: oneMore(log.data) }))),
   },
+  /** Every log, and the same before it in the same transaction. */
+  'log twice': {
+    methods: ['eth_getLogs'],
+    tell: (_call, honest) =>
+      changed<Log[]>(honest, (logs) =>
+        logs.flatMap((log) => [
+          ...(Number(log.logIndex) > 0 ? [{ ...log, logIndex: numberToHex(Number(log.logIndex) - 1) }] : []),
+          log,
+        ]),
+      ),
+  },
   'zero bloom': {
     methods: blockMethods,
     tell: (_call, honest) =>

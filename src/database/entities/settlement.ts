@@ -114,6 +114,12 @@ export const TransferEntity = defineEntity({
       properties: ['chainId', 'blockNumber'],
       where: "state = 'pending'",
     },
+    // What was taken back, and is looked for again.
+    {
+      name: 'transfers_reorged_index',
+      properties: ['chainId', 'createdAt'],
+      where: "state = 'reorged'",
+    },
     // What a reorganisation takes back.
     { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
   ],

@@ -1,0 +1,13 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/** What was taken back is looked for again. Few transfers are. */
+export class FindReorgedTransfers extends Migration {
+  override up(): void {
+    this.addSql(`
+      create index transfers_reorged_index on transfers (chain_id, created_at) where state = 'reorged'`);
+  }
+
+  override down(): void {
+    this.addSql('drop index transfers_reorged_index');
+  }
+}
