@@ -66,7 +66,7 @@ export interface WatcherOptions {
   trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the node is asked for its final block. */
   finalizedEveryMs?: number;
-  /** How much later a payment has to be denied again before it is taken back. */
+  /** How much later a payment has to be denied again before it is taken back; then it is looked for no more often. */
   deniedAgainMs?: number;
 }
 
@@ -103,6 +103,7 @@ export function createWatcher({
   const [node] = nodes;
   const { chainId } = settings;
   const confirmer = nodes[1] ?? node;
+  const confirmers = new Set([confirmer, node]);
   const confirmations = Math.max(
     ...settings.networks.map(({ confirmationsRequired }) => confirmationsRequired),
   );
@@ -121,6 +122,7 @@ export function createWatcher({
   let range = maxRange;
   let rangeAgain = maxRange;
   let forgottenAt = 0;
+  /** When what was taken back was looked for. */
   let lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   /** Begins from what the database knows. Resolves with false while another watcher has the lease. */
@@ -348,7 +350,7 @@ export function createWatcher({
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
         // What only the second reading has found was never asked of the first node.
-        for (const each of new Set([confirmer, node])) {
+        for (const each of confirmers) {
           const has = await heldBy(held, each, confirmed);
           if (has.length < confirmed.length) denying.add(each);
           confirmed = has;
@@ -479,7 +481,7 @@ export function createWatcher({
 
   const readAgain = async (): Promise<boolean> => {
     if (lease === undefined || finalized === undefined) return false;
-    for (const each of new Set([node, confirmer])) await assertChain(each);
+    for (const each of confirmers) await assertChain(each);
     const held = lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
