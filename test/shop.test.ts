@@ -188,11 +188,11 @@ test('refuses what is no order, and tells the payer nothing of the service', asy
 test('does not open without a service, and says why in a line', async () => {
   const nobody = startShop({ ...env, PAYMENTS_URL: 'http://127.0.0.1:1' });
   await expect(nobody).rejects.toThrow(
-    /^exited with 1: no payment service answers at http:\/\/127\.0\.0\.1:1: run "npm start" in another terminal first \(.*\)\n$/,
+    /^exited with 1: no payment service answers at http:\/\/127\.0\.0\.1:1: run "npm start" in another terminal first \(network: .*\)\n$/,
   );
   const stranger = startShop({ ...env, PAYMENTS_API_KEY: 'sk_testnet_nonsense' });
   await expect(stranger).rejects.toThrow(
-    /^exited with 1: the payment service at \S+ does not take this shop \(The API key is not accepted\. .*\)\n$/,
+    /^exited with 1: the payment service at \S+ does not take this shop \(api_key_invalid: The API key is not accepted\. .*\)\n$/,
   );
   const { PAYMENTS_API_KEY: _, ...nothing } = env;
   await expect(startShop({ ...nothing, DATA_DIR: folder })).rejects.toThrow(

@@ -200,11 +200,12 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     webhookSecret = await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`);
     await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
   } catch (error) {
-    const isMissing = error instanceof PaymentIntentsError && error.code === 'network';
-    const problem = isMissing
-      ? `no payment service answers at ${PAYMENTS_URL}: run "npm start" in another terminal first`
-      : `the payment service at ${PAYMENTS_URL} does not take this shop`;
-    console.error(`${problem} (${error instanceof Error ? error.message : error})`);
+    const code = error instanceof PaymentIntentsError ? error.code : 'error';
+    const problem =
+      code === 'network'
+        ? `no payment service answers at ${PAYMENTS_URL}: run "npm start" in another terminal first`
+        : `the payment service at ${PAYMENTS_URL} does not take this shop`;
+    console.error(`${problem} (${code}: ${error instanceof Error ? error.message : error})`);
     process.exit(1);
   }
   console.log(`the shop is open: http://127.0.0.1:${port}`);
