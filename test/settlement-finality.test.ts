@@ -196,7 +196,6 @@ describe('Polygon', () => {
   });
 });
 
-// They read some six hundred blocks, one after the other.
 test('one wrong time of a block ends no intent', async () => {
   await watch('only');
   const intent = await createIntent();
@@ -210,6 +209,7 @@ test('one wrong time of a block ends no intent', async () => {
   expect(await statusOf(intent)).toBe('requires_payment');
 });
 
+// They read some six hundred blocks, one after the other.
 describe('what is known of the chain', { timeout: 120_000 }, () => {
   /** Follows a chain that grows: so few blocks at a time are read one by one. */
   async function grow(blocks: number): Promise<void> {
