@@ -24,11 +24,14 @@ export interface BrowserOptions {
   javaScriptEnabled?: boolean;
   /** Block popups that no click has opened, as browsers do. Playwright turns that off. */
   blocksPopups?: boolean;
+  /** A host name that leads to 127.0.0.1, as in a DNS rebinding attack. */
+  reboundHost?: string;
 }
 
 /** Starts Chromium with a new profile. */
 export async function openBrowser({
   blocksPopups = false,
+  reboundHost,
   ...options
 }: BrowserOptions = {}): Promise<TestBrowser> {
   const profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
@@ -40,6 +43,7 @@ export async function openBrowser({
     args: [
       ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
       ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
+      ...(reboundHost === undefined ? [] : [`--host-resolver-rules=MAP ${reboundHost} 127.0.0.1`]),
     ],
   });
   return {
