@@ -154,6 +154,20 @@ describe('an honest node', () => {
     expect((await ask('eth_getLogs', [filter()], limited.url)).result).toHaveLength(3);
     await limited.close();
   });
+
+  test('refuses ranges of more blocks than its limit', async () => {
+    const limited = await startLyingNode(chain.url, { maxRange: 2 });
+    const range = (blocks: number) => ({
+      address: chain.usdc,
+      fromBlock: block.number,
+      toBlock: numberToHex(Number(block.number) + blocks - 1),
+      topics: [transferTopic],
+    });
+    expect((await ask('eth_getLogs', [range(3)], limited.url)).error).toMatchObject({ code: -32600 });
+    expect((await ask('eth_getLogs', [range(2)], limited.url)).error).toBeUndefined();
+    expect((await ask('eth_getLogs', [filter()], limited.url)).result).toHaveLength(3);
+    await limited.close();
+  });
 });
 
 describe('lies about an answer', () => {

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { startLyingNode } from './support/lying-node.ts';
+import { type NodeRequest, startLyingNode } from './support/lying-node.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
 
@@ -42,6 +42,9 @@ async function eventsOf(id: string) {
   expect(rows.map(({ sequence }) => sequence)).toEqual(rows.map((_, i) => i + 1));
   return rows.map(({ type }) => type.replace('payment_intent.', ''));
 }
+
+const isRangeOfLogs = ({ method, params }: NodeRequest) =>
+  method === 'eth_getLogs' && 'fromBlock' in (params[0] as object);
 
 interface Intent {
   id: string;
@@ -315,6 +318,28 @@ test('far behind, blocks are read by ranges, with the same result', async () => 
     amount_received_units: 1_000_000,
   });
   expect(await calls.getIntent(late.id)).toMatchObject({ status: 'expired', labels: ['late'] });
+});
+
+test('a node that serves short ranges only is seldom asked for longer ones', async () => {
+  const intent = await calls.createIntent();
+  await chain.mine(700);
+  await send(intent, 12_500_000n);
+  await chain.mine(100);
+  await watcher.release();
+  const limited = await startLyingNode(chain.url, { maxRange: 20 });
+  const reading = createTestWatcher(service, { urls: [limited.url] });
+  for (const work of [reading.follow, reading.readAgain]) {
+    const [requestsBefore, faultsBefore] = [limited.requests.length, reading.faults.length];
+    for (let hasMore = true; hasMore; ) hasMore = await work().catch(() => true);
+    const asked = limited.requests.slice(requestsBefore).filter(isRangeOfLogs).length;
+    const refused = reading.faults.slice(faultsBefore).filter(({ fault }) => fault === 'refused').length;
+    expect(asked - refused).toBeGreaterThan(700 / 20);
+    // Six halves from 800 to 12; then a longer one is tried after every 16th.
+    expect(refused).toBeLessThan(6 + 2 + (asked - refused) / 16);
+  }
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded' });
+  await reading.release();
+  await limited.close();
 });
 
 test('of two watchers one reads; when its lease is gone it changes nothing', async () => {

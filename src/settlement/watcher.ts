@@ -10,6 +10,7 @@ import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-re
 import { type DueTransfer, type FoundTransfer, LeaseLost, type Ledger } from './ledger.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
+import { createRangeSize } from './range-size.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** Where a node has no `finalized` block: as far below its head a block counts as final. */
@@ -119,8 +120,8 @@ export function createWatcher({
   const deniedSince = new Map<string, number>();
   /** Blocks with transfers that are deep enough, and that a node denied last time. */
   let deniedIn: number[] = [];
-  let range = maxRange;
-  let rangeAgain = maxRange;
+  const range = createRangeSize(maxRange);
+  const rangeAgain = createRangeSize(maxRange);
   let forgottenAt = 0;
   /** When what was taken back was looked for. */
   let lookedForAtMs = Number.NEGATIVE_INFINITY;
@@ -297,16 +298,13 @@ export function createWatcher({
 
   /** Reads a range of final blocks, and moves the cursor to its end. */
   const readRange = async (held: bigint, after: Tip, final: number): Promise<Tip> => {
-    const end = Math.min(after.number + range, final);
+    const end = Math.min(after.number + range.blocks, final);
     // The chain of this machine does not keep empty blocks for ever.
     const last = (await node.header(end)) ?? (await headerAt(final));
     const to = last.number;
-    const blocks = await readBetween(held, node, after.number + 1, to).catch((reason) => {
-      // Too much for one answer, in whatever words.
-      if (reason instanceof NodeError) range = Math.max(1, range >> 1);
-      throw reason;
-    });
-    range = Math.min(maxRange, range * 2);
+    const blocks = await range.reading(to - after.number, () =>
+      readBetween(held, node, after.number + 1, to),
+    );
     for (const { header, found } of blocks) {
       if (header.number < to) await ledger.apply(held, header, found, undefined);
     }
@@ -494,7 +492,7 @@ export function createWatcher({
     const from = progress.secondNumber + 1;
     if (from > final) return false;
     // Only what this node, too, has; the chain of this machine does not keep empty blocks for ever.
-    const end = Math.min(from + rangeAgain - 1, final);
+    const end = Math.min(from + rangeAgain.blocks - 1, final);
     const last = (await confirmer.header(end)) ?? (await confirmer.header(final));
     if (last === undefined) return false;
     const to = last.number;
@@ -521,11 +519,7 @@ export function createWatcher({
    * it has taken back.
    */
   const compareWithNode = async (held: bigint, from: number, to: number): Promise<number> => {
-    const blocks = await readBetween(held, confirmer, from, to).catch((reason) => {
-      if (reason instanceof NodeError) rangeAgain = Math.max(1, rangeAgain >> 1);
-      throw reason;
-    });
-    rangeAgain = Math.min(maxRange, rangeAgain * 2);
+    const blocks = await rangeAgain.reading(to - from + 1, () => readBetween(held, confirmer, from, to));
     await assertCommon(
       held,
       blocks.map(({ header }) => header),

@@ -37,6 +37,8 @@ export interface NodeLimits {
   maxTopicValues?: number;
   /** Logs in one answer about a range of blocks, as providers have it. */
   maxResults?: number;
+  /** Blocks in a range of which the logs are asked for, as providers have it; any number unless given. */
+  maxRange?: number;
   /** What it says it is; what the real one is unless given. A chain of anvil's may begin anew, others may not. */
   clientVersion?: string;
   /** How long each answer takes, as over a network. */
@@ -48,7 +50,13 @@ export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
 /** Starts an honest proxy in front of the node at `upstream`. Close it. */
 export async function startLyingNode(
   upstream: string,
-  { maxTopicValues = 1_000, maxResults = 10_000, clientVersion, delayMs = 0 }: NodeLimits = {},
+  {
+    maxTopicValues = 1_000,
+    maxResults = 10_000,
+    maxRange = Number.POSITIVE_INFINITY,
+    clientVersion,
+    delayMs = 0,
+  }: NodeLimits = {},
 ) {
   /** The lie that is told now, and those that follow it. */
   let told: { lie: Lie; options: LieOptions; times: number }[] = [];
@@ -90,7 +98,7 @@ export async function startLyingNode(
   }
 
   async function answerCalls(calls: RpcCall[], requestBytes: number): Promise<string[]> {
-    const refusals = calls.map((call) => refusedTopics(call, maxTopicValues));
+    const refusals = calls.map((call) => refusedTopics(call, maxTopicValues) ?? refusedRange(call, maxRange));
     const accepted = calls.filter((_, index) => refusals[index] === undefined);
     const honest = accepted.length === 0 ? [] : await forward(upstream, accepted);
     const texts: string[] = [];
@@ -228,6 +236,13 @@ function refusedTopics({ method, params }: RpcCall, maxTopicValues: number): Rpc
   const isTooMany = topics.some((values) => Array.isArray(values) && values.length > maxTopicValues);
   if (!isTooMany) return undefined;
   return { error: { code: -32602, message: 'exceed max addresses or topics per search position' } };
+}
+
+function refusedRange({ method, params }: RpcCall, maxRange: number): RpcAnswer | undefined {
+  const { fromBlock, toBlock } = (params?.[0] ?? {}) as { fromBlock?: string; toBlock?: string };
+  if (method !== 'eth_getLogs' || fromBlock === undefined) return undefined;
+  if (Number(toBlock) - Number(fromBlock) < maxRange) return undefined;
+  return { error: { code: -32600, message: `ranges of more than ${maxRange} blocks are not served` } };
 }
 
 function refusedResults(
