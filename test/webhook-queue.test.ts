@@ -107,6 +107,14 @@ async function newDeliveries(endpoints: readonly TestEndpoint[], count: number):
 
 const arrivedAt = ({ path }: TestEndpoint) => receiver.requests.filter((request) => request.path === path);
 
+/** Delivers, as soon as there is room, until so many requests have arrived at the endpoint. */
+async function deliverUntil(worker: WebhookWorker, endpoint: TestEndpoint, arrived: number): Promise<void> {
+  while (arrivedAt(endpoint).length < arrived) {
+    const room = worker.room();
+    if (!(await worker.deliverer.deliverSome())) await room;
+  }
+}
+
 const rowsOf = ({ uuid }: TestEndpoint) =>
   service.query<{ status: string; attempts: number; status_code: number | null }>(
     `select d.status, d.attempts, a.status_code from webhook_deliveries d
@@ -364,12 +372,8 @@ test('50 endpoints that hang do not hold up a healthy one', async () => {
   const healthy = await newEndpoint();
   await newDeliveries(hung, 10);
   await newDeliveries([healthy], 50);
-  const healthyDone = () => arrivedAt(healthy).length;
   // Everything is claimed that may be; what hangs stays in flight.
-  while (healthyDone() < 50) {
-    const room = worker.room();
-    if (!(await worker.deliverer.deliverSome())) await room;
-  }
+  await deliverUntil(worker, healthy, 50);
   expect(given).toBe(0);
   expect(mostHanging).toBeLessThanOrEqual(400);
   expect(mostHanging).toBeGreaterThan(50);
@@ -382,10 +386,7 @@ test('50 endpoints that hang do not hold up a healthy one', async () => {
   mostHanging = 0;
   await newDeliveries([healthy], 20);
   const next = openWorker();
-  while (healthyDone() < 70) {
-    const room = next.room();
-    if (!(await next.deliverer.deliverSome())) await room;
-  }
+  await deliverUntil(next, healthy, 70);
   expect(mostHanging).toBeGreaterThan(0);
   expect(mostHanging).toBeLessThanOrEqual(50);
 });
@@ -411,9 +412,7 @@ test('endpoints that answered at once and then hang hold up the others for a sec
   const room = worker.room().then(() => 'room');
   vi.advanceTimersByTime(1_000);
   expect(await Promise.race([room, nextTurn('none')])).toBe('room');
-  while (arrivedAt(healthy).length < 20) {
-    if (!(await worker.deliverer.deliverSome())) await worker.room();
-  }
+  await deliverUntil(worker, healthy, 20);
   // The others of the hung ones wait: each has one attempt from now on, if any.
   expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + 70);
 });
