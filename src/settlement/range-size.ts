@@ -3,7 +3,7 @@
 
 import { NodeError } from './node-answers.ts';
 
-/** So many ranges have to be read before larger ones are tried: of a node with a limit, one question in 17 is refused. */
+/** So many ranges of a size have to be read before larger ones are tried: of a node with a limit, one question in 17 is refused. */
 const growAfter = 16;
 
 export interface RangeSize {
@@ -24,8 +24,8 @@ export function createRangeSize(max: number): RangeSize {
     async reading(count, read) {
       try {
         const found = await read();
-        successes++;
-        if (successes % growAfter === 0) blocks = Math.min(max, blocks * 2);
+        // Single blocks that are read again, and what is new since the last time, say nothing of longer ranges.
+        if (count >= blocks && ++successes % growAfter === 0) blocks = Math.min(max, blocks * 2);
         return found;
       } catch (reason) {
         // One block is never too many.
