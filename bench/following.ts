@@ -16,6 +16,8 @@ export interface Watched {
   }[];
   /** Requests to its nodes, by method. */
   requests: Record<string, number>;
+  /** The longest time in which the event loop did not turn, since this was asked last. */
+  longestGapMs: number;
 }
 
 export interface Watcher extends Running {

@@ -8,6 +8,7 @@
 //   --checkouts       do creates stay fast while checkouts are open
 //   --soak            does memory stay flat
 //   --settlement      how fast is a chain followed, what does it cost, and do creates notice
+//   --hostile-blocks  does a block that a stranger has filled cost more than its size
 //   --local-chains    what the chains of this machine take: memory and disk
 //   --inserts         which statement inserts fastest
 //   --schema          what do the rules of a row cost
@@ -24,6 +25,7 @@ import { compareCheckouts } from './checkouts.ts';
 import { compareContenders } from './compare.ts';
 import { compareCosts } from './cost.ts';
 import { compareCreateIndexes } from './create-indexes.ts';
+import { measureHostileBlocks } from './hostile-blocks.ts';
 import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
 import { measureLocalChains } from './local-chains.ts';
@@ -49,6 +51,7 @@ const { values } = parseArgs({
     indexes: { type: 'boolean' },
     'create-indexes': { type: 'boolean' },
     settlement: { type: 'boolean' },
+    'hostile-blocks': { type: 'boolean' },
     'local-chains': { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
@@ -72,6 +75,7 @@ const rows =
 if (values.rows) await growTable({ rounds, seconds, rows });
 else if (values.soak) await soak({ minutes: Number(values.minutes) });
 else if (values.settlement) await measureSettlement({ rounds, seconds });
+else if (values['hostile-blocks']) await measureHostileBlocks({ rounds });
 else if (values['local-chains']) await measureLocalChains({ minutes: Number(values.minutes) });
 else if (values.inserts) await compareInserts({ rounds });
 else if (values.schema) await compareSchemas({ rounds, seconds });

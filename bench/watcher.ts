@@ -1,6 +1,7 @@
 // A process that watches chains as one with the role `watcher` does, and remembers when it has committed which block.
 
 import http from 'node:http';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { rpcVariables } from '../src/config/rpc-urls.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
@@ -15,7 +16,9 @@ const { LOCATION = '', POLL_MS, PORT, ...environment } = process.env;
 const orm = createOrm(JSON.parse(LOCATION), 10);
 const { em } = orm;
 const logger = createLogger('error', process.stderr);
-const watched: Watched = { blocks: [], requests: {} };
+const watched: Watched = { blocks: [], requests: {}, longestGapMs: 0 };
+const gaps = monitorEventLoopDelay({ resolution: 1 });
+gaps.enable();
 
 const { positionAll } = createPositioner(em, createDeliveries);
 const positions = startRepeater({
@@ -45,10 +48,14 @@ const watching = await watchChains(em, {
   },
   logger,
   onEvent: positions.wake,
+  unattributedMinUnits: 10_000n,
   ...(POLL_MS && { pollMs: Number(POLL_MS) }),
 });
 
-const server = http.createServer((_, response) => response.end(JSON.stringify(watched)));
+const server = http.createServer((_, response) => {
+  response.end(JSON.stringify({ ...watched, longestGapMs: gaps.max / 1e6 }));
+  gaps.reset();
+});
 server.listen(Number(PORT), '127.0.0.1', () => console.log('ready'));
 process.once('SIGTERM', async () => {
   server.close();

@@ -86,7 +86,7 @@ interface State {
   intents: Record<string, IntentState>;
   /** Merchant, intent or none, amount, whether it counts, labels. */
   transfers: string[];
-  /** Merchant, amount, labels. */
+  /** Merchant, amount, labels, and of how many transfers it is the largest. */
   reports: string[];
 }
 
@@ -103,7 +103,7 @@ async function readDatabase(): Promise<State> {
        from transfers`,
   );
   const reports = await service.query(
-    `select merchant_id, data::json -> 'transfer' as transfer from events
+    `select merchant_id, data::json -> 'transfer' as transfer, data::json -> 'transfers_count' as count from events
       where payment_intent is null and type = 'transfer.unattributed'`,
   );
   return {
@@ -116,8 +116,8 @@ async function readDatabase(): Promise<State> {
       })
       .sort(),
     reports: reports
-      .map(({ merchant_id, transfer }) =>
-        [merchant_id, transfer.status, transfer.amount_units, ...(transfer.labels ?? [])].join(' '),
+      .map(({ merchant_id, transfer, count }) =>
+        [merchant_id, transfer.status, transfer.amount_units, ...(transfer.labels ?? []), count].join(' '),
       )
       .sort(),
   };
@@ -135,10 +135,12 @@ function after(before: State, expected: readonly Expected[]): State {
   for (const each of expected) {
     if ('reportedTo' in each) {
       const { id } = each.reportedTo;
-      for (const transfer of each.transfers) {
-        state.transfers.push(transferLine(id, 'none', transfer));
-        state.reports.push([id, 'unattributed', transfer.amountUnits, ...transfer.labels].join(' '));
-      }
+      for (const transfer of each.transfers) state.transfers.push(transferLine(id, 'none', transfer));
+      // One event for all of a block: the largest, and how many there are.
+      const [largest] = each.transfers.toSorted((a, b) => Number(b.amountUnits - a.amountUnits));
+      if (largest === undefined) continue;
+      const { amountUnits, labels } = largest;
+      state.reports.push([id, 'unattributed', amountUnits, ...labels, each.transfers.length].join(' '));
       continue;
     }
     const { intent, status, receivedUnits, labels, events, transfers } = each;

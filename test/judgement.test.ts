@@ -2,7 +2,15 @@
 
 import { describe, expect, test } from 'vitest';
 import type { PaymentIntentRow, StatusName } from '../src/database/entities/payment-intent.ts';
-import { type Arrival, arrive, confirm, type Judged, judge, takeBack } from '../src/settlement/judgement.ts';
+import {
+  type Arrival,
+  arrive,
+  confirm,
+  detach,
+  type Judged,
+  judge,
+  takeBack,
+} from '../src/settlement/judgement.ts';
 
 const amount = 100n;
 const expiresAt = new Date('2026-01-01T12:00:00Z');
@@ -66,13 +74,16 @@ const arrived = (
   judged: { counts: labels.length === 0, labels },
 });
 
-interface Step {
-  type: string;
-  status?: StatusName;
-  received: bigint;
-  count: number;
-  labels: string[] | null;
-}
+/** Without fields: it says what the step before has changed. */
+type Step =
+  | { type: string; status?: StatusName; received: bigint; count: number; labels: string[] | null }
+  | { type: string; status?: never };
+
+const renamed = ({ received, count, ...other }: { received: bigint; count: number }) => ({
+  amountReceivedUnits: received,
+  paymentsCount: count,
+  ...other,
+});
 
 describe('the steps of an intent that transfers of a block arrive at', () => {
   const late = arrived(7n, ['late']);
@@ -113,13 +124,25 @@ describe('the steps of an intent that transfers of a block arrive at', () => {
       'one more than the amount',
       intent('requires_payment'),
       [arrived(101n)],
-      [{ type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] }],
+      [
+        { type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] },
+        { type: 'overpaid' },
+      ],
     ],
     [
       'more while it is being paid',
       intent('processing', 100n),
       [arrived(1n)],
-      [{ type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] }],
+      [
+        { type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] },
+        { type: 'overpaid' },
+      ],
+    ],
+    [
+      'more when it is too much already',
+      intent('processing', 101n, ['overpaid']),
+      [arrived(1n)],
+      [{ type: 'processing', status: 'processing', received: 102n, count: 4, labels: ['overpaid'] }],
     ],
     [
       'more after success',
@@ -167,15 +190,16 @@ describe('the steps of an intent that transfers of a block arrive at', () => {
       [wrong, late, arrived(150n)],
       [
         { type: 'processing', status: 'processing', received: 150n, count: 4, labels: ['overpaid'] },
+        { type: 'overpaid' },
         { type: 'late_payment', received: 150n, count: 5, labels: ['overpaid', 'late'] },
         { type: 'wrong_token', received: 150n, count: 6, labels: ['overpaid', 'late', 'wrong_token'] },
       ],
     ],
   ])('%s', ([, row, arrivals, steps]) => {
     expect(arrive(row, arrivals)).toEqual(
-      steps.map(({ type, status, received, count, labels }) => ({
+      steps.map(({ type, status, ...fields }) => ({
         type: `payment_intent.${type}`,
-        fields: { ...(status && { status }), amountReceivedUnits: received, paymentsCount: count, labels },
+        fields: 'received' in fields ? { ...(status && { status }), ...renamed(fields) } : {},
       })),
     );
   });
@@ -239,18 +263,30 @@ describe('an intent of which the chain has taken payments back', () => {
       ['late'],
     ],
   ])('%s', ([, row, receivedUnits, left, status, labels]) => {
-    expect(takeBack(row, { receivedUnits, labels: left, wasConfirmed: true })).toEqual({
-      type: 'payment_intent.reorged',
-      fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, labels },
-    });
+    expect(takeBack(row, { receivedUnits, labels: left, wasConfirmed: true })).toEqual([
+      {
+        type: 'payment_intent.reorged',
+        fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, labels },
+      },
+    ]);
   });
 
   test('a payment without all its confirmations, after success', () => {
     const more = intent('succeeded', 150n, ['overpaid']);
-    expect(takeBack(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual({
-      type: 'payment_intent.reorged',
-      fields: { amountReceivedUnits: 100n, labels: null },
-    });
+    expect(takeBack(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
+      { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
+    ]);
+  });
+
+  test('a payment that returns and is too much is said to be', () => {
+    const less = intent('succeeded', 0n, ['reorged']);
+    expect(takeBack(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
+      {
+        type: 'payment_intent.reorged',
+        fields: { amountReceivedUnits: 150n, labels: ['reorged', 'overpaid'] },
+      },
+      { type: 'payment_intent.overpaid', fields: {} },
+    ]);
   });
 });
 
@@ -270,5 +306,37 @@ describe('an intent of which payments are confirmed', () => {
         ? { type: 'payment_intent.succeeded', fields: { status: 'succeeded', succeededAt: at } }
         : undefined,
     );
+  });
+});
+
+describe('an intent from which a payment by hand is taken away', () => {
+  test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
+    ['the only one', intent('processing', 100n), 0n, [], 'requires_payment', null],
+    [
+      'one of several that are enough',
+      intent('processing', 200n, ['overpaid']),
+      100n,
+      [],
+      'processing',
+      null,
+    ],
+    ['one that was too much', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
+    ['a late one', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
+    ['one of two late ones', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
+    ['the part that had come', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
+    ['one of two parts', intent('canceled', 40n, ['underpaid']), 10n, [], undefined, ['underpaid']],
+    [
+      'one beside a reorganised one',
+      intent('succeeded', 120n, ['reorged']),
+      100n,
+      [],
+      undefined,
+      ['reorged'],
+    ],
+  ])('%s', ([, row, receivedUnits, left, status, labels]) => {
+    expect(detach(row, { receivedUnits, labels: left })).toEqual({
+      type: 'payment_intent.payment_detached',
+      fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, paymentsCount: 2, labels },
+    });
   });
 });

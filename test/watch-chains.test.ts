@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
+import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createUnattributedMeasure } from '../src/settlement/unattributed.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -160,6 +161,28 @@ test('the age of unattributed transfers is that of the oldest one of seven days,
   expect(Math.round(oldestMs / 3_600_000)).toBe(30);
 });
 
+test('what was received today is the sum of the confirmed payments that count, by mode and chain', async () => {
+  const service = await openService({ ROLES: 'api' });
+  const paymentIntent = formatIdentifier('pi', newUuid());
+  const today = { paymentIntent, state: 'confirmed' } as const;
+  const midnight = new Date().setUTCHours(0, 0, 0, 0);
+  await insertTransfers(service, service.merchant, [
+    { ...today, amountUnits: 1_000_000, createdAt: new Date(midnight) },
+    { ...today, amountUnits: 2_500_000 },
+    { ...today, amountUnits: 10, createdAt: new Date(midnight - 1) },
+    { ...today, amountUnits: 20, state: 'pending' },
+    { ...today, amountUnits: 30, state: 'reorged' },
+    { ...today, amountUnits: 40, labels: ['late'] },
+    { state: 'confirmed', amountUnits: 50 },
+    { ...today, amountUnits: 7, mode: 'mainnet', chain: 'polygon' },
+  ]);
+  await watch(service, (await openChain()).url);
+  const received = (labels: string) => `payment_intents_received_today_units{${labels}}`;
+  await untilMetric(service, received('mode="testnet",chain="base"'), (units) => units === 3_500_000);
+  expect(await metric(service, received('mode="mainnet",chain="polygon"'))).toBe(7);
+  expect(await metric(service, received('mode="mainnet",chain="base"'))).toBe(0);
+});
+
 describe('the command line', () => {
   let service: TestService;
   let chain: TestChain;
@@ -238,8 +261,24 @@ describe('the command line', () => {
     expect(table).not.toContain('secret-path');
   });
 
+  test('doctor finds a mainnet key whose chain nobody watches, and says which variable to set', async () => {
+    await watched();
+    const message = (chain: string, variables: string) =>
+      `mainnet${chain} is not watched, although a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
+    const [ofBase, ofPolygon] = [message(' base', 'RPC_URL_BASE'), message(' polygon', 'RPC_URL_POLYGON')];
+    expect(await doctor()).toEqual({ check: 'chains', ok: false, message: `${ofBase}; ${ofPolygon}` });
+    await service.query(`delete from payout_wallets where mode = 'mainnet' and chain = 'polygon'`);
+    expect(await doctor()).toMatchObject({ ok: false, message: ofBase });
+    await service.query(`delete from payout_wallets where mode = 'mainnet'`);
+    expect(await doctor()).toMatchObject({
+      ok: false,
+      message: message('', 'RPC_URL_BASE or RPC_URL_POLYGON'),
+    });
+  });
+
   test('doctor finds nothing where a chain is read', async () => {
     await watched();
+    await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
     expect(await doctor()).toEqual({
       check: 'chains',
       ok: true,

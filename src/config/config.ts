@@ -1,3 +1,5 @@
+import { type ModeName, modeNames } from '../contract/chains.ts';
+import { slipsFrom } from '../contract/nearest-name.ts';
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { pgConfigOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
@@ -42,10 +44,14 @@ export interface Config {
   roles: ReadonlySet<Role>;
   /** The chains that are watched, each with its nodes. */
   chainNodes: readonly ChainNodes[];
+  /** Modes in which intents are created also on chains that are not watched. */
+  allowUnwatched: ReadonlySet<ModeName>;
   /** Targets of webhooks that are permitted although they are not public. */
   webhookAllow: AllowedTargets;
   /** Days that events are kept. */
   eventRetentionDays: number;
+  /** A transfer of less that is nobody's payment is not recorded. In the token's smallest unit. */
+  unattributedMinUnits: bigint;
   /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;
   limits: TransportLimits;
@@ -114,7 +120,9 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     trustedProxies: readTrustedProxies(env, problems),
     roles: readRoles(env, problems),
     chainNodes: readChainNodes(env, problems),
+    allowUnwatched: readAllowUnwatched(env, databaseUrl === undefined ? 'all' : 'testnet', problems),
     webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
+    unattributedMinUnits: BigInt(integer('UNATTRIBUTED_MIN_UNITS', 10_000, 0, 999_999_999)),
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
@@ -135,8 +143,44 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     },
     tracing: isTracingRequested(env),
   };
-  if (problems.length > 0) throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
+  if (problems.length > 0) {
+    problems.push(...misspeltVariables(env).map(misspeltProblem));
+    throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
+  }
   return config;
+}
+
+/** A variable that is set and not read, and the one that was probably meant. */
+interface MisspeltVariable {
+  name: string;
+  meant: string;
+}
+
+/** Returns the variables that are set, and named nearly like one that is read. */
+export function misspeltVariables(env: Environment): MisspeltVariable[] {
+  const known = variablesRead();
+  return Object.keys(env).flatMap((name) => {
+    if (known.includes(name) || given(env, name) === undefined) return [];
+    const meant = known.find((candidate) => slipsFrom(name, candidate) <= allowedSlips(candidate));
+    return meant === undefined ? [] : [{ name, meant }];
+  });
+}
+
+export function misspeltProblem({ name, meant }: MisspeltVariable): string {
+  return `${name} is set and not read: did you mean ${meant}?`;
+}
+
+/** A short name is near to many that other programs read, such as HOME and SSL_CERT_FILE. */
+function allowedSlips({ length }: string): number {
+  return length < 5 ? 0 : length < 14 ? 1 : 2;
+}
+
+/** The names that `loadConfig` reads, without those that belong to OpenTelemetry. */
+function variablesRead(): string[] {
+  const names = new Set<string>();
+  const read = (_: object, name: string | symbol) => void names.add(String(name));
+  loadConfig(new Proxy<Environment>({}, { get: read }), []);
+  return [...names].filter((name) => !name.startsWith('OTEL_'));
 }
 
 /** Returns the value of a variable, or undefined if it is missing or empty. */
@@ -194,6 +238,19 @@ function readSecrets(
     }
   }
   return secrets;
+}
+
+const unwatchedModes = { all: modeNames, testnet: ['testnet'], none: [] } as const;
+
+function readAllowUnwatched(
+  env: Environment,
+  fallback: keyof typeof unwatchedModes,
+  problems: string[],
+): ReadonlySet<ModeName> {
+  const text = given(env, 'ALLOW_UNWATCHED') ?? fallback;
+  if (Object.hasOwn(unwatchedModes, text)) return new Set(unwatchedModes[text as typeof fallback]);
+  problems.push(`ALLOW_UNWATCHED must be one of ${Object.keys(unwatchedModes).join(', ')}, not "${text}"`);
+  return new Set();
 }
 
 /** The embedded mode also permits this machine. */

@@ -16,6 +16,11 @@ export const rpcVariables: readonly RpcVariable[] = [
   { name: 'RPC_URL_POLYGON_AMOY', mode: 'testnet', chain: 'polygon' },
 ];
 
+/** The name of the variable for the nodes of that chain. */
+export function rpcVariableOf(mode: ModeName, chain: ChainName): string {
+  return rpcVariables.find((one) => one.mode === mode && one.chain === chain)?.name ?? '';
+}
+
 /** A chain and its nodes. */
 export interface ChainNodes extends RpcVariable {
   /**

@@ -1,4 +1,5 @@
 import pg from 'pg';
+import { statementTimeout } from './unavailable.ts';
 
 /**
  * Returns `pg`'s client, with a connection that is cut when a statement exceeds its deadline. `pg`'s own
@@ -24,7 +25,10 @@ export function clientWithDeadline(statementTimeoutMs: number): typeof pg.Client
       clearTimeout(this.#timer);
       this.#timer = setTimeout(() => {
         this.connection.stream.destroy(
-          new Error(`Connection terminated: a statement took more than ${statementTimeoutMs} ms`),
+          Object.assign(
+            new Error(`Connection terminated: a statement took more than ${statementTimeoutMs} ms`),
+            { code: statementTimeout },
+          ),
         );
       }, statementTimeoutMs);
       return Reflect.apply(super.query, this, args);

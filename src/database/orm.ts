@@ -24,6 +24,9 @@ import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts
 import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
 import { SettlePayments } from './migrations/2026-11-22-settle-payments.ts';
 import { AllowOrigins } from './migrations/2026-11-23-allow-origins.ts';
+import { AnnounceWatchedChains } from './migrations/2026-11-23-announce-watched-chains.ts';
+import { BoundAttribution } from './migrations/2026-11-23-bound-attribution.ts';
+import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
 import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
@@ -38,6 +41,9 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-22-settle-payments', class: SettlePayments },
   { name: '2026-11-23-allow-origins', class: AllowOrigins },
   { name: '2026-11-23-find-reorged-transfers', class: FindReorgedTransfers },
+  { name: '2026-11-23-bound-attribution', class: BoundAttribution },
+  { name: '2026-11-23-fair-deliveries', class: FairDeliveries },
+  { name: '2026-11-23-announce-watched-chains', class: AnnounceWatchedChains },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */

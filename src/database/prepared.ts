@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
+import { createReadTurns, type ReadTurns } from './read-turns.ts';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -22,11 +23,26 @@ export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => P
 export interface PreparedStatements {
   /** Runs one statement, which is a transaction by itself. */
   run: RunPrepared;
+  /** Runs a statement that only reads, for a merchant that has asked, when it is its turn. Throws `unavailable`. */
+  read: (merchantId: string, ...statement: Parameters<RunPrepared>) => Promise<QueryResult>;
   /**
    * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
    * Behind a pooler the work may be called twice, so it has no effects but those of its statements.
    */
   transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T>;
+}
+
+/** Reads that are not shared hold this part of the connections at most. */
+const readShare = 1 / 4;
+const turnsOfPools = new WeakMap<Pool, ReadTurns>();
+
+/** All reads of a pool take turns together. */
+function turnsOf(pool: Pool): ReadTurns {
+  const known = turnsOfPools.get(pool);
+  if (known !== undefined) return known;
+  const turns = createReadTurns(Math.max(1, Math.floor(pool.options.max * readShare)));
+  turnsOfPools.set(pool, turns);
+  return turns;
 }
 
 /** `invalid_sql_statement_name` and `duplicate_prepared_statement`. */
@@ -55,10 +71,15 @@ export function createPreparedStatements(em: EntityManager): PreparedStatements 
     });
   };
 
+  const run: RunPrepared = async (statement, values) => {
+    const pool = await poolOf();
+    return prepared((textOf) => pool.query({ ...textOf(statement), values } as QueryConfig));
+  };
+
   return {
-    async run(statement, values) {
-      const pool = await poolOf();
-      return prepared((textOf) => pool.query({ ...textOf(statement), values } as QueryConfig));
+    run,
+    async read(merchantId, statement, values) {
+      return turnsOf(await poolOf()).run(merchantId, () => run(statement, values));
     },
     async transaction(work) {
       const pool = await poolOf();

@@ -27,9 +27,17 @@ const transientErrno = new Set([
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;
 
+/** `query_canceled`: a statement took longer than it may. */
+export const statementTimeout = '57014';
+
+/** True if a statement took longer than it may: because of itself, or because the database stands still. */
+export function isStatementTimeout(reason: unknown): boolean {
+  return causesOf(reason).some((error) => (error as { code?: unknown }).code === statementTimeout);
+}
+
 /** True if the database could not be reached or could not respond now, and the same call may succeed later. */
 export function isDatabaseUnavailable(reason: unknown): boolean {
-  for (let error = reason; error instanceof Error; error = error.cause ?? previous(error)) {
+  for (const error of causesOf(reason)) {
     if (error instanceof ConnectionException) return true;
     const { code, severity } = error as { code?: unknown; severity?: unknown };
     // The server ended the session or refused it.
@@ -49,7 +57,12 @@ export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-function previous(error: Error): unknown {
-  const inner = (error as { previous?: unknown }).previous;
-  return inner === error ? undefined : inner;
+/** The error, and those that it came from. */
+function causesOf(reason: unknown): Error[] {
+  const causes: Error[] = [];
+  for (let error = reason; error instanceof Error && !causes.includes(error); ) {
+    causes.push(error);
+    error = error.cause ?? (error as { previous?: unknown }).previous;
+  }
+  return causes;
 }

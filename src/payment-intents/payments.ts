@@ -64,6 +64,7 @@ function toPayment(row: TransferRow, head: number, required: number): Payment {
     ...transferFields(row),
     confirmations: confirmationsOf(row, head, required),
     status: statusOf[row.state],
+    counts: row.counts && row.state !== 'reorged',
   });
 }
 

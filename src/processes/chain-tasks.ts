@@ -1,7 +1,7 @@
 // The work of `admin chain …` and `admin test-pay`.
 
 import { loadConfig } from '../config/config.ts';
-import { rpcVariables } from '../config/rpc-urls.ts';
+import { rpcVariableOf } from '../config/rpc-urls.ts';
 import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
@@ -103,7 +103,7 @@ export async function testPay(
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${variableOf(network)} is set`,
+      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${rpcVariableOf(network.mode, network.chain)} is set`,
     );
   }
   const paid = {
@@ -114,8 +114,4 @@ export async function testPay(
     transaction_hash: hash,
   };
   return { json: paid, rows: [paid] };
-}
-
-function variableOf({ mode, chain }: { mode: ModeName; chain: ChainName }): string {
-  return rpcVariables.find((one) => one.mode === mode && one.chain === chain)?.name ?? '';
 }

@@ -8,9 +8,11 @@ import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
-import { type Change, createLedger } from '../settlement/ledger.ts';
+import type { Change } from '../settlement/ledger/intent-changes.ts';
+import { createLedger } from '../settlement/ledger/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
+import { createReceivedMeasure } from '../settlement/received.ts';
 import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import { createWatcher } from '../settlement/watcher.ts';
@@ -21,6 +23,8 @@ const readAgainEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
 const measureEveryMs = 10_000;
+/** Reads all transfers of the day. */
+const measureReceivedEveryMs = 60_000;
 /** A node that has not named its chain by then is asked again by its watcher: the start does not wait. */
 const chainCheckMs = 3_000;
 
@@ -31,6 +35,8 @@ export interface WatchOptions {
   tracing?: Tracing | undefined;
   /** Called when an event was recorded. */
   onEvent: () => void;
+  /** Transfers of less that are nobody's payment are not recorded. */
+  unattributedMinUnits: bigint;
   /** For a chain that has a block each second while somebody waits. */
   pollMs?: number;
 }
@@ -55,16 +61,26 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
     intervalMs: measureEveryMs,
     logger: options.logger,
   });
+  const measureReceived = createReceivedMeasure(em);
+  const measuringReceived = startRepeater({
+    name: 'received today',
+    work: async () => {
+      options.metrics.received(await measureReceived());
+      return false;
+    },
+    intervalMs: measureReceivedEveryMs,
+    logger: options.logger,
+  });
   return {
     async stop() {
-      await Promise.all([measuring.stop(), ...running.map((stop) => stop())]);
+      await Promise.all([measuring.stop(), measuringReceived.stop(), ...running.map((stop) => stop())]);
     },
   };
 }
 
 function watchedChainOf(
   { name, mode, chain, urls }: ChainNodes,
-  { metrics, logger: parent, tracing, onEvent, pollMs }: WatchOptions,
+  { metrics, logger: parent, tracing, onEvent, unattributedMinUnits, pollMs }: WatchOptions,
 ) {
   const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
   const logger = parent.child({ mode, chain });
@@ -94,8 +110,11 @@ function watchedChainOf(
   /** Those that answer in time. */
   const assertChains = async () => {
     const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
-    const late = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
+    const isLate = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
     for (const [i, answer] of answers.entries()) {
+      const late = isLate.then(
+        () => new NodeError('late', `${nodes[i]?.name} has not answered within ${chainCheckMs / 1_000} s`),
+      );
       const reason = await Promise.race([answer, late]);
       if (reason instanceof NodeError && reason.fault === 'another_chain') {
         throw new StartupError(`${name} is not usable: ${reason.message}`, { cause: reason });
@@ -118,6 +137,15 @@ function watchedChainOf(
           { err: reason, payment_intent: id },
           'an intent cannot be expired: its row cannot be read',
         ),
+      onFailedAlone: (reason, transfer) =>
+        logger.error(
+          {
+            err: reason,
+            ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }),
+          },
+          'a transfer could not be attributed, and is left unattributed: a person has to look at it',
+        ),
+      unattributedMinUnits,
       ...(tracing && { tracing }),
     });
     const watcher = createWatcher({
@@ -130,6 +158,7 @@ function watchedChainOf(
       observer: {
         onHead: ({ head, finalized, cursor }) =>
           chainMetrics.head({ head: head.number, finalized, cursor, headTime: head.time }),
+        onDust: chainMetrics.dust,
         onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
         onReorganisation: chainMetrics.reorganisation,
         onSecondReading: chainMetrics.secondReading,
@@ -139,6 +168,7 @@ function watchedChainOf(
           if (expired > 0) onEvent();
         },
         onFault: countFault,
+        onReader: chainMetrics.reader,
         onLeaseLost: chainMetrics.leaseLost,
       },
     });
@@ -164,27 +194,34 @@ function watchedChainOf(
   return { assertChains, start };
 }
 
-/** One line for each change of an intent, and each transfer that is nobody's. */
+/** One line for each change of an intent, and for the unattributed transfers of a block. */
 function report(
-  { paymentIntent, merchantId, event, status, labels }: Change,
+  { merchantId, event, paymentIntent, transfer }: Change,
   metrics: ChainMetrics,
   logger: Logger,
 ) {
+  const { status, labels = [] } = paymentIntent ?? {};
   metrics.change(event, labels);
   const needsSomebody =
     labels.includes('found_late') || (event === 'payment_intent.reorged' && labels.includes('reorged'));
   logger[needsSomebody ? 'error' : 'info'](
     {
-      ...(paymentIntent !== undefined && { payment_intent: formatIdentifier('pi', paymentIntent) }),
+      ...(paymentIntent && { payment_intent: formatIdentifier('pi', paymentIntent.id) }),
       merchant_id: formatIdentifier('mer', merchantId),
       event,
-      status,
+      ...(status && { status }),
       ...(labels.length > 0 && { labels }),
+      ...(transfer && {
+        transfer: formatIdentifier('tr', transfer.id),
+        transaction_hash: `0x${transfer.transactionHash}`,
+        amount_units: Number(transfer.amountUnits),
+        transfers: transfer.count,
+      }),
     },
     needsSomebody
       ? 'a person has to look at this payment intent'
       : paymentIntent === undefined
-        ? 'a transfer is unattributed'
+        ? 'transfers are unattributed: the largest of the block'
         : 'the chain has changed a payment intent',
   );
 }

@@ -14,6 +14,8 @@ const transferDigits = 8 + 64 + 64;
 /** An intent's public id, as ASCII. */
 const publicId = /pi_[0-7][0-9a-hjkmnp-tv-z]{25}/g;
 const idDigits = 2 * 29;
+/** `pi_` in hexadecimal digits. */
+const idPrefix = '70695f';
 
 /** ERC-4337 entry points, in lower case, with the ABI of their `handleOps`. 0.8 has that of 0.7. */
 const entryPoints: ReadonlyMap<string, typeof entryPoint06Abi | typeof entryPoint07Abi> = new Map<
@@ -38,30 +40,42 @@ const safeAbi = parseAbi([
 const execTransaction = toFunctionSelector(safeAbi[0]);
 
 /**
- * True if `namedIntent` needs the logs of the transaction's receipt: who paid in a bundle, and how often, only they tell.
+ * True if the logs of the transaction's receipt are needed to tell whose payment this transfer is: who paid in a bundle, and
+ * how often, only they tell.
  */
 export function needsReceipt(log: TransferLog, transaction: Transaction): boolean {
   return !isDirectTransfer(log, transaction) && wayOf(log, transaction) !== undefined;
 }
 
 /**
- * Returns the intent's public id (`pi_…`) that the owner of the money wrote into the transaction for this very transfer,
- * or undefined. `logs` are those of the transaction's receipt, in their order.
+ * Returns a function that tells for a transfer of this transaction which intent's public id (`pi_…`) the owner of the money
+ * wrote into it for this very transfer, if any. `logs` are those of the transaction's receipt, in their order.
+ *
+ * What is in the transaction is read once, however many transfers it made: a stranger chooses both.
  */
-export function namedIntent(
-  log: TransferLog,
+export function readNamedIntents(
   transaction: Transaction,
   logs: readonly PlainLog[],
-): string | undefined {
-  if (isDirectTransfer(log, transaction)) return onlyIdIn(transaction.input.slice(2 + transferDigits));
-  const spoken = wayOf(log, transaction)?.(logs);
-  return spoken && idAfterCall(log, spoken.data, spoken.logs);
-}
-
-/** What the owner of the money wrote, and the logs of what was done on this word. */
-interface Spoken {
-  data: Hex;
-  logs: readonly PlainLog[];
+): (log: TransferLog) => string | undefined {
+  const { input, to } = transaction;
+  const direct = once(() => onlyIdIn(input.slice(2 + transferDigits)));
+  const made = once(() => countTransfers(logs));
+  const inInput = once(() => idsAfterCalls(input));
+  const inSafe = once(() => idsAfterCalls(safeDataOf(input)));
+  const inBundle = once(() => readBundle(to, input, logs));
+  return (log) => {
+    if (isDirectTransfer(log, transaction)) return direct();
+    switch (wayOf(log, transaction)) {
+      case 'bundle':
+        return inBundle()(log);
+      case 'own input':
+        return idOf(log, inInput(), made());
+      case 'safe':
+        return idOf(log, inSafe(), made());
+      default:
+        return undefined;
+    }
+  };
 }
 
 /** The transaction is a call of the token's `transfer` by the owner of the money. */
@@ -69,51 +83,64 @@ function isDirectTransfer(log: TransferLog, { from, to, input }: Transaction): b
   return to === log.token && from === log.from && input.startsWith(`0x${callOf(log)}`);
 }
 
-/** How the owner of the money spoke for this transfer, if in one of the known ways. */
+/** Where the owner of the money wrote, if the transaction is of a known kind. */
 function wayOf(
   log: TransferLog,
-  transaction: Transaction,
-): ((logs: readonly PlainLog[]) => Spoken | undefined) | undefined {
-  const { from, to, input } = transaction;
+  { from, to, input }: Transaction,
+): 'bundle' | 'own input' | 'safe' | undefined {
   // New money has no owner who could have written anything. Polygon's own messages have this sender, too.
   if (log.from === zeroAddress) return undefined;
-  const entryPoint = to === null ? undefined : entryPoints.get(to);
-  if (to !== null && entryPoint !== undefined) {
-    return (logs) => spokenInBundle(log, to, entryPoint, input, logs);
-  }
+  if (to !== null && entryPoints.has(to)) return 'bundle';
   // EIP-7702 and other calls of the owner's own.
-  if (from === log.from) return (logs) => ({ data: input, logs });
-  if (to === multicall3 && log.from === multicall3) return (logs) => ({ data: input, logs });
-  if (to === log.from && input.startsWith(execTransaction)) {
-    return (logs) => {
-      const data = safeDataOf(input);
-      return data && { data, logs };
-    };
-  }
-  return undefined;
+  if (from === log.from) return 'own input';
+  if (to === multicall3 && log.from === multicall3) return 'own input';
+  return to === log.from && input.startsWith(execTransaction) ? 'safe' : undefined;
 }
 
-/** The user operation that moved the money: the logs before its `UserOperationEvent` are its own. */
-function spokenInBundle(
-  log: TransferLog,
-  entryPoint: Address,
-  abi: typeof entryPoint06Abi | typeof entryPoint07Abi,
+/** Ids that follow a call of `transfer` at once, by the digits of the call; and how often one follows it. */
+type IdsAfterCalls = ReadonlyMap<string, { ids: Set<string>; count: number }>;
+
+/** How often each transfer was made: equal ones are told apart by nothing. */
+type TransferCounts = ReadonlyMap<string, number>;
+
+/**
+ * Returns a function that looks an id up in the user operation that moved the money: the logs before its
+ * `UserOperationEvent` are its own.
+ */
+function readBundle(
+  entryPoint: Address | null,
   input: Hex,
   logs: readonly PlainLog[],
-): Spoken | undefined {
-  const isMark = ({ address, topics: [topic] }: PlainLog) =>
-    address === entryPoint && (topic === beforeExecution || topic === userOperationEvent);
-  const at = logs.findIndex(({ logIndex }) => logIndex === log.logIndex);
-  const begin = logs.findLastIndex((other, i) => i < at && isMark(other));
-  const end = logs.findIndex((other, i) => i > at && isMark(other));
-  const [topic, , sender] = logs[end]?.topics ?? [];
-  if (at === -1 || begin === -1 || topic !== userOperationEvent) return undefined;
-  if (sender !== `0x${'0'.repeat(24)}${log.from.slice(2)}`) return undefined;
-  const operation = operationsIn(abi, input).find(
-    (other) =>
-      other.sender.toLowerCase() === log.from && logs[end]?.data.startsWith(`0x${wordOf(other.nonce)}`),
-  );
-  return operation && { data: operation.callData, logs: logs.slice(begin + 1, end) };
+): (log: TransferLog) => string | undefined {
+  const abi = entryPoints.get(entryPoint ?? '');
+  const operations = new Map<string, () => IdsAfterCalls>();
+  for (const { sender, nonce, callData } of abi === undefined ? [] : operationsIn(abi, input)) {
+    const name = `${sender.toLowerCase()} ${wordOf(nonce)}`;
+    if (!operations.has(name))
+      operations.set(
+        name,
+        once(() => idsAfterCalls(callData)),
+      );
+  }
+  /** By the index of a log: the operation that made it, with everything that this operation made. */
+  const madeBy = new Map<number, { sender: string; ids: () => IdsAfterCalls; made: () => TransferCounts }>();
+  let begin: number | undefined;
+  for (const [i, { address, topics, data }] of logs.entries()) {
+    const [topic, , senderTopic = ''] = topics;
+    if (address !== entryPoint || (topic !== beforeExecution && topic !== userOperationEvent)) continue;
+    if (topic === userOperationEvent && begin !== undefined) {
+      const own = logs.slice(begin, i);
+      const sender = `0x${senderTopic.slice(26)}`;
+      const ids = operations.get(`${sender} ${data.slice(2, 66)}`);
+      const made = once(() => countTransfers(own));
+      if (ids !== undefined) for (const { logIndex } of own) madeBy.set(logIndex, { sender, ids, made });
+    }
+    begin = i + 1;
+  }
+  return (log) => {
+    const operation = madeBy.get(log.logIndex);
+    return operation?.sender === log.from ? idOf(log, operation.ids(), operation.made()) : undefined;
+  };
 }
 
 function operationsIn(
@@ -128,11 +155,12 @@ function operationsIn(
   }
 }
 
-function safeDataOf(input: Hex): Hex | undefined {
+/** What a Safe's owners have signed; nothing if the input cannot be read. */
+function safeDataOf(input: Hex): Hex {
   try {
     return decodeFunctionData({ abi: safeAbi, data: input }).args[2];
   } catch {
-    return undefined;
+    return '0x';
   }
 }
 
@@ -152,34 +180,56 @@ function onlyIdIn(digits: string): string | undefined {
   return others.length === 0 ? id : undefined;
 }
 
-/**
- * The id that follows at once the call of this transfer. The call with the id has to be there exactly as often as such a
- * transfer was made: otherwise one of them is somebody else's.
- */
-function idAfterCall(log: TransferLog, data: Hex, logs: readonly PlainLog[]): string | undefined {
-  const call = callOf(log);
-  const ids = placesOf(call, data)
-    .map((place) => onlyIdIn(data.slice(place + transferDigits, place + transferDigits + idDigits)))
-    .filter((id) => id !== undefined);
-  const [id, ...others] = new Set(ids);
-  const made = logs.filter(
-    ({ address, topics: [topic, from, to], data: amount }) =>
-      address === log.token &&
-      topic === transferTopic &&
-      from?.endsWith(log.from.slice(2)) &&
-      to?.endsWith(log.to.slice(2)) &&
-      amount === `0x${wordOf(log.amountUnits)}`,
-  );
-  return others.length === 0 && ids.length === made.length ? id : undefined;
+/** Reads the data once: the calls that an id follows, at whole bytes. */
+function idsAfterCalls(data: Hex): IdsAfterCalls {
+  const found = new Map<string, { ids: Set<string>; count: number }>();
+  for (let at = data.indexOf(transferSelector); at !== -1; at = data.indexOf(transferSelector, at + 1)) {
+    const end = at + transferDigits;
+    if (at % 2 !== 0 || !data.startsWith(idPrefix, end)) continue;
+    const id = onlyIdIn(data.slice(end, end + idDigits));
+    if (id === undefined) continue;
+    const call = data.slice(at, end);
+    const after = found.get(call) ?? { ids: new Set(), count: 0 };
+    after.ids.add(id);
+    after.count++;
+    found.set(call, after);
+  }
+  return found;
 }
 
-/** Where the digits begin in the data, at whole bytes. */
-function placesOf(digits: string, data: Hex): number[] {
-  const places: number[] = [];
-  for (let at = data.indexOf(digits); at !== -1; at = data.indexOf(digits, at + 1)) {
-    if (at % 2 === 0) places.push(at);
+function countTransfers(logs: readonly PlainLog[]): TransferCounts {
+  const counts = new Map<string, number>();
+  for (const {
+    address,
+    topics: [topic, from = '', to = ''],
+    data,
+  } of logs) {
+    if (topic !== transferTopic || data.length !== 2 + 64) continue;
+    const key = `${address} ${from.slice(26)} ${to.slice(26)} ${data.slice(2)}`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
   }
-  return places;
+  return counts;
+}
+
+/**
+ * The id that follows the call of this transfer. The call with the id has to be there exactly as often as such a transfer was
+ * made: otherwise one of them is somebody else's.
+ */
+function idOf(log: TransferLog, afterCalls: IdsAfterCalls, made: TransferCounts): string | undefined {
+  const after = afterCalls.get(callOf(log));
+  if (after === undefined || after.ids.size !== 1) return undefined;
+  const key = `${log.token} ${log.from.slice(2)} ${log.to.slice(2)} ${wordOf(log.amountUnits)}`;
+  const [id] = after.ids;
+  return made.get(key) === after.count ? id : undefined;
+}
+
+/** Makes a value when it is first asked for. */
+function once<T>(make: () => T): () => T {
+  let made: { value: T } | undefined;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
 }
 
 /** The intents of one merchant that ever named a wallet. */

@@ -2,10 +2,12 @@
 // name.
 
 import { type Address, type Hash, numberToHex } from 'viem';
-import { namedIntent, needsReceipt } from './attribution.ts';
-import type { FoundTransfer, WalletOwner } from './ledger.ts';
+import { mapInSlices } from '../scheduling/slices.ts';
+import { needsReceipt, readNamedIntents } from './attribution.ts';
+import type { FoundTransfer } from './ledger/known-transfers.ts';
+import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';
-import { type Header, NodeError, type Receipt, type Transaction, type TransferLog } from './node-answers.ts';
+import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** Receipts that are asked for at once. */
@@ -54,35 +56,36 @@ export async function readPurposes(
     }),
     onProgress,
   );
-  return [...logs]
-    .sort((a, b) => a.logIndex - b.logIndex)
-    .map(({ owners, ...log }) => ({
-      log,
-      blockTime: header.time,
-      named: namedBy(log, transactions.get(log.transactionHash), receipts.get(log.transactionHash), header),
-      owners,
-    }));
-}
-
-function namedBy(
-  log: TransferLog,
-  transaction: Transaction | undefined,
-  receipt: Receipt | undefined,
-  header: Header,
-): string | undefined {
-  if (transaction === undefined) return undefined;
-  if (needsReceipt(log, transaction) && (receipt === undefined || !holds(receipt, log, header.hash))) {
-    throw new NodeError(
-      'contradiction',
-      'the node has a transfer that the receipt of its transaction has not',
-    );
-  }
-  return namedIntent(log, transaction, receipt?.logs ?? []);
+  const readers = new Map(
+    [...transactions].map(([hash, transaction]) => [
+      hash,
+      readNamedIntents(transaction, receipts.get(hash)?.logs ?? []),
+    ]),
+  );
+  const namedBy = (log: TransferLog): string | undefined => {
+    const transaction = transactions.get(log.transactionHash);
+    if (transaction === undefined) return undefined;
+    const receipt = receipts.get(log.transactionHash);
+    if (needsReceipt(log, transaction) && (receipt === undefined || !holds(receipt, log, header.hash))) {
+      throw new NodeError(
+        'contradiction',
+        'the node has a transfer that the receipt of its transaction has not',
+      );
+    }
+    return readers.get(log.transactionHash)?.(log);
+  };
+  const inOrder = [...logs].sort((a, b) => a.logIndex - b.logIndex);
+  return mapInSlices(inOrder, ({ owners, ...log }) => ({
+    log,
+    blockTime: header.time,
+    named: namedBy(log),
+    owners,
+  }));
 }
 
 /** True if the transaction made this transfer in this block, as its receipt has it. */
 export function holds(
-  { blockHash, logs }: Receipt,
+  { blockHash, logAt }: Receipt,
   {
     logIndex,
     token,
@@ -92,7 +95,7 @@ export function holds(
   }: Omit<TransferLog, 'transactionHash' | 'blockNumber' | 'blockHash'>,
   inBlock: Hash,
 ): boolean {
-  const log = logs.find((other) => other.logIndex === logIndex);
+  const log = logAt.get(logIndex);
   const [, sender, recipient] = log?.topics ?? [];
   return (
     blockHash === inBlock &&

@@ -83,7 +83,18 @@ export function arrive(
   }
   if (late.length > 0) step('payment_intent.late_payment', late);
   if (wrong.length > 0) step('payment_intent.wrong_token', wrong);
-  return steps;
+  return withOverpaid(row, steps);
+}
+
+/** Says that an intent is overpaid as soon as it is: right after the step that made it so, if that says something else. */
+function withOverpaid(row: PaymentIntentRow, steps: readonly ChangeStep[]): ChangeStep[] {
+  let wasOver = row.labels?.includes('overpaid') ?? false;
+  return steps.flatMap((step) => {
+    const isOver = step.fields.labels?.includes('overpaid') ?? false;
+    const isNews = isOver && !wasOver && step.type !== 'payment_intent.overpaid';
+    wasOver = isOver;
+    return isNews ? [step, { type: 'payment_intent.overpaid' as const, fields: {} }] : [step];
+  });
 }
 
 /** What is left of an intent's payments after a reorganisation. */
@@ -103,24 +114,53 @@ export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
   return status === 'requires_payment' || status === 'processing';
 }
 
-/** The step of an intent of which the chain has taken payments back. */
+/** Labels of an intent of which payments were taken away; the others are as they were. */
+function labelsOf(
+  row: PaymentIntentRow,
+  { receivedUnits, labels }: Omit<Remaining, 'wasConfirmed'>,
+): string[] {
+  const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
+  return [...lasting, ...labels, ...(receivedUnits > BigInt(row.amountUnits) ? ['overpaid'] : [])];
+}
+
+/** The status of an intent that has not ended and has this sum. */
+function openStatusOf(row: PaymentIntentRow, receivedUnits: bigint): StatusName {
+  return receivedUnits >= BigInt(row.amountUnits) ? 'processing' : 'requires_payment';
+}
+
+/** The steps of an intent of which the chain has taken payments back, or given back what it had taken. */
 export function takeBack(
   row: PaymentIntentRow,
   { receivedUnits, labels, wasConfirmed }: Remaining,
-): ChangeStep {
-  const amount = BigInt(row.amountUnits);
-  const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
+): ChangeStep[] {
+  return withOverpaid(row, [
+    {
+      type: 'payment_intent.reorged',
+      fields: {
+        ...(isOpen(row) && { status: openStatusOf(row, receivedUnits) }),
+        amountReceivedUnits: receivedUnits,
+        labels: withLabels(labelsOf(row, { receivedUnits, labels }), [
+          // A person decides what happens to an intent that was reported as paid.
+          ...(row.status === 'succeeded' && wasConfirmed ? ['reorged'] : []),
+        ]),
+      },
+    },
+  ]);
+}
+
+/** The step of an intent from which somebody takes a payment away: it is as it would be without that one. */
+export function detach(row: PaymentIntentRow, remaining: Omit<Remaining, 'wasConfirmed'>): ChangeStep {
+  const { receivedUnits } = remaining;
+  const isUnpaid = row.status === 'expired' || row.status === 'canceled';
+  const isUnderpaid = isUnpaid && receivedUnits > 0n && receivedUnits < BigInt(row.amountUnits);
+  const labels = labelsOf(row, remaining).filter((label) => label !== 'underpaid' || isUnderpaid);
   return {
-    type: 'payment_intent.reorged',
+    type: 'payment_intent.payment_detached',
     fields: {
-      ...(isOpen(row) && { status: receivedUnits >= amount ? 'processing' : 'requires_payment' }),
+      ...(isOpen(row) && { status: openStatusOf(row, receivedUnits) }),
       amountReceivedUnits: receivedUnits,
-      labels: withLabels(lasting, [
-        ...labels,
-        ...(receivedUnits > amount ? ['overpaid'] : []),
-        // A person decides what happens to an intent that was reported as paid.
-        ...(row.status === 'succeeded' && wasConfirmed ? ['reorged'] : []),
-      ]),
+      paymentsCount: row.paymentsCount - 1,
+      labels: withLabels(labels, []),
     },
   };
 }

@@ -21,7 +21,7 @@ import { toTransfer } from './transfer.ts';
 /** `ListTransfers`: newest first. */
 export function listTransfers(em: EntityManager): Method<ListTransfersRequest, ListTransfersResponse> {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
-  const { run } = createPreparedStatements(em);
+  const { read } = createPreparedStatements(em);
   const statementFor = (condition: string) =>
     preparedStatement(
       'list_transfers',
@@ -56,7 +56,7 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
       const below = uuidCursorOf(request.pageToken, filter) ?? null;
       const size = pageSizeOf(request.pageSize);
       const { rows } = await orUnavailable(() =>
-        run(statements[request.status] ?? everything, [merchantId, mode, below, size + 1]),
+        read(merchantId, statements[request.status] ?? everything, [merchantId, mode, below, size + 1]),
       );
       const page = rows.slice(0, size);
       return create(ListTransfersResponseSchema, {

@@ -2,12 +2,15 @@
 // form here, and for its sense by whoever asked.
 
 import type { Address, Hash, Hex } from 'viem';
+import { mapInSlices } from '../scheduling/slices.ts';
 
 /** Why an answer of a node was not used. Each is a label of a metric. */
 export const nodeFaults = [
   'unreachable',
   'late',
   'refused',
+  'rate_limited',
+  'too_large',
   'malformed',
   'another_chain',
   'another_block',
@@ -20,11 +23,18 @@ export type NodeFault = (typeof nodeFaults)[number];
 /** A node did not answer, or what it said cannot be used. Ask again later. */
 export class NodeError extends Error {
   readonly fault: NodeFault;
+  /** What the node said of when to ask again, if anything. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(fault: NodeFault, message: string, options?: ErrorOptions) {
+  constructor(
+    fault: NodeFault,
+    message: string,
+    { retryAfterMs, ...options }: ErrorOptions & { retryAfterMs?: number | undefined } = {},
+  ) {
     super(message, options);
     this.name = 'NodeError';
     this.fault = fault;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 
@@ -70,7 +80,10 @@ export interface Receipt {
   transactionHash: Hash;
   blockHash: Hash;
   blockNumber: number;
+  /** In their order. */
   logs: readonly PlainLog[];
+  /** The same, by their index. */
+  logAt: ReadonlyMap<number, PlainLog>;
 }
 
 /** Topic 0 of `Transfer(address,address,uint256)`. */
@@ -98,9 +111,9 @@ export function readHeader(value: unknown): Header {
  * Reads `Transfer` logs. Zero amounts, and transfers whose sender is their recipient, are left out: they move no money.
  * Throws if a log is none of those that were asked for, is there twice, or is of a block that was taken back.
  */
-export function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): TransferLog[] {
+export async function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): Promise<TransferLog[]> {
   const seen = new Set<string>();
-  return listOf(value, 'logs').flatMap((entry) => {
+  const logs = await mapInSlices(listOf(value, 'logs'), (entry) => {
     const log = objectOf(entry, 'a log');
     const { address, topics, data, logIndex } = readPlainLog(log);
     const [topic, from = '', to = '', ...others] = topics;
@@ -124,8 +137,9 @@ export function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): T
     if (seen.has(place)) throw new NodeError('contradiction', 'two logs in one place');
     seen.add(place);
     const movesMoney = read.amountUnits > 0n && read.amountUnits <= maxAmount && read.from !== read.to;
-    return movesMoney ? [read] : [];
+    return movesMoney ? read : undefined;
   });
+  return logs.filter((log) => log !== undefined);
 }
 
 /** Reads a transaction. Throws NodeError (`malformed`) if it is none. */
@@ -141,22 +155,26 @@ export function readTransaction(value: unknown): Transaction {
 }
 
 /** Reads a receipt, with its logs in their order. Throws NodeError (`malformed`) if it is none. */
-export function readReceipt(value: unknown): Receipt {
+export async function readReceipt(value: unknown): Promise<Receipt> {
   const receipt = objectOf(value, 'a receipt');
+  const logs = await mapInSlices(listOf(receipt.logs, 'logs'), (log) => readPlainLog(objectOf(log, 'a log')));
   return {
     transactionHash: hashOf(receipt.transactionHash, 'transactionHash'),
     blockHash: hashOf(receipt.blockHash, 'blockHash'),
     blockNumber: numberOf(receipt.blockNumber, 'blockNumber'),
-    logs: listOf(receipt.logs, 'logs').map((log) => readPlainLog(objectOf(log, 'a log'))),
+    logs,
+    logAt: new Map(logs.map((log) => [log.logIndex, log])),
   };
 }
 
 /** The block's own header and its transactions. */
-export function readFullBlock(value: unknown): { header: Header; transactions: Transaction[] } {
+export async function readFullBlock(
+  value: unknown,
+): Promise<{ header: Header; transactions: Transaction[] }> {
   const { transactions } = objectOf(value, 'a block');
   return {
     header: readHeader(value),
-    transactions: listOf(transactions, 'transactions').map((entry) => readTransaction(entry)),
+    transactions: await mapInSlices(listOf(transactions, 'transactions'), readTransaction),
   };
 }
 

@@ -5,6 +5,7 @@ import { createClient, type Hash, type Hex, http } from 'viem';
 import {
   type Header,
   NodeError,
+  type NodeFault,
   type Receipt,
   readChainId,
   readFullBlock,
@@ -16,6 +17,8 @@ import {
   type TransferLog,
   transferTopic,
 } from './node-answers.ts';
+import { createNodePace, type NodePace } from './node-pace.ts';
+import { readRefusal } from './node-refusals.ts';
 
 /** A request takes no longer, its answer's body included. */
 const defaultTimeoutMs = 10_000;
@@ -23,8 +26,19 @@ const defaultTimeoutMs = 10_000;
 const maxAnswerBytes = 64 * 1024 * 1024;
 /** An empty answer for a block that may have transfers is believed when it has come as often. */
 const emptyAnswers = 5;
+/** A question that the node refuses for its rate is asked again for so long: half of a watcher's lease. */
+const defaultPatienceMs = 3_000;
 /** From so many transactions of one block on, the whole block is less to fetch. */
 const wholeBlockFrom = 10;
+
+/** Faults of a node that does not work, or not for us. */
+const unanswered: ReadonlySet<NodeFault> = new Set([
+  'unreachable',
+  'late',
+  'malformed',
+  'refused',
+  'another_chain',
+]);
 
 export interface TransfersOfBlock {
   logs: TransferLog[];
@@ -35,6 +49,10 @@ export interface TransfersOfBlock {
 export interface Node {
   /** Host and port. The rest of the address may be a secret. */
   readonly name: string;
+  /** How fast it is asked, by everybody in this process. */
+  readonly pace: Pick<NodePace, 'perSecond'>;
+  /** Since when nothing that it was asked was answered, by `performance.now()`. Refusing a rate is an answer. */
+  readonly failingSinceMs: number | undefined;
   /** Throws if the node is not one of that chain. */
   assertChain(): Promise<void>;
   /** What the node is, such as `Geth/v1.14.12`. */
@@ -68,6 +86,8 @@ export interface NodeOptions {
   trace?: <T>(method: string, run: () => Promise<T>) => Promise<T>;
   /** How long a request may take. */
   timeoutMs?: number;
+  /** How long a question is asked again that the node refuses for its rate. */
+  patienceMs?: number;
 }
 
 /** Returns a node over HTTP. Asks nothing yet; every method rejects with NodeError if its answer cannot be used. */
@@ -79,9 +99,12 @@ export function connectNode({
   onRequest,
   trace = (_, run) => run(),
   timeoutMs = defaultTimeoutMs,
+  patienceMs = defaultPatienceMs,
 }: NodeOptions): Node {
   const name = new URL(url).host;
   const wanted: ReadonlySet<string> = new Set(tokens);
+  const pace = createNodePace();
+  let failingSinceMs: number | undefined;
   const client = createClient({
     transport: http(url, {
       timeout: timeoutMs,
@@ -101,19 +124,32 @@ export function connectNode({
   const ask = async <T>(
     method: string,
     params: readonly unknown[],
-    read: (answer: unknown) => T,
+    read: (answer: unknown) => T | Promise<T>,
   ): Promise<T> => {
-    onRequest?.(method);
-    try {
-      return await trace(method, async () => {
-        // The methods that viem knows have types of their own, which promise what has to be checked here.
-        const answer: unknown = await client.request({ method, params } as never);
-        return read(answer);
-      });
-    } catch (reason) {
-      const error = reason instanceof NodeError ? reason : faultOf(reason, method, name, timeoutMs);
-      onFault?.(error);
-      throw error;
+    const deadlineMs = performance.now() + patienceMs;
+    for (;;) {
+      await pace.turn();
+      onRequest?.(method);
+      try {
+        const found = await trace(method, async () => {
+          // The methods that viem knows have types of their own, which promise what has to be checked here.
+          const answer: unknown = await client.request({ method, params } as never);
+          return read(answer);
+        });
+        pace.answered();
+        failingSinceMs = undefined;
+        return found;
+      } catch (reason) {
+        const error = reason instanceof NodeError ? reason : faultOf(reason, method, name, timeoutMs);
+        onFault?.(error);
+        if (error.fault === 'rate_limited') {
+          pace.refused(error.retryAfterMs);
+          if (performance.now() + (error.retryAfterMs ?? 0) < deadlineMs) continue;
+        } else if (unanswered.has(error.fault)) {
+          failingSinceMs ??= performance.now();
+        }
+        throw error;
+      }
     }
   };
 
@@ -126,19 +162,27 @@ export function connectNode({
     });
 
   const logsOf = (header: Header) =>
-    ask('eth_getLogs', [{ blockHash: header.hash, address: tokens, topics: [transferTopic] }], (answer) => {
-      const logs = readTransferLogs(answer, wanted);
-      if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
-        throw anotherBlock(name);
-      }
-      return logs;
-    });
+    ask(
+      'eth_getLogs',
+      [{ blockHash: header.hash, address: tokens, topics: [transferTopic] }],
+      async (answer) => {
+        const logs = await readTransferLogs(answer, wanted);
+        if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
+          throw anotherBlock(name);
+        }
+        return logs;
+      },
+    );
 
   const mayHaveTransfers = ({ logsBloom }: Header) =>
     Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token));
 
   return {
     name,
+    pace,
+    get failingSinceMs() {
+      return failingSinceMs;
+    },
     async assertChain() {
       const found = await ask('eth_chainId', [], readChainId);
       if (found !== chainId) {
@@ -178,8 +222,8 @@ export function connectNode({
               recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)],
           },
         ],
-        (answer) => {
-          const logs = readTransferLogs(answer, wanted);
+        async (answer) => {
+          const logs = await readTransferLogs(answer, wanted);
           if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to))
             throw anotherBlock(name);
           return logs;
@@ -195,8 +239,8 @@ export function connectNode({
                 ),
               ),
             ).then((some) => some.flat())
-          : await ask('eth_getBlockByHash', [block.hash, true], (answer) => {
-              const full = readFullBlock(answer);
+          : await ask('eth_getBlockByHash', [block.hash, true], async (answer) => {
+              const full = await readFullBlock(answer);
               if (full.header.hash !== block.hash) throw anotherBlock(name);
               return full.transactions;
             });
@@ -207,9 +251,9 @@ export function connectNode({
       return byHash;
     },
     receiptOf: (hash) =>
-      ask('eth_getTransactionReceipt', [hash], (answer) => {
+      ask('eth_getTransactionReceipt', [hash], async (answer) => {
         if (answer === null) return undefined;
-        const receipt = readReceipt(answer);
+        const receipt = await readReceipt(answer);
         if (receipt.transactionHash !== hash) throw anotherBlock(name);
         return receipt;
       }),
@@ -231,6 +275,11 @@ function faultOf(reason: unknown, method: string, name: string, timeoutMs: numbe
   if (isLate) return new NodeError('late', `${name} did not answer ${method} within ${timeoutMs / 1000} s`);
   if (kind === 'ResponseBodyTooLargeError') {
     return new NodeError('malformed', `${name} answered ${method} with more than ${maxAnswerBytes} bytes`);
+  }
+  const refusal = readRefusal(reason);
+  if (refusal !== undefined) {
+    const { fault, text, retryAfterMs } = refusal;
+    return new NodeError(fault, `${name} refused ${method}: ${text}`, { retryAfterMs });
   }
   if (typeof code === 'number') {
     const text = typeof details === 'string' ? details.slice(0, 200) : '';

@@ -2,6 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { implementService, type ServedService } from '../requests/method.ts';
 import { attributeTransfer } from './attribute-transfer.ts';
+import { detachTransfer } from './detach-transfer.ts';
 import { listTransfers } from './list-transfers.ts';
 
 /** `payments.v1.TransferService`. `onEvent` is called when a method has recorded an event. */
@@ -9,5 +10,6 @@ export function createTransferService(em: EntityManager, onEvent: () => void): S
   return implementService(TransferService, {
     listTransfers: listTransfers(em),
     attributeTransfer: attributeTransfer(em, onEvent),
+    detachTransfer: detachTransfer(em, onEvent),
   });
 }

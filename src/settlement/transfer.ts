@@ -27,7 +27,9 @@ export function toTransfer(row: TransferRow, head: number): Transfer {
   });
 }
 
-/** The `data` of an event about a transfer, as JSON. */
-export function transferEventData(row: TransferRow, head: number): string {
-  return dataCodec.encode(create(EventDataSchema, { transfer: toTransfer(row, head) }));
+/** The `data` of an event about transfers of a block, as JSON: the largest, and how many there are. */
+export function transferEventData(row: TransferRow, head: number, count: number): string {
+  return dataCodec.encode(
+    create(EventDataSchema, { transfer: toTransfer(row, head), transfersCount: count }),
+  );
 }

@@ -7,18 +7,25 @@ import { type Address, type Hash, zeroAddress } from 'viem';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-reader.ts';
-import { type DueTransfer, type FoundTransfer, LeaseLost, type Ledger } from './ledger.ts';
+import type { DueTransfer } from './ledger/confirming.ts';
+import type { Tip } from './ledger/cursor.ts';
+import type { FoundTransfer } from './ledger/known-transfers.ts';
+import { LeaseLost } from './ledger/lease.ts';
+import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
-import { createRangeSize } from './range-size.ts';
+import { createNodeChoice, type NodeChoiceTimes } from './node-choice.ts';
+import { createRangeSize, type RangeSize } from './range-size.ts';
 import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** Where a node has no `finalized` block: as far below its head a block counts as final. */
 const finalDepth = 1_000;
 /** From so many blocks below the final one on, blocks are read by ranges. */
 const farBehind = 32;
-/** Blocks that are read one by one before other work has its turn. */
+/** Blocks, or ranges of them, that are read before other work has its turn: the newest block, and what is due. */
 const maxBlocksAtOnce = 32;
+/** The same for a node that is asked slowly. A tenth of the questions is left for that other work. */
+const maxReadingMs = 5_000;
 const maxRange = 2_000;
 /** More recipients are no longer a filter that every node takes. */
 const maxRecipients = 1_000;
@@ -37,6 +44,8 @@ const maxHeaders = 50_000;
 
 /** What a watcher reports of its chain. */
 export interface WatchObserver {
+  /** Transfers were too small to be recorded, and nobody's payment. */
+  onDust?: (count: number) => void;
   /** A block was committed, so long after the node's first answer with its header. */
   onBlock?: (block: { number: number; transfers: number; lagMs: number }) => void;
   /** The node's newest block and the newest final one, and how far the chain is read. */
@@ -50,13 +59,15 @@ export interface WatchObserver {
   onExpiry?: (expiry: Expiry) => void;
   /** An answer of a node could not be used, or contradicted another one. */
   onFault?: (error: NodeError) => void;
+  /** The place of the node that reads, among those that are configured, from 0. */
+  onReader?: (place: number) => void;
   /** Another watcher has the lease: what is measured here is measured by that one now. */
   onLeaseLost?: () => void;
 }
 
 export interface WatcherOptions {
   settings: ChainSettings;
-  /** The first one is read, the second confirms; all are asked before a payment is taken back. */
+  /** The first that works is read, another one confirms; all are asked before a payment is taken back. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
   /** Names this watcher among others. A UUID. */
@@ -69,6 +80,8 @@ export interface WatcherOptions {
   finalizedEveryMs?: number;
   /** How much later a payment has to be denied again before it is taken back; then it is looked for no more often. */
   deniedAgainMs?: number;
+  /** When another node reads. */
+  nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
 export interface Watcher {
@@ -78,12 +91,6 @@ export interface Watcher {
   readAgain(): Promise<boolean>;
   /** Gives up the lease. */
   release(): Promise<void>;
-}
-
-interface Tip {
-  number: number;
-  hash: Hash;
-  time: Date;
 }
 
 /**
@@ -100,11 +107,13 @@ export function createWatcher({
   trace = (_, run) => run(),
   finalizedEveryMs = defaultFinalizedEveryMs,
   deniedAgainMs = defaultDeniedAgainMs,
+  nodeChoice,
 }: WatcherOptions): Watcher {
-  const [node] = nodes;
+  const choice = createNodeChoice(nodes, logger, nodeChoice);
+  /** Who reads and who confirms: the same for as long as a reading takes. */
+  let node = choice.reader;
+  let confirmer = choice.confirmer;
   const { chainId } = settings;
-  const confirmer = nodes[1] ?? node;
-  const confirmers = new Set([confirmer, node]);
   const confirmations = Math.max(
     ...settings.networks.map(({ confirmationsRequired }) => confirmationsRequired),
   );
@@ -120,9 +129,15 @@ export function createWatcher({
   const deniedSince = new Map<string, number>();
   /** Blocks with transfers that are deep enough, and that a node denied last time. */
   let deniedIn: number[] = [];
-  const range = createRangeSize(maxRange);
-  const rangeAgain = createRangeSize(maxRange);
+  const ranges = new Map(nodes.map((each) => [each, createRangeSize(maxRange)]));
+  const rangeOf = (asked: Node) => ranges.get(asked) as RangeSize;
   let forgottenAt = 0;
+  /** The second reading that runs now. */
+  let readingAgain: Promise<unknown> | undefined;
+  /** The node that reads has done its part of the present turn. */
+  let isRead = false;
+  /** It is far behind, and reads by ranges until it no longer can. */
+  let isInRanges = false;
   /** When what was taken back was looked for. */
   let lookedForAtMs = Number.NEGATIVE_INFINITY;
 
@@ -179,19 +194,49 @@ export function createWatcher({
     );
   };
 
+  /** True if the node has the blocks that are held, as far as they are final for it. */
+  const isSameChain = async (candidate: Node): Promise<boolean> => {
+    await candidate.assertChain();
+    const progress = await ledger.progress();
+    if (progress === undefined) return true;
+    const genesis = await candidate.header(0);
+    if (genesis?.hash !== progress.genesisHash) return false;
+    const newest = (await candidate.header('latest'))?.number ?? 0;
+    const final = (await finalizedOf(candidate))?.number ?? Math.max(0, newest - finalDepth);
+    const [held] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
+    return held === undefined || (await candidate.header(held.number))?.hash === held.hash;
+  };
+
+  /** Lets another node read if the one that does has a problem. */
+  const chooseNodes = async (): Promise<void> => {
+    if (await choice.decide(isSameChain)) {
+      // It was to compare the two that read and confirmed until now.
+      await readingAgain?.catch(() => {});
+      headNumber = undefined;
+      suspected = undefined;
+    }
+    node = choice.reader;
+    confirmer = choice.confirmer;
+    observer.onReader?.(choice.place);
+  };
+
   const headerAt = async (number: number): Promise<Header> => {
     const header = await node.header(number);
     if (header === undefined) throw new NodeError('no_answer', `${node.name} has no block ${number}`);
     return header;
   };
 
-  const finalizedNumber = async (maxAgeMs = finalizedEveryMs): Promise<number> => {
-    const now = performance.now();
-    if (finalized !== undefined && now - finalized.readAtMs < maxAgeMs) return finalized.number;
-    const found = await node.header('finalized').catch((reason) => {
+  /** Undefined if the node does not know what that is. */
+  const finalizedOf = (asked: Node): Promise<Header | undefined> =>
+    asked.header('finalized').catch((reason) => {
       if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
       throw reason;
     });
+
+  const finalizedNumber = async (maxAgeMs = finalizedEveryMs): Promise<number> => {
+    const now = performance.now();
+    if (finalized !== undefined && now - finalized.readAtMs < maxAgeMs) return finalized.number;
+    const found = await finalizedOf(node);
     const newest = async () => (await node.header('latest'))?.number ?? 0;
     let head = headNumber ?? (await newest());
     // The chain may have grown meanwhile.
@@ -260,7 +305,8 @@ export function createWatcher({
     const matter = await transfersThatMatter(logs, ledger.ownersOf);
     const apply = async () => {
       const found = await readPurposes(node, settings, header, matter, () => ledger.renew(held));
-      await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+      const { dust } = await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+      observer.onDust?.(dust);
     };
     const work = { name: 'block', chainId, block: header.number, transfers: matter.length } as const;
     await (matter.length === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
@@ -298,45 +344,53 @@ export function createWatcher({
 
   /** Reads a range of final blocks, and moves the cursor to its end. */
   const readRange = async (held: bigint, after: Tip, final: number): Promise<Tip> => {
-    const end = Math.min(after.number + range.blocks, final);
-    // The chain of this machine does not keep empty blocks for ever.
-    const last = (await node.header(end)) ?? (await headerAt(final));
+    const { last, blocks } = await rangeOf(node).reading(final - after.number, async (count) => {
+      // The chain of this machine does not keep empty blocks for ever.
+      const end = (await node.header(after.number + count)) ?? (await headerAt(final));
+      return { last: end, blocks: await readBetween(held, node, after.number + 1, end.number) };
+    });
     const to = last.number;
-    const blocks = await range.reading(to - after.number, () =>
-      readBetween(held, node, after.number + 1, to),
-    );
+    const apply = async (header: Header, found: readonly FoundTransfer[], follows: Hash | undefined) => {
+      const { dust } = await ledger.apply(held, header, found, follows);
+      observer.onDust?.(dust);
+    };
     for (const { header, found } of blocks) {
-      if (header.number < to) await ledger.apply(held, header, found, undefined);
+      if (header.number < to) await apply(header, found, undefined);
     }
-    await ledger.apply(
-      held,
-      last,
-      blocks.find(({ header }) => header.number === to)?.found ?? [],
-      after.hash,
-    );
+    await apply(last, blocks.find(({ header }) => header.number === to)?.found ?? [], after.hash);
     return last;
   };
 
-  /** Confirms what is deep enough, if the confirming node says the same. */
-  const confirmDue = async (held: bigint, tip: Tip): Promise<void> => {
-    deniedIn = [];
+  /** Confirms what is deep enough, if the confirming node says the same. Resolves with true if there is more at once. */
+  const confirmDue = async (held: bigint, tip: Tip): Promise<boolean> => {
     const deepEnough = tip.number - confirmations + 1;
     let due = await ledger.due(deepEnough);
     observer.onUnconfirmed?.(due[0]?.blockTime);
-    if (due.length === 0) return;
-    if (settings.needsFinality) {
+    if (settings.needsFinality && due.length > 0) {
       const final = await finalizedNumber();
       due = due.filter(({ blockNumber }) => blockNumber <= final);
-      if (due.length === 0) return;
+    }
+    if (due.length === 0) {
+      deniedIn = [];
+      return false;
     }
     const work = { name: 'confirmation', chainId, block: deepEnough, transfers: due.length } as const;
-    await trace(work, () => confirmSome(held, due));
+    return trace(work, () => confirmSome(held, due));
   };
 
-  const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<void> => {
-    let denied = 0;
+  const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<boolean> => {
+    let [denied, confirmedCount] = [0, 0];
     const denying = new Set<Node>();
-    for (const [number, own] of Map.groupBy(due, ({ blockNumber }) => blockNumber)) {
+    const startedAtMs = performance.now();
+    let hasMore = false;
+    // What was denied before comes last, and holds up nothing.
+    const before = new Set(deniedIn);
+    const blocks = [...Map.groupBy(due, ({ blockNumber }) => blockNumber)];
+    deniedIn = [];
+    for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
+      // The next blocks have their turn, too.
+      hasMore = performance.now() - startedAtMs > maxReadingMs;
+      if (hasMore) break;
       await assertChain(confirmer);
       const head = await confirmer.header('latest');
       if (head === undefined || head.number - number + 1 < confirmations) break;
@@ -348,7 +402,7 @@ export function createWatcher({
       for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
         let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
         // What only the second reading has found was never asked of the first node.
-        for (const each of confirmers) {
+        for (const each of new Set([confirmer, node])) {
           const has = await heldBy(held, each, confirmed);
           if (has.length < confirmed.length) denying.add(each);
           confirmed = has;
@@ -358,6 +412,7 @@ export function createWatcher({
           confirmed.map(({ id }) => id),
         );
         left -= confirmed.length;
+        confirmedCount += confirmed.length;
       }
       denied += left;
       if (left > 0) deniedIn.push(number);
@@ -368,6 +423,7 @@ export function createWatcher({
         'a node denies transfers that are deep enough; they are not confirmed, and asked for again',
       );
     }
+    return hasMore && confirmedCount > 0;
   };
 
   /**
@@ -412,6 +468,8 @@ export function createWatcher({
   };
 
   const follow = async (): Promise<boolean> => {
+    isRead = false;
+    await chooseNodes();
     // Without a cursor it has begun only half: the database failed after the lease was taken.
     if ((lease === undefined || cursor === undefined) && !(await begin())) return false;
     await assertChain(node);
@@ -420,6 +478,7 @@ export function createWatcher({
     const head = await node.header('latest');
     if (head === undefined) throw new NodeError('no_answer', `${node.name} has no newest block`);
     headNumber = head.number;
+    choice.noteHead(node, head.number);
     let tip = cursor as Tip;
     const isBehind = head.number - tip.number > farBehind;
     const final = await finalizedNumber(isBehind ? 0 : undefined);
@@ -437,12 +496,20 @@ export function createWatcher({
     if (head.number === tip.number && head.hash !== tip.hash) moveTo(await stepBack(held, tip));
     // The newest blocks are read one by one: their headers are the chain's clock.
     const rangesEnd = Math.min(final, head.number - 2 * confirmations);
-    for (let blocks = 0; tip.number < head.number && blocks < maxBlocksAtOnce; blocks++) {
-      if (rangesEnd - tip.number > farBehind) {
-        const here = await headerAt(tip.number);
-        moveTo(here.hash === tip.hash ? await readRange(held, tip, rangesEnd) : await stepBack(held, tip));
+    if (rangesEnd - tip.number > farBehind) {
+      // Once for all ranges: what they begin with is final like their ends.
+      const here = await headerAt(tip.number);
+      if (here.hash !== tip.hash) moveTo(await stepBack(held, tip));
+      isInRanges = true;
+    }
+    const mayRead = (blocks: number) =>
+      blocks < maxBlocksAtOnce && performance.now() - seenAtMs < maxReadingMs;
+    for (let blocks = 0; tip.number < head.number && mayRead(blocks); blocks++) {
+      if (isInRanges && rangesEnd > tip.number) {
+        moveTo(await readRange(held, tip, rangesEnd));
         continue;
       }
+      isInRanges = false;
       const header = tip.number + 1 === head.number ? head : await headerAt(tip.number + 1);
       if (header.parentHash !== tip.hash) {
         moveTo(await stepBack(held, tip));
@@ -452,11 +519,13 @@ export function createWatcher({
       suspected = undefined;
       moveTo(header);
     }
+    isRead = true;
+    choice.noteWorked();
     // What needs another node comes last: the rest goes on without it.
     const mayExpireMore = await expire(held);
     await forget(held, tip, final);
-    await confirmDue(held, tip);
-    return tip.number < head.number || mayExpireMore;
+    const mayConfirmMore = await confirmDue(held, tip);
+    return tip.number < head.number || mayExpireMore || mayConfirmMore;
   };
 
   /** Asks once more for blocks that the node said were empty, against their bloom filter. */
@@ -471,7 +540,7 @@ export function createWatcher({
       const matter = await transfersThatMatter(logs, ledger.ownersOf);
       const found = await readPurposes(confirmer, settings, header, matter, () => ledger.renew(held));
       await assertCommon(held, [header]);
-      const changes = await ledger.apply(held, header, found, undefined);
+      const { changes } = await ledger.apply(held, header, found, undefined);
       await ledger.trust(held, number);
       reportDifference({ from: number, to: number, missed: changes.length, invented: 0 });
     }
@@ -479,25 +548,27 @@ export function createWatcher({
 
   const readAgain = async (): Promise<boolean> => {
     if (lease === undefined || finalized === undefined) return false;
-    for (const each of confirmers) await assertChain(each);
+    for (const each of new Set([confirmer, node])) await assertChain(each);
     const held = lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
     await readDoubtful(held);
     // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
     const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
-    for (const number of deniedAgain.slice(0, maxDoubtful)) await compareWithNode(held, number, number);
+    for (const number of deniedAgain.slice(0, maxDoubtful)) await compareBlock(held, number);
     await lookForTakenBack(held, progress.secondNumber);
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
     // Only what this node, too, has; the chain of this machine does not keep empty blocks for ever.
-    const end = Math.min(from + rangeAgain.blocks - 1, final);
-    const last = (await confirmer.header(end)) ?? (await confirmer.header(final));
-    if (last === undefined) return false;
-    const to = last.number;
+    const found = await rangeOf(confirmer).reading(final - from + 1, async (count) => {
+      const last = (await confirmer.header(from + count - 1)) ?? (await confirmer.header(final));
+      return last && { to: last.number, blocks: await readBetween(held, confirmer, from, last.number) };
+    });
+    if (found === undefined) return false;
+    const { to, blocks } = found;
     // What was taken back is looked for once more, and returns if the node has it after all.
-    if ((await compareWithNode(held, from, to)) > 0) return true;
+    if ((await compare(held, from, to, blocks)) > 0) return true;
     return (await ledger.noteSecondReading(held, to, progress.cursor)) && to < final;
   };
 
@@ -511,15 +582,23 @@ export function createWatcher({
     const hashes = await ledger.takenBack(maxDoubtful);
     const receipts = await receiptsOf(confirmer, hashes, () => ledger.renew(held));
     const numbers = new Set([...receipts.values()].map(({ blockNumber }) => blockNumber));
-    for (const number of numbers) if (number <= secondNumber) await compareWithNode(held, number, number);
+    for (const number of numbers) if (number <= secondNumber) await compareBlock(held, number);
   };
 
+  /** Reads one final block again. */
+  const compareBlock = async (held: bigint, number: number): Promise<number> =>
+    compare(held, number, number, await readBetween(held, confirmer, number, number));
+
   /**
-   * Reads final blocks from the confirming node: records what was missed, and takes back what no node has. Returns how much
-   * it has taken back.
+   * Compares final blocks with what the confirming node has said of them: records what was missed, and takes back what no
+   * node has. Returns how much it has taken back.
    */
-  const compareWithNode = async (held: bigint, from: number, to: number): Promise<number> => {
-    const blocks = await rangeAgain.reading(to - from + 1, () => readBetween(held, confirmer, from, to));
+  const compare = async (
+    held: bigint,
+    from: number,
+    to: number,
+    blocks: Awaited<ReturnType<typeof readBetween>>,
+  ): Promise<number> => {
     await assertCommon(
       held,
       blocks.map(({ header }) => header),
@@ -545,7 +624,7 @@ export function createWatcher({
     let missed = 0;
     const apply = async () => {
       for (const { header, found } of blocks) {
-        missed += (await ledger.apply(held, header, found, undefined)).length;
+        missed += (await ledger.apply(held, header, found, undefined)).changes.length;
       }
     };
     const work = { name: 'second reading', chainId, block: to, transfers: read.size } as const;
@@ -617,6 +696,7 @@ export function createWatcher({
       return await work();
     } catch (reason) {
       if (reason instanceof NodeError) {
+        if (work === follow && !isRead) choice.noteFailed();
         checked.clear();
         observer.onFault?.(reason);
       }
@@ -632,7 +712,11 @@ export function createWatcher({
 
   return {
     follow: guarded(follow),
-    readAgain: guarded(readAgain),
+    readAgain() {
+      const reading = guarded(readAgain)();
+      readingAgain = reading;
+      return reading;
+    },
     async release() {
       const held = lease;
       lease = undefined;

@@ -88,7 +88,7 @@ const afterPart = (
     return [
       pays(intent, {
         amounts: [part, amountUnits],
-        events: ['partially_paid', 'processing'],
+        events: ['partially_paid', 'processing', ...(part + amountUnits > amount ? ['overpaid'] : [])],
         labels: part + amountUnits > amount ? ['overpaid'] : [],
       }),
     ];

@@ -75,7 +75,7 @@ export function pays(
     status: 'processing',
     receivedUnits,
     labels: [],
-    events: ['processing'],
+    events: ['processing', ...(other.labels?.includes('overpaid') ? ['overpaid'] : [])],
     transfers: amounts.map((amountUnits) => ({ amountUnits, counts: true, labels: [] })),
     ...other,
   };

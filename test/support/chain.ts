@@ -54,6 +54,8 @@ export interface SubmittedBy {
   by?: Address | undefined;
   /** Bytes that the sender appends to the transaction's input. */
   suffix?: Hex | undefined;
+  /** 1,000,000 unless given; 20,000,000 for a bundle. */
+  gas?: bigint | undefined;
 }
 
 /** A chain with its helpers. */
@@ -108,8 +110,8 @@ export async function startChain(options: ChainOptions = {}) {
     return hashes;
   }
 
-  const submit = (call: Call, { by = relayer, suffix = '0x' }: SubmittedBy) =>
-    send(by, { to: call.to, data: concatHex([call.data, suffix]) });
+  const submit = (call: Call, { by = relayer, suffix = '0x', gas }: SubmittedBy) =>
+    send(by, { to: call.to, data: concatHex([call.data, suffix]) }, gas);
 
   function transferCall({ to, amountUnits, suffix = '0x', token = usdc }: Payment): Call {
     const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args: [to, amountUnits] });
@@ -226,9 +228,11 @@ export async function startChain(options: ChainOptions = {}) {
     /** The call of a bundle, for contracts that nest it. */
     bundleCall,
     /** ERC-4337: operations of simple accounts, of one version, submitted by a bundler, who can append bytes. */
-    async bundle(operations: readonly Operation[], { by = relayer, suffix = '0x' }: SubmittedBy = {}) {
-      const { to, data } = await bundleCall(operations, by);
-      return send(by, { to, data: concatHex([data, suffix]) }, 20_000_000n);
+    async bundle(
+      operations: readonly Operation[],
+      { by = relayer, gas = 20_000_000n, ...other }: SubmittedBy = {},
+    ) {
+      return submit(await bundleCall(operations, by), { by, gas, ...other });
     },
     /** A call of the Safe, signed by its owner and submitted by somebody else, who can append bytes. */
     async safeExec({ to, data }: Call, options: SubmittedBy = {}): Promise<Hex> {

@@ -43,6 +43,8 @@ export interface NodeLimits {
   clientVersion?: string;
   /** How long each answer takes, as over a network. */
   delayMs?: number;
+  /** Units a second, as a provider's plan has them, and a second's worth at once: a block or logs cost 3, the rest 1. */
+  unitsPerSecond?: number;
 }
 
 export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
@@ -56,11 +58,16 @@ export async function startLyingNode(
     maxRange = Number.POSITIVE_INFINITY,
     clientVersion,
     delayMs = 0,
+    unitsPerSecond = Number.POSITIVE_INFINITY,
   }: NodeLimits = {},
 ) {
   /** The lie that is told now, and those that follow it. */
   let told: { lie: Lie; options: LieOptions; times: number }[] = [];
   const requests: NodeRequest[] = [];
+  /** The newest block that it has; undefined for that of the real one. */
+  let newest: number | undefined;
+  const mayAnswer = plan(unitsPerSecond);
+  let overPlan = 0;
   const answered = new EventEmitter().setMaxListeners(0);
 
   async function ask(method: string, params: unknown[]): Promise<RpcAnswer> {
@@ -100,10 +107,11 @@ export async function startLyingNode(
   async function answerCalls(calls: RpcCall[], requestBytes: number): Promise<string[]> {
     const refusals = calls.map((call) => refusedTopics(call, maxTopicValues) ?? refusedRange(call, maxRange));
     const accepted = calls.filter((_, index) => refusals[index] === undefined);
-    const honest = accepted.length === 0 ? [] : await forward(upstream, accepted);
+    const upTo = accepted.map((call) => withNewest(call, newest));
+    const honest = accepted.length === 0 ? [] : await forward(upstream, upTo);
     const texts: string[] = [];
     for (const [index, call] of calls.entries()) {
-      const forwarded = honest[accepted.indexOf(call)] ?? {};
+      const forwarded = later(call, newest) ?? honest[accepted.indexOf(call)] ?? {};
       const version =
         call.method === 'web3_clientVersion' && clientVersion !== undefined
           ? { result: clientVersion }
@@ -131,6 +139,12 @@ export async function startLyingNode(
     const body = Buffer.concat(chunks);
     const parsed: RpcCall | RpcCall[] = JSON.parse(String(body));
     const calls = [parsed].flat();
+    if (!mayAnswer(calls)) {
+      overPlan++;
+      response.writeHead(429, { 'Content-Type': 'application/json' });
+      response.end('{"error":{"message":"Your app has exceeded its compute units per second capacity."}}');
+      return;
+    }
 
     const spoiled = calls.map((call) => lieAbout(call, isTransportLie)).find((lie) => lie !== undefined);
     if (spoiled !== undefined && isTransportLie(spoiled.lie)) {
@@ -167,6 +181,12 @@ export async function startLyingNode(
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     /** Everything that was asked, oldest first. */
     requests,
+    /** How many requests were more than the plan allows. */
+    overPlan: () => overPlan,
+    /** Has no block after that one; undefined for all that the real node has. */
+    stopAt(block: number | undefined): void {
+      newest = block;
+    },
     /** Lies from now on, or is honest again. */
     lie(lie: Lie | undefined, options: LieOptions = {}): void {
       told = lie === undefined ? [] : [{ lie, options, times: 0 }];
@@ -208,6 +228,34 @@ export async function startLyingNode(
       await closed;
     },
   };
+}
+
+/** True as long as a plan with so many units a second allows it. */
+function plan(unitsPerSecond: number): (calls: readonly RpcCall[]) => boolean {
+  let [units, atMs] = [unitsPerSecond, performance.now()];
+  return (calls) => {
+    if (unitsPerSecond === Number.POSITIVE_INFINITY) return true;
+    const now = performance.now();
+    units = Math.min(unitsPerSecond, units + ((now - atMs) / 1_000) * unitsPerSecond);
+    atMs = now;
+    const cost = calls.reduce((sum, { method }) => sum + (/Block|Logs/.test(method) ? 3 : 1), 0);
+    if (cost > units) return false;
+    units -= cost;
+    return true;
+  };
+}
+
+/** The same call for a node that has no block after that one. */
+function withNewest(call: RpcCall, newest: number | undefined): RpcCall {
+  const [block, ...others] = call.params ?? [];
+  if (newest === undefined || call.method !== 'eth_getBlockByNumber' || block !== 'latest') return call;
+  return { ...call, params: [`0x${newest.toString(16)}`, ...others] };
+}
+
+/** The answer about a block that is not there yet. */
+function later({ method, params: [block] = [] }: RpcCall, newest: number | undefined): RpcAnswer | undefined {
+  const isLater = method === 'eth_getBlockByNumber' && Number(block) > (newest ?? Number.POSITIVE_INFINITY);
+  return isLater ? { result: null } : undefined;
 }
 
 const textOf = (id: unknown, answer: RpcAnswer) => JSON.stringify({ jsonrpc: '2.0', id, ...answer });

@@ -6,6 +6,7 @@
 //   block, confirms and expires.
 // - The payments of one block that count are one event, those that are late one more, those of another token one more.
 // - What counts before success is reported as `processing` again if the amount was already reached.
+// - What makes an intent overpaid is reported as `overpaid` right after, unless the change is called so itself.
 // - One reorganisation is one event for each intent that it takes payments from.
 // - A payment that was taken back while its intent was open is judged anew when it returns. One that was taken back
 //   after the end returns as what it was, and is reported as `reorged`.
@@ -183,6 +184,13 @@ function arrive(
   const isLate = time > intent.expiresAt;
   const wasEnded = hasEnded(intent);
   const seen = { counting: false, late: false, wrongToken: false, returned: false };
+  let received = receivedUnits(intent);
+  let isOver = received > intent.amountUnits;
+  /** It is said once that more has come than the amount. */
+  const sayOver = () => {
+    if (received > intent.amountUnits && !isOver) intent.events.push('overpaid');
+    isOver = received > intent.amountUnits;
+  };
   for (const transfer of transfers) {
     const known = intent.payments.get(transfer);
     if (known !== undefined && wasEnded && (known.counts || known.labels.length > 0)) {
@@ -193,20 +201,28 @@ function arrive(
     const labels = labelsOfNew(intent, transfer, isLate);
     const counts = labels.length === 0;
     intent.payments.set(transfer, { counts, labels, height, isConfirmed: false });
+    if (counts) received += transfer.amountUnits;
     if (counts) seen.counting = true;
     else if (transfer.isUsdc) seen.late = true;
     else seen.wrongToken = true;
   }
   if (seen.counting) {
-    if (intent.status === 'succeeded') intent.events.push('overpaid');
-    else if (receivedUnits(intent) >= intent.amountUnits) {
+    if (intent.status === 'succeeded') {
+      intent.events.push('overpaid');
+      isOver = received > intent.amountUnits;
+    } else if (received >= intent.amountUnits) {
       intent.status = 'processing';
       intent.events.push('processing');
     } else intent.events.push('partially_paid');
+    sayOver();
   }
   if (seen.late) intent.events.push('late_payment');
   if (seen.wrongToken) intent.events.push('wrong_token');
-  if (seen.returned) intent.events.push('reorged');
+  if (seen.returned) {
+    intent.events.push('reorged');
+    received = receivedUnits(intent);
+    sayOver();
+  }
 }
 
 /** Empty if it counts. */

@@ -4,9 +4,11 @@ import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
 import { networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
-import { type Change, createLedger } from '../../src/settlement/ledger.ts';
+import type { Change } from '../../src/settlement/ledger/intent-changes.ts';
+import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { connectNode } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
+import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
 import { chains } from '../../src/settlement/watched-chain.ts';
 import { createWatcher, type WatchObserver } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
@@ -19,10 +21,15 @@ export interface TestWatcherOptions {
   observer?: WatchObserver;
   /** How long a node may take to answer. */
   timeoutMs?: number;
+  /** How long it is asked again what it refuses for its rate. */
+  patienceMs?: number;
+  nodeChoice?: Partial<NodeChoiceTimes>;
   /** How much later a payment has to be denied again; at once unless given. */
   deniedAgainMs?: number;
   /** How long its lease lasts. */
   leaseMs?: number;
+  /** Below it, what is nobody's payment is dust; everything is recorded unless given. */
+  unattributedMinUnits?: bigint;
 }
 
 /** A watcher with a lease of its own on the service's database. */
@@ -33,8 +40,11 @@ export function createTestWatcher(
     chainId = networkFor('testnet', 'base').chainId,
     observer,
     timeoutMs = 10_000,
+    patienceMs = 100,
+    nodeChoice,
     deniedAgainMs = 0,
     leaseMs,
+    unattributedMinUnits = 0n,
   }: TestWatcherOptions,
 ) {
   const settings = chains.find((chain) => chain.chainId === chainId);
@@ -51,12 +61,15 @@ export function createTestWatcher(
       onFault: (error) => faults.push(error),
       onRequest: (method) => requests.push(method),
       timeoutMs,
+      patienceMs,
     }),
   );
   const ledger = createLedger(service.database.orm.em, {
     settings,
     onChanges: (more) => changes.push(...more),
     onUnreadable: (id, reason) => log.push({ level: 'error', id, reason: String(reason) }),
+    onFailedAlone: (reason, transfer) => log.push({ level: 'error', reason: String(reason), transfer }),
+    unattributedMinUnits,
     ...(leaseMs && { leaseMs }),
   });
   const watcher = createWatcher({
@@ -68,6 +81,7 @@ export function createTestWatcher(
     ...(observer && { observer }),
     finalizedEveryMs: 0,
     deniedAgainMs,
+    ...(nodeChoice && { nodeChoice }),
   });
   return {
     ...watcher,

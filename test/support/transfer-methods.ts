@@ -43,7 +43,14 @@ export interface TransferPage {
 export interface TransferMethods {
   name: 'public' | 'internal';
   list(query: ListQuery, apiKey: string): Promise<MethodAnswer<TransferPage>>;
-  attribute(id: string, paymentIntent: string, apiKey: string): Promise<MethodAnswer<TransferJson>>;
+  /** Also to an intent that has ended, unless it is told not to. */
+  attribute(
+    id: string,
+    paymentIntent: string,
+    apiKey: string,
+    allowEnded?: boolean,
+  ): Promise<MethodAnswer<TransferJson>>;
+  detach(id: string, apiKey: string): Promise<MethodAnswer<TransferJson>>;
   close(): void;
 }
 
@@ -74,15 +81,19 @@ function overHttp({ publicUrl }: Endpoints): TransferMethods {
   return {
     name: 'public',
     list: (query, apiKey) => jsonCall(url + queryOf(query), { agent, method: 'GET' }, apiKey),
-    attribute: (id, payment_intent, apiKey) =>
-      jsonCall(`${url}/${encodeURIComponent(id)}/attribute`, { agent }, apiKey, { payment_intent }),
+    attribute: (id, payment_intent, apiKey, allow_ended = true) =>
+      jsonCall(`${url}/${encodeURIComponent(id)}/attribute`, { agent }, apiKey, {
+        payment_intent,
+        allow_ended,
+      }),
+    detach: (id, apiKey) => jsonCall(`${url}/${encodeURIComponent(id)}/detach`, { agent }, apiKey, {}),
     close: () => agent.destroy(),
   };
 }
 
 function overGrpc(endpoints: Endpoints): TransferMethods {
   const client = openGrpcClient(endpoints);
-  const { listTransfers, attributeTransfer } = TransferService.method;
+  const { listTransfers, attributeTransfer, detachTransfer } = TransferService.method;
   return {
     name: 'internal',
     async list({ status, ...query }, apiKey) {
@@ -98,8 +109,13 @@ function overGrpc(endpoints: Endpoints): TransferMethods {
       );
       return { ...answer, json: { ...json, transfers: (json.transfers ?? []).map(withZeros) } };
     },
-    async attribute(id, paymentIntent, apiKey) {
-      const answer = await grpcUnary<TransferJson>(client, attributeTransfer, { id, paymentIntent }, apiKey);
+    async attribute(id, paymentIntent, apiKey, allowEnded = true) {
+      const request = { id, paymentIntent, allowEnded };
+      const answer = await grpcUnary<TransferJson>(client, attributeTransfer, request, apiKey);
+      return answer.code === 'ok' ? { ...answer, json: withZeros(answer.json) } : answer;
+    },
+    async detach(id, apiKey) {
+      const answer = await grpcUnary<TransferJson>(client, detachTransfer, { id }, apiKey);
       return answer.code === 'ok' ? { ...answer, json: withZeros(answer.json) } : answer;
     },
     close: () => client.close(),

@@ -68,6 +68,7 @@ export async function insertTransfers(
       state: transfer.state ?? 'pending',
       payment_intent: transfer.paymentIntent ? parseIdentifier('pi', transfer.paymentIntent) : null,
       attributed_by_hand: false,
+      is_detached: false,
       counts: transfer.paymentIntent !== undefined && transfer.labels === undefined,
       labels: transfer.labels ?? null,
       created_at: transfer.createdAt ?? new Date(),
@@ -82,12 +83,12 @@ export async function insertTransfers(
 /** Writes the row of a chain that has been read up to that block. */
 export async function insertWatchedChain(
   { query }: Rows,
-  { chain = 'base' as ChainName, cursorNumber = 21_450_112 },
+  { mode = 'testnet' as ModeName, chain = 'base' as ChainName, cursorNumber = 21_450_112 },
 ): Promise<void> {
   await query(
     `insert into watched_chains (chain_id, mode, chain, genesis_hash, cursor_number, cursor_hash, cursor_time,
                                  second_number, head_number, finalized_number, seen_at, lease_number, created_at)
-     values ($1, 'testnet', $2, '\\x00', $3, '\\x00', now(), 0, $3, 0, now(), 0, now())`,
-    [networkFor('testnet', chain).chainId, chain, cursorNumber],
+     values ($1, $4, $2, '\\x00', $3, '\\x00', now(), 0, $3, 0, now(), 0, now())`,
+    [networkFor(mode, chain).chainId, chain, cursorNumber, mode],
   );
 }

@@ -78,10 +78,12 @@ export const PaymentIntentEntity = defineEntity({
       properties: ['expectedWallet', 'merchantId', 'amountUnits', 'id'],
     },
     {
-      // Intents that are partly paid, or ended so: they expect another amount than their own.
+      // Intents that are partly paid, or ended so: they expect what is missing.
       name: 'payment_intents_partial_index',
-      properties: ['expectedWallet', 'merchantId'],
-      where: "status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0",
+      expression:
+        'create index payment_intents_partial_index on payment_intents ' +
+        '(expected_wallet, merchant_id, (amount_units - amount_received_units), id) ' +
+        "where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0",
     },
   ],
   uniques: [

@@ -3,6 +3,9 @@ import { modeNames } from '../../contract/chains.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
+/** The channel on which PostgreSQL notifies every process that a chain is watched, or no longer is. */
+export const watchedChainsChangedChannel = 'watched_chains_changed';
+
 /**
  * A chain that is watched: how far, and by whom. Its first watcher creates the row, and only the command line removes it:
  * as long as it is there, intents of this chain expire by the chain's clock.
@@ -35,6 +38,16 @@ export const WatchedChainEntity = defineEntity({
     leaseUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
+  triggers: [
+    {
+      name: 'watched_chains_changed',
+      timing: 'after',
+      // Not updates: the watcher makes one every two seconds.
+      events: ['insert', 'delete'],
+      forEach: 'statement',
+      body: `perform pg_notify('${watchedChainsChangedChannel}', ''); return null`,
+    },
+  ],
 });
 
 export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
@@ -89,6 +102,8 @@ export const TransferEntity = defineEntity({
     /** Undefined as long as it is unattributed. */
     paymentIntent: p.uuid().nullable(),
     attributedByHand: p.boolean().default(false),
+    /** It was attributed by hand and taken away again: only its id, or somebody, attributes it any more. */
+    isDetached: p.boolean().default(false),
     /** It is part of the sum of its intent unless it is reorganised away. */
     counts: p.boolean().default(false),
     labels: p.array().$type<string[]>().nullable(),

@@ -1,0 +1,59 @@
+// On which chains intents are created: a payment on a chain that nobody watches would never be seen.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { rpcVariableOf } from '../config/rpc-urls.ts';
+import type { ChainName, ModeName } from '../contract/chains.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { ServiceError } from '../requests/errors.ts';
+
+export interface WatchedChains {
+  /** True if intents may be created on this chain: it is watched, or its mode needs no watcher. Makes no query. */
+  allows(mode: ModeName, chain: ChainName): boolean;
+  /** Reads which chains are watched. Call it at the start, and when that may have changed. */
+  refresh(): Promise<void>;
+}
+
+/** Remembers which chains are watched. In the modes of `allowUnwatched`, every chain is allowed. */
+export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlySet<ModeName>): WatchedChains {
+  const { run } = createPreparedStatements(em);
+  let watched: ReadonlySet<string> = new Set();
+  return {
+    allows: (mode, chain) => allowUnwatched.has(mode) || watched.has(`${mode} ${chain}`),
+    async refresh() {
+      const { rows } = await run(findWatchedChains, []);
+      watched = new Set(rows.map(({ mode, chain }) => `${mode} ${chain}`));
+    },
+  };
+}
+
+const findWatchedChains = preparedStatement('find_watched_chains', 'select mode, chain from watched_chains');
+
+/** The refusal to create an intent there. The log says which variable the operator has to set. */
+export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
+  return new ServiceError('chain_unwatched', {
+    violations: [{ field: 'chain', message: `is not watched in ${mode} at the moment: ${chain}` }],
+    cause: new Error(
+      `${mode} ${chain} has no watcher: set ${rpcVariableOf(mode, chain)} on a process with the role watcher, or permit this with ALLOW_UNWATCHED`,
+    ),
+  });
+}
+
+/**
+ * Returns the chains of real money that merchants expect to be paid on and that nobody watches: those of the payout wallets
+ * of merchants with a valid mainnet key. If such a merchant has no payout wallet, `anyChain` is true unless one is watched.
+ */
+export async function findUnwatchedMainnet(
+  em: EntityManager,
+): Promise<{ chains: ChainName[]; anyChain: boolean }> {
+  const rows = await em.fork().execute<{ chain: ChainName | null }[]>(
+    `select distinct w.chain
+       from api_keys k
+       left join payout_wallets w on w.merchant_id = k.merchant_id and w.mode = k.mode
+      where k.mode = 'mainnet' and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())
+        and not exists (select from watched_chains c
+                         where c.mode = 'mainnet' and (w.chain is null or c.chain = w.chain))
+      order by 1`,
+  );
+  const chains = rows.flatMap(({ chain }) => chain ?? []);
+  return { chains, anyChain: chains.length < rows.length };
+}

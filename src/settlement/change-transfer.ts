@@ -1,0 +1,83 @@
+// A merchant changes whose payment a transfer is: what attributing and detaching have in common.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { type ChangeStep, changeOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
+import { createPaymentsReader } from '../payment-intents/payments.ts';
+import { plainRefusal } from '../requests/errors.ts';
+import type { Identity } from '../requests/request-context.ts';
+
+/** A transfer of the merchant, and the newest block that was read of its chain. */
+export interface FoundTransferRow {
+  row: TransferRow;
+  head: number;
+}
+
+export interface TransferChanges {
+  /**
+   * Runs the work in a transaction that has locked what it changes: its watcher neither takes the transfer back nor confirms
+   * it meanwhile. `intentIdOf` names the intent to lock besides. Throws ServiceError (`resource_missing`).
+   */
+  change<T>(
+    id: string,
+    identity: Identity,
+    intentIdOf: (transfer: TransferRow) => string | null | undefined,
+    work: (inside: RunPrepared, found: FoundTransferRow, intent: PaymentIntentRow | undefined) => Promise<T>,
+  ): Promise<T>;
+  /** Stores the steps of the locked intent, and the events that tell of them. */
+  store(
+    inside: RunPrepared,
+    intent: PaymentIntentRow,
+    steps: readonly ChangeStep[],
+    at: Date,
+    traceparent: string | null,
+  ): Promise<void>;
+}
+
+export function createTransferChanges(em: EntityManager): TransferChanges {
+  const { transaction } = createPreparedStatements(em);
+  const transfers = entityColumns<TransferRow>(em, TransferEntity);
+  const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const readPayments = createPaymentsReader(em);
+  const ofMerchant = `from transfers t left join watched_chains c on c.chain_id = t.chain_id
+                     where t.id = $1 and t.merchant_id = $2 and t.mode = $3`;
+  const selected = `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head`;
+  const findTransfer = preparedStatement('find_transfer', `${selected} ${ofMerchant}`);
+  const lockTransfer = preparedStatement('lock_transfer', `${selected} ${ofMerchant} for update of t`);
+  const lockIntent = preparedStatement(
+    'lock_payment_intent',
+    `select ${intents.of('i')} from payment_intents i
+      where i.id = $1 and i.merchant_id = $2 and i.mode = $3 for update`,
+  );
+  return {
+    change: (publicId, { merchantId, mode }, intentIdOf, work) =>
+      transaction(async (inside) => {
+        const find = async (statement: typeof findTransfer): Promise<FoundTransferRow> => {
+          const id = parseIdentifier('tr', publicId);
+          const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
+          if (row === undefined) throw plainRefusal('resource_missing');
+          return { row: transfers.read(row), head: Number(row.head) };
+        };
+        // In the order in which everybody locks: what holds the chain still, the intent, the transfer.
+        const { row } = await find(findTransfer);
+        await inside(holdChain, [row.chainId]);
+        const intentId = intentIdOf(row);
+        const [intent] =
+          intentId == null ? [] : (await inside(lockIntent, [intentId, merchantId, mode])).rows;
+        return work(inside, await find(lockTransfer), intent && intents.read(intent));
+      }),
+    async store(inside, intent, steps, at, traceparent) {
+      const after = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
+      const payments = await readPayments(inside, [after]);
+      const change = changeOf(intent, steps, payments.get(intent.id) ?? [], at, traceparent);
+      const stored = await storeChanges(inside, [change]);
+      if (stored.size !== 1) throw new Error('an intent was changed while it was locked');
+    },
+  };
+}
+
+const holdChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');

@@ -1,0 +1,98 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
+import type { DetachTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { refuseInvalid, ServiceError } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import type { Method } from '../requests/method.ts';
+import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import { traceparentOf } from '../requests/trace.ts';
+import { createTransferChanges } from './change-transfer.ts';
+import { confirmedUnits } from './confirmed-units.ts';
+import { detach } from './judgement.ts';
+import { readRemaining } from './ledger/reverting.ts';
+import { toTransfer } from './transfer.ts';
+import { chains, isRightToken } from './watched-chain.ts';
+
+/**
+ * `DetachTransfer`: takes back an attribution by hand; the intent is what it would be without it. Calls `onEvent` when the
+ * change is durable.
+ */
+export function detachTransfer(
+  em: EntityManager,
+  onEvent: () => void,
+): Method<DetachTransferRequest, Transfer> {
+  const { change, store } = createTransferChanges(em);
+
+  const detachFrom = async (
+    inside: RunPrepared,
+    row: TransferRow,
+    intent: PaymentIntentRow,
+    traceparent: string | null,
+  ): Promise<TransferRow> => {
+    if (!row.attributedByHand) throw attributedByItself();
+    // What is unattributed has no labels but those of its token.
+    const settings = chains.find(({ chainId }) => chainId === row.chainId);
+    const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
+    const labels = isUsdc === true ? null : ['wrong_token'];
+    await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
+    if (intent.status === 'succeeded' && row.counts) {
+      const left = await confirmedUnits(inside, [intent.id]);
+      if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) throw hasSucceeded();
+    }
+    const remaining = await readRemaining(inside, [intent.id]);
+    await store(inside, intent, [detach(intent, remaining(intent.id))], new Date(), traceparent);
+    return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
+  };
+
+  return {
+    ratePolicy: 'changes',
+    violations: unknownFieldViolations,
+    async run(request, { values }) {
+      refuseInvalid(unknownFieldViolations(request));
+      const traceparent = traceparentOf(requestContextOf(values).trace);
+      const { row, head, isNew } = await orUnavailable(() =>
+        change(
+          request.id,
+          identityOf(values),
+          ({ paymentIntent }) => paymentIntent,
+          async (inside, found, intent) => {
+            if (found.row.paymentIntent == null) return { ...found, isNew: false };
+            if (intent?.id !== found.row.paymentIntent) throw attributedMeanwhile();
+            return { ...found, row: await detachFrom(inside, found.row, intent, traceparent), isNew: true };
+          },
+        ),
+      );
+      if (isNew) onEvent();
+      return toTransfer(row, head);
+    },
+  };
+}
+
+function attributedByItself(): ServiceError {
+  return new ServiceError('invalid_state', {
+    message: 'The transfer became a payment by itself, not by hand: it cannot be detached.',
+  });
+}
+
+function hasSucceeded(): ServiceError {
+  return new ServiceError('invalid_state', {
+    message: 'The intent has succeeded by this payment: it cannot be detached.',
+  });
+}
+
+/** Between looking for its intent and locking it. */
+function attributedMeanwhile(): ServiceError {
+  return new ServiceError('unavailable');
+}
+
+const clearIntent = preparedStatement(
+  'detach_transfer',
+  `update transfers
+      set payment_intent = null, counts = false, labels = string_to_array($2, ' '), attributed_by_hand = false,
+          is_detached = true
+    where id = $1`,
+);

@@ -1,0 +1,123 @@
+// Transfers that are deep enough in the chain, and the intents that they pay.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
+import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
+import { entityColumns } from '../../database/entity-columns.ts';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
+import { confirmedUnits } from '../confirmed-units.ts';
+import { confirm } from '../judgement.ts';
+import type { Change, IntentChanges } from './intent-changes.ts';
+import type { Lease } from './lease.ts';
+import { findTransfersById } from './reverting.ts';
+import { inChunks } from './values.ts';
+
+/** A transfer that is on the chain as far as we know. */
+export type DueTransfer = Pick<
+  TransferRow,
+  | 'id'
+  | 'transactionHash'
+  | 'logIndex'
+  | 'blockHash'
+  | 'blockTime'
+  | 'tokenAddress'
+  | 'fromAddress'
+  | 'toAddress'
+  | 'amountUnits'
+> & { blockNumber: number };
+
+export interface Confirming {
+  /** Pending transfers in blocks up to that one. */
+  due(upTo: number): Promise<DueTransfer[]>;
+  /** Confirms transfers, and with them the intents that they pay. Throws LeaseLost. */
+  confirmAll(lease: bigint, ids: readonly string[]): Promise<void>;
+  /** Transfers in these blocks that are on the chain as far as we know. */
+  transfersIn(from: number, to: number): Promise<DueTransfer[]>;
+}
+
+/** `durable` is called with what has changed as soon as it is durable. */
+export function createConfirming(
+  em: EntityManager,
+  run: RunPrepared,
+  { holding }: Pick<Lease, 'holding'>,
+  { lock, store }: IntentChanges,
+  chainId: number,
+  durable: (changes: readonly Change[]) => void,
+): Confirming {
+  const transfers = entityColumns<TransferRow>(em, TransferEntity);
+  const read = (rows: readonly Record<string, unknown>[]) =>
+    mapInSlices(rows, (row) => dueOf(transfers.read(row)));
+
+  const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
+    const rows = await findTransfersById(inside, ids);
+    const affected = await lock(
+      inside,
+      rows.flatMap(({ payment_intent }) => payment_intent ?? []),
+    );
+    await inside(markConfirmed, [ids]);
+    const processing = [...affected.values()].filter(({ status }) => status === 'processing');
+    if (processing.length === 0) return [];
+    const sums = await confirmedUnits(
+      inside,
+      processing.map(({ id }) => id),
+    );
+    const steps = new Map(
+      processing.map((row): [PaymentIntentRow, ChangeStep[]] => {
+        const step = confirm(row, sums.get(row.id) ?? 0n, at);
+        return [row, step === undefined ? [] : [step]];
+      }),
+    );
+    return store(inside, steps, at);
+  };
+
+  return {
+    async due(upTo) {
+      const { rows } = await run(findDue, [chainId, upTo]);
+      return read(rows);
+    },
+    async confirmAll(lease, ids) {
+      const at = new Date();
+      for (const some of inChunks(ids)) {
+        durable(await holding(lease, (inside) => confirmSome(inside, some, at)));
+      }
+    },
+    async transfersIn(from, to) {
+      const { rows } = await run(findBetween, [chainId, from, to]);
+      return read(rows);
+    },
+  };
+}
+
+function dueOf(row: TransferRow): DueTransfer {
+  const { id, transactionHash, logIndex, blockHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
+  return {
+    id,
+    transactionHash,
+    logIndex,
+    blockHash,
+    blockTime: row.blockTime,
+    tokenAddress,
+    fromAddress,
+    toAddress,
+    amountUnits: BigInt(amountUnits),
+    blockNumber: Number(row.blockNumber),
+  };
+}
+
+const markConfirmed = preparedStatement(
+  'mark_transfers_confirmed',
+  `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and state = 'pending'`,
+);
+const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
+const findDue = preparedStatement(
+  'find_due_transfers',
+  `select ${transferColumns} from transfers where chain_id = $1 and state = 'pending' and block_number <= $2
+    order by block_number limit 2000`,
+);
+const findBetween = preparedStatement(
+  'find_transfers_between',
+  `select ${transferColumns} from transfers
+    where chain_id = $1 and state <> 'reorged' and block_number between $2 and $3`,
+);

@@ -1,0 +1,219 @@
+// How far a chain has been read, and which blocks it is believed to have.
+
+import type { Hash } from 'viem';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { Header } from '../node-answers.ts';
+import type { ChainSettings } from '../watched-chain.ts';
+import { type Lease, LeaseLost } from './lease.ts';
+import { bytes, hashOf } from './values.ts';
+
+/** A block that was read. */
+export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
+
+/** How far a chain has been read. */
+export interface Progress {
+  genesisHash: Hash;
+  cursor: Tip;
+  secondNumber: number;
+}
+
+export interface Cursor {
+  /** Undefined if the chain was never watched. */
+  progress(): Promise<Progress | undefined>;
+  /** Begins to watch the chain from that block on: those behind it are read. Does nothing if it is watched. */
+  begin(genesisHash: Hash, from: Header): Promise<void>;
+  /** Blocks up to that one of which we know the hash, newest first: headers that are held, and blocks with payments. */
+  knownBlocks(upTo: number, limit: number): Promise<Tip[]>;
+  /** Blocks of the last day whose answer is doubted, newest first. */
+  doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
+  /** The answer for that block is no longer doubted. Throws LeaseLost. */
+  trust(lease: bigint, number: number): Promise<void>;
+  /**
+   * Notes that everything up to this block was read a second time, while `cursor` was read once. Resolves with false, and
+   * notes nothing, if that was taken back meanwhile. Throws LeaseLost.
+   */
+  noteSecondReading(lease: bigint, number: number, cursor: Tip): Promise<boolean>;
+  /** Forgets headers below that number but for one a day. */
+  forgetHeaders(lease: bigint, below: number): Promise<void>;
+}
+
+export function createCursor(
+  run: RunPrepared,
+  { holding }: Pick<Lease, 'holding'>,
+  { chainId, mode, chain }: ChainSettings,
+): Cursor {
+  return {
+    async progress() {
+      const { rows } = await run(findProgress, [chainId]);
+      const [row] = rows;
+      return (
+        row && {
+          genesisHash: hashOf(row.genesis_hash),
+          cursor: {
+            number: Number(row.cursor_number),
+            hash: hashOf(row.cursor_hash),
+            time: new Date(row.cursor_time),
+          },
+          secondNumber: Number(row.second_number),
+        }
+      );
+    },
+    async begin(genesisHash, from) {
+      await run(insertChain, [
+        chainId,
+        mode,
+        chain,
+        bytes(genesisHash),
+        from.number,
+        bytes(from.hash),
+        from.time.toISOString(),
+      ]);
+    },
+    async knownBlocks(upTo, limit) {
+      const { rows } = await run(findKnownBlocks, [chainId, upTo, limit]);
+      return rows.map((row) => ({
+        number: Number(row.number),
+        hash: hashOf(row.hash),
+        time: new Date(row.time),
+      }));
+    },
+    async doubtful(limit) {
+      const { rows } = await run(findDoubtful, [chainId, limit]);
+      return rows.map((row) => ({ number: Number(row.number), hash: hashOf(row.hash) }));
+    },
+    async trust(lease, number) {
+      await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
+    },
+    async noteSecondReading(lease, number, cursor) {
+      const { rowCount } = await holding(lease, (inside) =>
+        inside(noteSecond, [chainId, number, cursor.number, bytes(cursor.hash)]),
+      );
+      return rowCount === 1;
+    },
+    async forgetHeaders(lease, below) {
+      await holding(lease, (inside) => inside(deleteHeaders, [chainId, below]));
+    },
+  };
+}
+
+/** Moves the cursor to the block that follows `after`. Throws LeaseLost if the cursor is elsewhere. */
+export async function moveCursor(
+  inside: RunPrepared,
+  chainId: number,
+  block: Tip & { isDoubtful?: boolean },
+  after: Hash,
+): Promise<void> {
+  const { rowCount } = await inside(advance, [
+    chainId,
+    block.number,
+    bytes(block.hash),
+    block.time.toISOString(),
+    bytes(after),
+    block.isDoubtful ?? false,
+  ]);
+  if (rowCount !== 1) throw new LeaseLost();
+}
+
+/** Moves the cursor back to that block. */
+export async function moveCursorBack(inside: RunPrepared, chainId: number, to: Tip): Promise<void> {
+  await inside(stepBack, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
+}
+
+/** Moves the cursor to the first block of a chain that has begun anew, and forgets the others. */
+export async function restartCursor(inside: RunPrepared, chainId: number, genesis: Tip): Promise<void> {
+  await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
+}
+
+const findProgress = preparedStatement(
+  'find_watched_chain',
+  `select genesis_hash, cursor_number, cursor_hash, cursor_time, second_number from watched_chains where chain_id = $1`,
+);
+const insertChain = preparedStatement(
+  'insert_watched_chain',
+  `with chain as (
+     insert into watched_chains (chain_id, mode, chain, genesis_hash, cursor_number, cursor_hash, cursor_time, second_number,
+                                 head_number, finalized_number, seen_at, lease_number, created_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $5, $5, $5, now(), 0, now())
+     on conflict do nothing
+     returning chain_id
+   )
+   insert into block_headers (chain_id, number, hash, time, is_checkpoint)
+   select chain_id, $5, $6, $7, true from chain`,
+);
+const advance = preparedStatement(
+  'advance_chain',
+  `with moved as (
+     update watched_chains set cursor_number = $2, cursor_hash = $3, cursor_time = $4
+      where chain_id = $1 and cursor_hash = $5
+     returning chain_id
+   )
+   insert into block_headers (chain_id, number, hash, time, is_doubtful)
+   select chain_id, $2, $3, $4, $6 from moved
+   returning chain_id`,
+);
+
+/** A payment stands for its block where no header does: the second reading may have found it in one that replaces that. */
+const findKnownBlocks = preparedStatement(
+  'find_known_blocks',
+  `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)
+   union
+   (select t.block_number, t.block_hash, t.block_time from transfers t
+     where t.chain_id = $1 and t.block_number <= $2 and t.state <> 'reorged'
+       and not exists (select from block_headers h where h.chain_id = t.chain_id and h.number = t.block_number)
+     order by t.block_number desc limit $3)
+   order by number desc limit $3`,
+);
+const stepBack = preparedStatement(
+  'step_chain_back',
+  `with removed as (
+     delete from block_headers where chain_id = $1 and number > $2
+   )
+   update watched_chains
+      set cursor_number = $2, cursor_hash = $3, cursor_time = $4, second_number = least(second_number, $2)
+    where chain_id = $1`,
+);
+const restart = preparedStatement(
+  'restart_chain',
+  `with removed as (
+     delete from block_headers where chain_id = $1 and number > 0
+   ), genesis as (
+     insert into block_headers (chain_id, number, hash, time, is_checkpoint) values ($1, 0, $2, $3, true)
+     on conflict (chain_id, number) do update set hash = excluded.hash, time = excluded.time
+   )
+   update watched_chains
+      set genesis_hash = $2, cursor_number = 0, cursor_hash = $2, cursor_time = $3, second_number = 0, head_number = 0,
+          finalized_number = 0
+    where chain_id = $1`,
+);
+const findDoubtful = preparedStatement(
+  'find_doubtful_blocks',
+  `select number, hash from block_headers
+    where chain_id = $1 and is_doubtful and time > now() - interval '1 day' order by number desc limit $2`,
+);
+const clearDoubt = preparedStatement(
+  'clear_doubt',
+  'update block_headers set is_doubtful = false where chain_id = $1 and number = $2',
+);
+const noteSecond = preparedStatement(
+  'note_second_reading',
+  `update watched_chains set second_number = greatest(second_number, $2)
+    where chain_id = $1 and cursor_number >= $3
+      and not exists (select from block_headers where chain_id = $1 and number = $3 and hash <> $4)`,
+);
+const deleteHeaders = preparedStatement(
+  'delete_block_headers',
+  `with old as (
+     select number, row_number() over (partition by date_trunc('day', time, 'UTC') order by number) as place
+       from block_headers
+      where chain_id = $1 and number < $2 and not is_checkpoint
+        and not (is_doubtful and time > now() - interval '1 day')
+   ), first_of_day as (
+     update block_headers h set is_checkpoint = true from old
+      where h.chain_id = $1 and h.number = old.number and old.place = 1
+        and not exists (select from block_headers o where o.chain_id = $1 and o.is_checkpoint
+                           and date_trunc('day', o.time, 'UTC') = date_trunc('day', h.time, 'UTC'))
+     returning h.number
+   )
+   delete from block_headers h using old
+    where h.chain_id = $1 and h.number = old.number and h.number not in (select number from first_of_day)`,
+);

@@ -1,0 +1,43 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { preparedStatement } from '../../database/prepared.ts';
+import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
+import type { ChainSettings } from '../watched-chain.ts';
+import type { Lease } from './lease.ts';
+
+/** Expires some intents by the chain's clock, without a word of each. Throws LeaseLost. */
+export function createExpireByChain(
+  em: EntityManager,
+  { holding }: Pick<Lease, 'holding'>,
+  { chainId, networks }: ChainSettings,
+  onUnreadable: (id: string, reason: unknown) => void,
+): (lease: bigint) => Promise<Expiry> {
+  const expire = createExpireSome(em, onUnreadable);
+  return (lease) =>
+    holding(lease, async (inside) => {
+      const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
+      for (const { id, confirmationsRequired } of networks) {
+        const { rows } = await inside(findClock, [chainId, confirmationsRequired - 1]);
+        const [row] = rows;
+        if (row === undefined) continue;
+        // A block later than the moment until which the intent may be paid: not one at it.
+        const until = new Date(new Date(row.time).getTime() - 1);
+        const { expired, lagMs, hasMore } = await expire(inside, { network: id, until });
+        total.expired += expired;
+        total.lagMs = Math.max(total.lagMs, lagMs);
+        total.hasMore ||= hasMore;
+      }
+      return total;
+    });
+}
+
+/**
+ * The moment that has all confirmations: the time of the block that many below the cursor. No later block is earlier, so one
+ * wrong time cannot put the clock forward.
+ */
+const findClock = preparedStatement(
+  'find_chain_clock',
+  `select least(h.time, (select min(l.time) from block_headers l where l.chain_id = $1 and l.number > h.number)) as time
+     from watched_chains c
+     join block_headers h on h.chain_id = c.chain_id and h.number <= c.cursor_number - $2
+    where c.chain_id = $1 order by h.number desc limit 1`,
+);

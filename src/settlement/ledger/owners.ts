@@ -1,0 +1,108 @@
+// To whom transfers to a wallet matter.
+
+import { checksum } from 'ox/Address';
+import type { Address } from 'viem';
+import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
+import { lowestUuid } from '../../database/identifiers.ts';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
+import type { ChainSettings } from '../watched-chain.ts';
+import { bytes, hashOf, inChunks } from './values.ts';
+
+/** Merchants are told of a transfer to a wallet that an intent of theirs expected so long ago at most. */
+const reportDays = 30;
+
+/** A merchant to whom transfers to a wallet matter. */
+export interface WalletOwner {
+  merchantId: string;
+  /** It is the merchant's payout wallet. */
+  isPayoutWallet: boolean;
+  /** An intent of the merchant expected it lately. */
+  isExpected: boolean;
+}
+
+export interface Owners {
+  /** Wallets that transfers may matter to, in lower case, at most that many. */
+  wallets(limit: number): Promise<Address[]>;
+  /** To whom transfers to these addresses (in lower case) matter. */
+  ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>>;
+}
+
+export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings): Owners {
+  const networkIds = networks.map(({ id }) => id);
+  return {
+    async wallets(limit) {
+      const { rows } = await run(findWallets, [mode, chain, limit]);
+      return rows.map(({ wallet }) => hashOf(wallet));
+    },
+    async ownersOf(wallets) {
+      const owners = new Map<Address, WalletOwner[]>();
+      for (const some of inChunks(wallets)) {
+        const { rows } = await run(findOwners, [
+          some.map(bytes),
+          await mapInSlices(some, checksum),
+          mode,
+          chain,
+          networkIds,
+          // It was created before it expected anything for the last time.
+          lowestUuid(Date.now() - reportDays * 86_400_000 - maxExpiryMinutes * 60_000),
+        ]);
+        for (const row of rows) {
+          const wallet = hashOf(row.wallet);
+          const own = owners.get(wallet) ?? [];
+          own.push({
+            merchantId: row.merchant_id,
+            isPayoutWallet: row.is_payout_wallet,
+            isExpected: row.is_expected,
+          });
+          owners.set(wallet, own);
+        }
+      }
+      return owners;
+    },
+  };
+}
+
+/** Every wallet that an intent ever named, and the payout wallets. */
+const findWallets = preparedStatement(
+  'find_wallets',
+  `with recursive named as (
+     (select expected_wallet as wallet from payment_intents order by expected_wallet limit 1)
+     union all
+     select (select i.expected_wallet from payment_intents i where i.expected_wallet > n.wallet
+              order by i.expected_wallet limit 1)
+       from named n where n.wallet is not null
+   )
+   select wallet from (
+     (select wallet from named where wallet is not null limit $3)
+     union
+     select decode(substr(address, 3), 'hex') from payout_wallets where mode = $1 and chain = $2
+   ) as wallets limit $3`,
+);
+
+/** Payout wallets, and the wallets of intents that are open or were lately. */
+const findOwners = preparedStatement(
+  'find_wallet_owners',
+  `with recursive wanted as (
+     select * from unnest($1::bytea[], $2::text[]) as w (wallet, address)
+   ), naming as (
+     select w.wallet, (select i.merchant_id from payment_intents i where i.expected_wallet = w.wallet
+                        order by i.merchant_id limit 1) as merchant_id
+       from wanted w
+     union all
+     select n.wallet, (select i.merchant_id from payment_intents i
+                        where i.expected_wallet = n.wallet and i.merchant_id > n.merchant_id
+                        order by i.merchant_id limit 1)
+       from naming n where n.merchant_id is not null
+   ), owners as (
+     select n.wallet, n.merchant_id, false as is_payout_wallet,
+            exists (select from payment_intents i where i.expected_wallet = n.wallet and i.merchant_id = n.merchant_id
+                       and i.network = any ($5::smallint[]) and (i.id >= $6 or i.status = 'requires_payment')) as is_expected
+       from naming n where n.merchant_id is not null
+     union all
+     select w.wallet, p.merchant_id, true, false
+       from wanted w join payout_wallets p on p.address = w.address and p.mode = $3 and p.chain = $4
+   )
+   select wallet, merchant_id, bool_or(is_payout_wallet) as is_payout_wallet, bool_or(is_expected) as is_expected
+     from owners group by wallet, merchant_id having bool_or(is_payout_wallet or is_expected)`,
+);

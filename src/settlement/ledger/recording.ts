@@ -1,0 +1,243 @@
+// Records the transfers of a block, and what they do to intents. A stranger decides how many there are: they are recorded bit
+// by bit, and the cursor moves with the last of them.
+//
+// A block that was recorded in part is recorded again from its beginning, which changes nothing twice: a transfer is known by
+// its place. If the chain has another block there by then, what is left of the first one is taken back before.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Hash } from 'viem';
+import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
+import { entityColumns } from '../../database/entity-columns.ts';
+import { inHalves } from '../../database/halves.ts';
+import { newUuid } from '../../database/identifiers.ts';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
+import type { Header } from '../node-answers.ts';
+import type { ChainSettings } from '../watched-chain.ts';
+import { createAttribution } from './candidates.ts';
+import { moveCursor } from './cursor.ts';
+import type { Change, IntentChanges } from './intent-changes.ts';
+import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
+import { type Lease, LeaseLost } from './lease.ts';
+import { type Reverting, takeBackRows } from './reverting.ts';
+import { createStoring, type Entry } from './storing.ts';
+import { bytes, inChunks, maxAtOnce } from './values.ts';
+
+/** A block whose transfers are recorded. */
+type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
+
+/** What a block has changed. */
+export interface Recorded {
+  changes: Change[];
+  /** Transfers that were too small to be recorded, and nobody's payment. */
+  dust: number;
+}
+
+/**
+ * Records a block and what is in it. `after` is the hash of the block it follows; undefined for blocks that were read
+ * before, in which something is found late. Throws LeaseLost.
+ */
+export type RecordBlock = (
+  lease: bigint,
+  block: Block,
+  found: readonly FoundTransfer[],
+  after: Hash | undefined,
+) => Promise<Recorded>;
+
+export interface RecordingOptions {
+  em: EntityManager;
+  run: RunPrepared;
+  lease: Pick<Lease, 'holding'>;
+  changes: IntentChanges;
+  takeBackTransfers: Reverting['takeBackTransfers'];
+  settings: ChainSettings;
+  /** Below it, what is nobody's payment is not recorded. */
+  unattributedMinUnits: bigint;
+  traceparent: () => string | null;
+  /** Called with what has changed as soon as it is durable. */
+  durable: (changes: readonly Change[]) => void;
+  /** Called with an error that a single transfer caused alone. It stays unattributed. */
+  onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
+}
+
+export function createRecording({
+  em,
+  run,
+  lease: { holding },
+  changes: intentChanges,
+  takeBackTransfers,
+  settings,
+  unattributedMinUnits,
+  traceparent,
+  durable,
+  onFailedAlone,
+}: RecordingOptions): RecordBlock {
+  const { chainId, networks } = settings;
+  const transfers = entityColumns<TransferRow>(em, TransferEntity);
+  const findOfTransactions = preparedStatement(
+    'find_transfers_of_transactions',
+    `select ${transfers.of('t')} from transfers t where t.transaction_hash = any ($1::bytea[]) and t.chain_id = $2`,
+  );
+  const findByIds = preparedStatement(
+    'find_transfers_as_they_are',
+    `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
+  );
+  const isNobodys = (reason: unknown) => reason instanceof LeaseLost;
+  const attribute = createAttribution(run, {
+    networkIds: networks.map(({ id }) => id),
+    onFailedAlone,
+    isNobodys,
+  });
+  const store = createStoring({ settings, intentChanges, traceparent });
+
+  const readKnown = async (found: readonly FoundTransfer[]): Promise<TransferRow[]> => {
+    const hashes = [...new Set(found.map(({ log }) => bytes(log.transactionHash)))];
+    const known: TransferRow[] = [];
+    for (const some of inChunks(hashes)) {
+      const { rows } = await run(findOfTransactions, [some, chainId]);
+      for (const row of await mapInSlices(rows, transfers.read)) known.push(row);
+    }
+    return known;
+  };
+
+  /** What of a block is to be recorded, with its intents, and how much of it is dust. */
+  const entriesOf = async (block: Block, matched: readonly KnownTransfer[], at: Date) => {
+    // A node may have hidden the id of what is there already: the second reading finds it.
+    const arriving = matched.filter(({ isThere, before, transfer }) =>
+      isThere ? before?.paymentIntent == null && transfer.named !== undefined : true,
+    );
+    const attributions = await attribute(
+      block.time,
+      arriving.map(({ merchantId, transfer, isThere, before }) => ({
+        merchantId,
+        wallet: transfer.log.to,
+        amountUnits: transfer.log.amountUnits,
+        named: transfer.named,
+        isOnlyNamed: isThere || before?.isDetached === true,
+      })),
+    );
+    const entries: Entry[] = [];
+    let dust = 0;
+    for (const [i, known] of arriving.entries()) {
+      const { intentId: found, isDoubtful } = attributions[i] ?? { intentId: undefined, isDoubtful: true };
+      // A transfer that returns stays with its intent, also if it was attributed by hand.
+      const intentId = known.before?.paymentIntent ?? found;
+      if (intentId === undefined && (known.isThere || !known.isReported)) continue;
+      const isSmall = known.transfer.log.amountUnits < unattributedMinUnits;
+      if (intentId === undefined && known.before === undefined && isSmall && !isDoubtful) dust++;
+      else entries.push({ ...known, id: newUuid(at.getTime()), intentId });
+    }
+    tellLargest(entries);
+    return { entries, dust };
+  };
+
+  /** Records some of a block in one transaction; the last ones move the cursor. */
+  const recordSome = (
+    lease: bigint,
+    block: Block,
+    some: readonly Entry[],
+    at: Date,
+    after: Hash | undefined,
+  ): Promise<Change[]> =>
+    holding(lease, async (inside) => {
+      if (after !== undefined) await moveCursor(inside, chainId, block, after);
+      if (some.length === 0) return [];
+      // Read again: somebody may have attributed one by hand meanwhile, or this is repeated after a COMMIT without an answer.
+      const { rows } = await inside(findByIds, [some.map(({ id, before }) => before?.id ?? id)]);
+      const fresh = new Map((await mapInSlices(rows, transfers.read)).map((row) => [row.id, row]));
+      const entries = some.flatMap((entry) =>
+        refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
+      );
+      const moved = [...fresh.values()]
+        .filter((row) => isElsewhere(row, block))
+        .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
+      const taken = await takeBackRows(inside, intentChanges, moved, at);
+      return [...taken, ...(await store(inside, block, entries, at))];
+    });
+
+  const recordAll: (...args: Parameters<typeof recordSome>) => Promise<Change[]> = async (
+    lease,
+    block,
+    entries,
+    at,
+    after,
+  ) => {
+    const all: Change[] = [];
+    if (entries.length === 0 && after === undefined) return all;
+    const last = entries.at(-1);
+    const work = async (some: readonly Entry[]): Promise<void> => {
+      const isLast = some.at(-1)?.id === last?.id;
+      const changes = await recordSome(lease, block, some, at, isLast ? after : undefined);
+      durable(changes);
+      for (const change of changes) all.push(change);
+    };
+    const alone = async (entry: Entry, reason: unknown): Promise<void> => {
+      const { transactionHash: hash, logIndex } = entry.transfer.log;
+      await work([{ ...entry, intentId: undefined, hasFailed: true, toldCount: entry.toldCount ?? 1 }]);
+      onFailedAlone(reason, { hash, logIndex });
+    };
+    // One chunk that may be empty moves the cursor.
+    const chunks = entries.length === 0 ? [[]] : inChunks(entries);
+    for (const some of chunks) await inHalves(some, { work, alone, run, isNobodys });
+    return all;
+  };
+
+  return async (lease, block, found, after) => {
+    const at = new Date();
+    const left =
+      after === undefined ? [] : (await run(findInPlace, [chainId, block.number, bytes(block.hash)])).rows;
+    const known = await readKnown(found);
+    const matched = await matchKnown(block, found, known);
+    // Said to be in another block before, which cannot be as well, and not in this one.
+    const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
+    const gone = known.filter((row) => !here.has(row.id) && isElsewhere(row, block));
+    const taken = await takeBackTransfers(
+      lease,
+      [...left, ...gone].map(({ id }) => id),
+    );
+    const { entries, dust } = await entriesOf(block, matched, at);
+    const changes = await recordAll(lease, block, inOrderOfIntents(entries), at, after);
+    return { changes: [...taken, ...changes], dust };
+  };
+}
+
+/** The entry as its row is now; nothing if there is nothing left to record. */
+function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): Entry[] {
+  if (row === undefined) return [entry];
+  const isThere =
+    row.state !== 'reorged' && !isElsewhere(row, block) && row.logIndex === entry.transfer.log.logIndex;
+  const wasDetached = row.isDetached && entry.before?.isDetached !== true;
+  const found = wasDetached ? undefined : entry.intentId;
+  const intentId = entry.hasFailed ? undefined : (row.paymentIntent ?? found);
+  // A new one that is there was recorded by the attempt before.
+  if (isThere && (entry.before === undefined || row.paymentIntent != null || intentId === undefined))
+    return [];
+  return [{ ...entry, before: row, isThere, intentId }];
+}
+
+/** The entries of an intent stand together if they are not all recorded at once: it hears of them as seldom as can be. */
+function inOrderOfIntents(entries: readonly Entry[]): readonly Entry[] {
+  if (entries.length <= maxAtOnce) return entries;
+  return [...Map.groupBy(entries, ({ intentId }) => intentId).values()].flat();
+}
+
+/** Each merchant is told of the largest of its new transfers that are nobody's payment. */
+function tellLargest(entries: readonly Entry[]): void {
+  const isNew = ({ intentId, before }: Entry) => intentId === undefined && before === undefined;
+  for (const own of Map.groupBy(entries.filter(isNew), ({ merchantId }) => merchantId).values()) {
+    const largest = own.reduce((a, b) => (b.transfer.log.amountUnits > a.transfer.log.amountUnits ? b : a));
+    largest.toldCount = own.length;
+  }
+}
+
+/** It is on the chain, but said to be in another block. */
+function isElsewhere({ state, blockHash }: TransferRow, block: Block): boolean {
+  return state !== 'reorged' && blockHash !== block.hash.slice(2);
+}
+
+/** What is left of a block that was recorded in part before the chain took it back: the cursor was never there. */
+const findInPlace = preparedStatement(
+  'find_transfers_in_place',
+  `select id from transfers
+    where chain_id = $1 and block_number >= $2 and block_hash <> $3 and state <> 'reorged'`,
+);

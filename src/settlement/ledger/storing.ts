@@ -1,0 +1,238 @@
+import { checksum } from 'ox/Address';
+import { networkOf } from '../../contract/chains.ts';
+import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
+import type { TransferRow } from '../../database/entities/settlement.ts';
+import { newUuid } from '../../database/identifiers.ts';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
+import { type Arrival, arrive, isOpen, type Judged, judge, takeBack } from '../judgement.ts';
+import { transferEventData } from '../transfer.ts';
+import { type ChainSettings, isRightToken } from '../watched-chain.ts';
+import type { Change, IntentChanges } from './intent-changes.ts';
+import type { KnownTransfer } from './known-transfers.ts';
+import { readRemaining } from './reverting.ts';
+import { bytes } from './values.ts';
+
+/** A transfer that is to be recorded for a merchant. */
+export interface Entry extends KnownTransfer {
+  /** Of its row, if it is new. */
+  id: string;
+  intentId: string | undefined;
+  /** It could not be recorded as the payment of its intent. */
+  hasFailed?: boolean;
+  /** So many new transfers of the block are nobody's payment, of which this is the largest: the merchant is told. */
+  toldCount?: number;
+}
+
+/** What a transfer becomes: its row, and what arrives at its intent. */
+interface Arrived {
+  row: TransferRow;
+  intent?: PaymentIntentRow;
+  arrival?: Arrival & { judged: Judged };
+  toldCount?: number | undefined;
+}
+
+/** Stores transfers of one block, what they do to intents, and the events that tell of it, inside a transaction. */
+export type StoreTransfers = (
+  inside: RunPrepared,
+  block: { number: number },
+  entries: readonly Entry[],
+  at: Date,
+) => Promise<Change[]>;
+
+export function createStoring({
+  settings: { chainId, mode, networks },
+  intentChanges: { lock, store },
+  traceparent,
+}: {
+  settings: ChainSettings;
+  intentChanges: IntentChanges;
+  traceparent: () => string | null;
+}): StoreTransfers {
+  const isUsdc = (token: string) => networks.some((network) => isRightToken(network, token));
+
+  const newRow = (
+    { transfer: { log, blockTime }, merchantId, ordinal, before, id }: Entry,
+    at: Date,
+  ): TransferRow => ({
+    id: before?.id ?? id,
+    merchantId,
+    mode,
+    chainId,
+    transactionHash: log.transactionHash.slice(2),
+    logIndex: log.logIndex,
+    blockNumber: BigInt(log.blockNumber),
+    blockHash: log.blockHash.slice(2),
+    blockTime,
+    fromAddress: checksum(log.from),
+    toAddress: checksum(log.to),
+    tokenAddress: checksum(log.token),
+    amountUnits: log.amountUnits,
+    ordinal,
+    state: 'pending',
+    paymentIntent: null,
+    attributedByHand: false,
+    isDetached: false,
+    counts: false,
+    labels: null,
+    createdAt: before?.createdAt ?? at,
+  });
+
+  const arrivedOf = (entry: Entry, intent: PaymentIntentRow | undefined, at: Date): Arrived => {
+    const {
+      transfer: { log, blockTime },
+      before,
+    } = entry;
+    const row = newRow(entry, at);
+    if (intent === undefined) {
+      return {
+        row: { ...row, labels: isUsdc(log.token) ? null : ['wrong_token'] },
+        toldCount: entry.toldCount,
+      };
+    }
+    const network = networkOf(intent.network);
+    const isReturned = before?.paymentIntent === intent.id;
+    const arrival = {
+      amountUnits: log.amountUnits,
+      blockTime,
+      isRightToken: network !== undefined && isRightToken(network, log.token),
+      isReturned,
+    };
+    // It counted at the end, or it did not: its return changes nothing about that. What was taken back before the end
+    // is judged as if it were new.
+    const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
+    const judged: Judged = isRestored
+      ? { counts: before.counts, labels: before.labels ?? [] }
+      : judge(intent, arrival);
+    return {
+      row: {
+        ...row,
+        paymentIntent: intent.id,
+        counts: judged.counts,
+        labels: judged.labels.length > 0 ? judged.labels : null,
+      },
+      intent,
+      ...(!isRestored && { arrival: { ...arrival, judged } }),
+    };
+  };
+
+  return async (inside, block, entries, at) => {
+    if (entries.length === 0) return [];
+    const intents = await lock(
+      inside,
+      entries.flatMap(({ intentId }) => intentId ?? []),
+    );
+    const arrived = await mapInSlices(entries, (entry) =>
+      arrivedOf(entry, intents.get(entry.intentId ?? ''), at),
+    );
+    await upsert(
+      inside,
+      arrived.map(({ row }) => row),
+      { mode, chainId, at },
+    );
+
+    const steps = new Map<PaymentIntentRow, ChangeStep[]>();
+    const paid = arrived.filter(({ intent }) => intent !== undefined);
+    for (const [intent, own] of Map.groupBy(paid, (each) => each.intent as PaymentIntentRow)) {
+      steps.set(
+        intent,
+        arrive(
+          intent,
+          own.flatMap(({ arrival }) => arrival ?? []),
+        ),
+      );
+    }
+    const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
+    const remaining = await readRemaining(
+      inside,
+      [...restored].map(({ id }) => id),
+    );
+    for (const intent of restored) {
+      // The last word: what has returned is in this sum again.
+      const before = steps.get(intent) ?? [];
+      const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
+      steps.set(intent, [...before, ...takeBack(now, { ...remaining(intent.id), wasConfirmed: false })]);
+    }
+    const changes = await store(inside, steps, at);
+    return [...changes, ...(await tell(inside, arrived, block.number, at))];
+  };
+
+  /** One event for each merchant that is told. */
+  async function tell(
+    inside: RunPrepared,
+    arrived: readonly Arrived[],
+    head: number,
+    at: Date,
+  ): Promise<Change[]> {
+    const told = arrived.flatMap(({ row, toldCount: count }) =>
+      count === undefined ? [] : [{ row, count }],
+    );
+    if (told.length === 0) return [];
+    await inside(insertTransferEvents, [
+      told.map(() => newUuid(at.getTime())),
+      told.map(({ row }) => row.merchantId),
+      told.map(({ row, count }) => transferEventData(row, head, count)),
+      mode,
+      at.toISOString(),
+      traceparent(),
+    ]);
+    return told.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
+      merchantId,
+      event: 'transfer.unattributed',
+      transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },
+    }));
+  }
+}
+
+async function upsert(
+  inside: RunPrepared,
+  rows: readonly TransferRow[],
+  { mode, chainId, at }: { mode: string; chainId: number; at: Date },
+): Promise<void> {
+  await inside(upsertTransfers, [
+    rows.map(({ id }) => id),
+    rows.map(({ merchantId }) => merchantId),
+    rows.map(({ transactionHash }) => `\\x${transactionHash}`),
+    rows.map(({ logIndex }) => logIndex),
+    rows.map(({ blockNumber }) => String(blockNumber)),
+    rows.map(({ blockHash }) => `\\x${blockHash}`),
+    rows.map(({ blockTime }) => blockTime.toISOString()),
+    rows.map(({ fromAddress }) => bytes(fromAddress)),
+    rows.map(({ toAddress }) => bytes(toAddress)),
+    rows.map(({ tokenAddress }) => bytes(tokenAddress)),
+    rows.map(({ amountUnits }) => String(amountUnits)),
+    rows.map(({ ordinal }) => ordinal),
+    rows.map(({ paymentIntent }) => paymentIntent ?? null),
+    rows.map(({ counts }) => counts),
+    rows.map(({ labels }) => labels?.join(' ') ?? null),
+    mode,
+    chainId,
+    at.toISOString(),
+  ]);
+}
+
+const upsertTransfers = preparedStatement(
+  'upsert_transfers',
+  `insert into transfers as t (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash,
+                               block_time, from_address, to_address, token_address, amount_units, ordinal, state,
+                               payment_intent, counts, labels, created_at)
+   select n.id, n.merchant_id, $16::payment_mode, $17, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
+          n.block_time, n.from_address, n.to_address, n.token_address, n.amount_units, n.ordinal, 'pending',
+          n.payment_intent, n.counts, string_to_array(n.labels, ' '), $18
+     from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::int[], $5::bigint[], $6::bytea[], $7::timestamptz[], $8::bytea[],
+                 $9::bytea[], $10::bytea[], $11::bigint[], $12::int[], $13::uuid[], $14::bool[], $15::text[])
+            as n (id, merchant_id, transaction_hash, log_index, block_number, block_hash, block_time, from_address,
+                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels)
+   on conflict (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)
+   do update set log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
+                 block_time = excluded.block_time, state = 'pending', payment_intent = excluded.payment_intent,
+                 counts = excluded.counts, labels = excluded.labels`,
+);
+
+const insertTransferEvents = preparedStatement(
+  'insert_transfer_events',
+  `insert into events (id, merchant_id, mode, type, created_at, sequence, data, traceparent)
+   select e.id, e.merchant_id, $4::payment_mode, 'transfer.unattributed', $5, 0, e.data, $6
+     from unnest($1::uuid[], $2::uuid[], $3::text[]) as e (id, merchant_id, data)`,
+);

@@ -1,0 +1,50 @@
+// What a node's refusal is about. Providers say it in words of their own: these are the ones that Alchemy, Ankr, Blast, Chainstack,
+// dRPC, Infura, QuickNode, Geth and Erigon are known to use.
+
+/** The question, or its answer, is larger than the node allows. */
+const ofSize =
+  /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
+/** Too many questions. */
+const ofRate =
+  /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
+/** `LimitExceeded`, which some nodes say of sizes too. */
+const limitExceeded = -32005;
+const maxRead = 1_000;
+const maxText = 200;
+
+export interface NodeRefusal {
+  fault: 'rate_limited' | 'too_large';
+  /** The node's own words, cut short. */
+  text: string;
+  retryAfterMs: number | undefined;
+}
+
+/** Reads an error of viem's. Returns undefined for anything but a refusal for rate or size. */
+export function readRefusal(reason: unknown): NodeRefusal | undefined {
+  const { status, code, details, headers } = reason as {
+    status?: unknown;
+    code?: unknown;
+    details?: unknown;
+    headers?: unknown;
+  };
+  const words = typeof details === 'string' ? details.slice(0, maxRead) : '';
+  const text = (words || `HTTP ${String(status ?? code)}`).slice(0, maxText);
+  const retryAfterMs = headers instanceof Headers ? retryAfterOf(headers) : undefined;
+  const isTooMany = (status === 429 || code === 429) && !/\brange\b/i.test(words);
+  if (status === 413 || (!isTooMany && ofSize.test(words))) return { fault: 'too_large', text, retryAfterMs };
+  const isRate =
+    status === 429 ||
+    code === limitExceeded ||
+    code === 429 ||
+    ofRate.test(words) ||
+    retryAfterMs !== undefined;
+  return isRate ? { fault: 'rate_limited', text, retryAfterMs } : undefined;
+}
+
+/** In milliseconds; nobody is waited for longer than a minute. */
+function retryAfterOf(headers: Headers): number | undefined {
+  const value = headers.get('retry-after');
+  if (value === null) return undefined;
+  const seconds = /^\d+$/.test(value) ? Number(value) : (Date.parse(value) - Date.now()) / 1_000;
+  return Number.isNaN(seconds) ? undefined : Math.min(Math.max(0, seconds * 1_000), 60_000);
+}

@@ -1,0 +1,262 @@
+// Blocks that a stranger fills: they are recorded whole, whatever the planner has sampled, and other payments with them.
+
+import pg from 'pg';
+import type { Address } from 'viem';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { findCandidatesOf } from '../src/settlement/ledger/candidates.ts';
+import { startChain, type TestChain } from './support/chain.ts';
+import { hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
+import { insertIntents } from './support/intent-rows.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+
+/** More than are recorded at once. */
+const count = 1_100;
+const price = 12_500_000n;
+
+let service: TestService;
+let chain: TestChain;
+let calls: ReturnType<typeof createMerchantCalls>;
+let watcher: ReturnType<typeof createTestWatcher>;
+let hostile: Awaited<ReturnType<typeof prepareHostileBlocks>>;
+
+beforeAll(async () => {
+  // A statement may take two seconds.
+  service = await startService({ ROLES: 'api', DATABASE_TIMEOUT: '2' });
+  calls = createMerchantCalls(service);
+});
+
+afterAll(() => service.close());
+
+beforeEach(async () => {
+  chain = await startChain();
+  hostile = await prepareHostileBlocks(chain);
+  watcher = createTestWatcher(service, { urls: [chain.url], unattributedMinUnits: 10_000n });
+  await watcher.catchUp();
+});
+
+afterEach(async () => {
+  await watcher.release();
+  await chain.stop();
+  await forgetChain(service);
+});
+
+const transfersOf = (id: string) =>
+  service.query<{ counts: boolean; hash: string; ordinal: number }>(
+    `select counts, encode(transaction_hash, 'hex') as hash, ordinal from transfers
+      where payment_intent = $1 order by hash, ordinal`,
+    [parseIdentifier('pi', id)],
+  );
+const unattributed = async (wallet: Address) => {
+  const [row] = await service.query<{ n: number; ordinals: number; places: number }>(
+    `select count(*)::int as n, count(distinct (amount_units, ordinal))::int as ordinals,
+            count(distinct log_index)::int as places
+       from transfers where payment_intent is null and to_address = $1`,
+    [Buffer.from(wallet.slice(2), 'hex')],
+  );
+  return row;
+};
+const reports = () =>
+  service.query<{ n: number; amount: number }>(
+    `select (data::json ->> 'transfers_count')::int as n, (data::json -> 'transfer' ->> 'amount_units')::int as amount
+       from events where type = 'transfer.unattributed' order by created_at`,
+  );
+
+test.each(hostileKinds)('%s, more than are recorded at once: each is what it is', async (kind) => {
+  const intent = await calls.createIntent({ amount_units: Number(price) });
+  // So that nothing is guessed.
+  await calls.createIntent({ amount_units: Number(price) });
+  const wallet = intent.expected_wallet as Address;
+  await service.query('delete from events');
+  await hostile.fill(kind, { count, to: wallet, amountUnits: price, intentId: intent.id });
+  await chain.mine();
+  const logs = await chain.client.getLogs({ blockHash: (await chain.client.getBlock()).hash });
+  expect(logs.filter(({ address }) => address === chain.usdc.toLowerCase()).length).toBeGreaterThanOrEqual(
+    count,
+  );
+  await watcher.catchUp();
+  expect([watcher.faults, watcher.log.filter(({ level }) => level !== 'info')]).toEqual([[], []]);
+  const paid = await transfersOf(intent.id);
+  if (kind.startsWith('calls')) {
+    expect(paid.filter(({ counts }) => counts)).toHaveLength(count);
+    const hashes = new Set(logs.map(({ transactionHash }) => transactionHash));
+    const numbered = [...hashes].flatMap((hash) => {
+      const made = logs.filter(
+        (log) => log.transactionHash === hash && log.address === chain.usdc.toLowerCase(),
+      );
+      return made.map((_, ordinal) => `${hash.slice(2)} ${ordinal}`);
+    });
+    expect(paid.map(({ hash, ordinal }) => `${hash} ${ordinal}`).sort()).toEqual(numbered.sort());
+    expect(await calls.getIntent(intent.id)).toMatchObject({
+      status: 'processing',
+      amount_received_units: count * Number(price),
+      payments_count: count,
+    });
+    expect(await reports()).toEqual([]);
+  } else if (kind === 'other recipients') {
+    expect([paid, await unattributed(wallet)]).toEqual([[], { n: 1, ordinals: 1, places: 1 }]);
+  } else {
+    expect([paid, await unattributed(wallet)]).toEqual([[], { n: count, ordinals: count, places: count }]);
+    const largest = kind === 'equal amounts' ? price : price + BigInt(count - 1);
+    expect(await reports()).toEqual([{ n: count, amount: Number(largest) }]);
+  }
+  // Read a second time, nothing is there twice.
+  await chain.mine(3);
+  await watcher.catchUp();
+  await watcher.readAllAgain();
+  expect(await transfersOf(intent.id)).toEqual(paid);
+  expect(watcher.log.filter(({ level }) => level !== 'info')).toEqual([]);
+});
+
+test('dust to a wallet with thousands of intents holds up nobody, whatever was sampled', async () => {
+  const { id: merchantId } = service.merchant;
+  const wallet = service.merchant.wallets.testnet.base as Address;
+  const columns = {
+    amount_units: String(price),
+    expected_wallet: `'\\x${wallet.slice(2)}'::bytea`,
+    status: `case when n % 2 = 0 then 'requires_payment' else 'expired' end`,
+    expired_at: 'case when n % 2 = 1 then now() end',
+    // Every second one was paid in part, by dust.
+    amount_received_units: 'case when n % 2 = 1 then 1 else 0 end',
+  };
+  await insertIntents(service, { merchantId, count: 6_600, firstAtMs: Date.now() - 600_000, columns });
+  await service.query('analyze payment_intents');
+  expect(await rowsReadForCandidates(merchantId, wallet)).toBeLessThan(1_000);
+  const other = await createTestMerchant(service.database);
+  const theirs = createMerchantCalls({ ...service, merchant: other });
+  const intent = await theirs.createIntent({ amount_units: Number(price) });
+  const [payer] = chain.accounts;
+  await hostile.fill('distinct amounts', {
+    count: 4_500,
+    to: wallet,
+    amountUnits: 1n,
+    intentId: intent.id,
+  });
+  const to = intent.expected_wallet as Address;
+  await chain.transfer({ from: payer.address, to, amountUnits: price, suffix: idBytes(intent.id) });
+  await chain.mine();
+  await watcher.catchUp();
+  expect([watcher.faults, watcher.log.filter(({ level }) => level !== 'info')]).toEqual([[], []]);
+  expect(await theirs.getIntent(intent.id)).toMatchObject({ status: 'processing' });
+  expect(await unattributed(wallet)).toMatchObject({ n: 0 });
+  await service.query(`delete from payment_intents where id < $1`, [lowestUuid(Date.now() - 500_000)]);
+});
+
+interface PlanNode {
+  'Actual Rows': number;
+  'Actual Loops': number;
+  'Rows Removed by Filter'?: number;
+  'Rows Removed by Index Recheck'?: number;
+  Plans?: PlanNode[];
+}
+
+/** Rows that PostgreSQL looks at to answer a hundred questions to which there is no answer. */
+async function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<number> {
+  const questions = Array.from({ length: 100 }, (_, place) => place);
+  const [row] = await service.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
+    `explain (analyze, timing off, format json) ${findCandidatesOf.text}`,
+    [
+      questions,
+      questions.map(() => `\\x${wallet.slice(2)}`),
+      questions.map(() => merchantId),
+      questions.map((place) => String(place + 1)),
+      [chain.network.id],
+      new Date(Date.now() + 1_000).toISOString(),
+      new Date(Date.now() - 86_400_000).toISOString(),
+      lowestUuid(Date.now() - 100_000_000),
+    ],
+  );
+  const rowsOf = (node: PlanNode): number =>
+    node['Actual Loops'] *
+      (node['Actual Rows'] +
+        (node['Rows Removed by Filter'] ?? 0) +
+        (node['Rows Removed by Index Recheck'] ?? 0)) +
+    (node.Plans ?? []).reduce((sum, child) => sum + rowsOf(child), 0);
+  return rowsOf(row?.['QUERY PLAN'][0]?.Plan as PlanNode);
+}
+
+test('a transfer that cannot be recorded holds up no other, and stays unattributed', async () => {
+  const intents = [];
+  for (let place = 0; place < 5; place++)
+    intents.push(await calls.createIntent({ amount_units: 5_000_000 + place }));
+  const [payer] = chain.accounts;
+  for (const { id, expected_wallet: to, amount_units } of intents) {
+    await chain.transfer({ from: payer.address, to, amountUnits: BigInt(amount_units), suffix: idBytes(id) });
+  }
+  await chain.mine();
+  // Only PostgreSQL itself refuses one of them, and only as a payment.
+  await service.query(`
+    create function refuse_payment() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$;
+    create trigger refuse_payment before insert on transfers for each row
+      when (new.amount_units = 5000002 and new.payment_intent is not null) execute function refuse_payment()`);
+  await watcher.catchUp();
+  await service.query('drop function refuse_payment cascade');
+  const statuses = [];
+  for (const { id } of intents) statuses.push((await calls.getIntent(id)).status);
+  expect(statuses).toEqual(['processing', 'processing', 'requires_payment', 'processing', 'processing']);
+  const wallet = intents[0].expected_wallet as Address;
+  expect(await unattributed(wallet)).toMatchObject({ n: 1 });
+  expect(watcher.log.filter(({ level }) => level === 'error')).toMatchObject([
+    { reason: expect.stringMatching(/not this one/), transfer: { hash: expect.stringMatching(/^0x/) } },
+  ]);
+  // Somebody attributes it later.
+  await chain.mine();
+  await watcher.catchUp();
+  expect(watcher.faults).toEqual([]);
+});
+
+test('an intent that somebody has locked waits for its payment, and keeps it', async () => {
+  const intent = await calls.createIntent({ amount_units: 5_000_000 });
+  const [payer] = chain.accounts;
+  const to = intent.expected_wallet as Address;
+  await chain.transfer({ from: payer.address, to, amountUnits: 5_000_000n, suffix: idBytes(intent.id) });
+  await chain.mine();
+  const blocker = new pg.Client(pgConfigOf(service.location));
+  await blocker.connect();
+  await blocker.query('begin');
+  await blocker.query('select from payment_intents where id = $1 for update', [
+    parseIdentifier('pi', intent.id),
+  ]);
+  // Told that it waits for a lock, and not taken for a statement that cannot end: the block is read again.
+  for (let turn = 0; turn < 3; turn++)
+    await expect(watcher.catchUp()).rejects.toMatchObject({ code: '55P03' });
+  await blocker.query('rollback');
+  await blocker.end();
+  await watcher.catchUp();
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'processing' });
+  expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
+});
+
+test('a payment whose COMMIT takes longer than a statement may is counted once', async () => {
+  const intent = await calls.createIntent({ amount_units: 5_000_003 });
+  const [payer] = chain.accounts;
+  const to = intent.expected_wallet as Address;
+  await chain.transfer({ from: payer.address, to, amountUnits: 5_000_003n, suffix: idBytes(intent.id) });
+  // Far behind: the blocks inside a range move no cursor that would tell a second attempt from the first.
+  await chain.mine(1);
+  await chain.mine(120);
+  await service.query(`
+    create sequence commits;
+    create function commit_slowly() returns trigger language plpgsql as
+      $$ begin if nextval('commits') = 1 then perform pg_sleep(3); end if; return null; end $$;
+    create constraint trigger commit_slowly after insert or update on transfers deferrable initially deferred for each row
+      when (new.amount_units = 5000003) execute function commit_slowly()`);
+  const head = Number(await chain.client.getBlockNumber());
+  let failures = 0;
+  while ((await watcher.ledger.progress())?.cursor.number !== head && failures < 100) {
+    await watcher.catchUp().catch(() => failures++);
+  }
+  await service.query('drop function commit_slowly cascade; drop sequence commits');
+  const events = await service.query<{ type: string }>(
+    `select type from events where payment_intent = $1 and type <> 'payment_intent.succeeded' order by sequence`,
+    [parseIdentifier('pi', intent.id)],
+  );
+  expect(events.map(({ type }) => type)).toEqual(['payment_intent.processing']);
+  expect(await calls.getIntent(intent.id)).toMatchObject({
+    amount_received_units: 5_000_003,
+    payments_count: 1,
+  });
+  expect(failures).toBeGreaterThan(0);
+});

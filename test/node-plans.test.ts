@@ -1,0 +1,262 @@
+// Nodes as providers serve them: so many questions a second, ranges of so many blocks, and nodes that come and go.
+
+import type { Address } from 'viem';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { createNodePace } from '../src/settlement/node-pace.ts';
+import { readRefusal } from '../src/settlement/node-refusals.ts';
+import { startChain, type TestChain } from './support/chain.ts';
+import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+
+let service: TestService;
+let calls: ReturnType<typeof createMerchantCalls>;
+let chain: TestChain | undefined;
+let nodes: LyingNode[] = [];
+let watcher: ReturnType<typeof createTestWatcher> | undefined;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+  calls = createMerchantCalls(service);
+});
+
+afterAll(() => service.close());
+
+afterEach(async () => {
+  await watcher?.release();
+  await Promise.all(nodes.map((node) => node.close()));
+  await chain?.stop();
+  [watcher, nodes, chain] = [undefined, [], undefined];
+  await forgetChain(service);
+});
+
+async function openNodes(count: number, limits: NodeLimits = {}) {
+  const started = await startChain();
+  chain = started;
+  for (let i = 0; i < count; i++) nodes.push(await startLyingNode(started.url, limits));
+  return { chain: started, urls: nodes.map(({ url }) => url) as [string, ...string[]] };
+}
+
+const headOf = async ({ client }: TestChain) => Number(await client.getBlockNumber());
+
+async function pay(
+  { accounts, transfer, mint }: TestChain,
+  intent: Awaited<ReturnType<typeof calls.createIntent>>,
+) {
+  const [{ address: from }] = accounts;
+  const amountUnits = BigInt(intent.amount_units);
+  await mint(from, amountUnits);
+  const to = intent.expected_wallet as Address;
+  return transfer({ from, to, amountUnits, suffix: idBytes(intent.id) });
+}
+
+test('a node of a common plan, 500 blocks behind, is read within 40 seconds', {
+  timeout: 90_000,
+}, async () => {
+  const { chain, urls } = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
+  const [node] = nodes as [LyingNode];
+  watcher = createTestWatcher(service, { urls, patienceMs: 3_000 });
+  await watcher.catchUp();
+  const intent = await calls.createIntent();
+  await pay(chain, intent);
+  await chain.mine(500, { timestampStep: 1 });
+  const before = { asked: node.requests.length, refused: node.overPlan() };
+  const startedAtMs = performance.now();
+  const isRead = async () => (await watcher?.ledger.progress())?.cursor.number === (await headOf(chain));
+  while (!(await isRead()) && performance.now() - startedAtMs < 60_000) {
+    // As a process does: a failure is no end.
+    await watcher.follow().catch(() => {});
+  }
+  const seconds = (performance.now() - startedAtMs) / 1_000;
+  const refused = node.overPlan() - before.refused;
+  const asked = node.requests.length - before.asked + refused;
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded' });
+  expect(seconds).toBeLessThan(40);
+  expect(refused / asked).toBeLessThan(0.2);
+});
+
+test('at the tip, a block takes three questions at most', async () => {
+  const { chain, urls } = await openNodes(1);
+  const [node] = nodes as [LyingNode];
+  watcher = createTestWatcher(service, { urls });
+  await calls.createIntent();
+  await watcher.catchUp();
+  await watcher.readAllAgain();
+  const before = node.requests.length;
+  for (let block = 0; block < 20; block++) {
+    await chain.mine();
+    await watcher.catchUp();
+  }
+  expect((node.requests.length - before) / 20).toBeLessThanOrEqual(3);
+});
+
+test('while each of three nodes dies, stands still, lags and comes back, payments go on', {
+  timeout: 120_000,
+}, async () => {
+  const { chain, urls } = await openNodes(3);
+  const places: number[] = [];
+  const times = { failsMs: 200, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
+  const observer = { onReader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
+  const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
+  watcher = current;
+  await current.catchUp();
+  await chain.mine(25);
+
+  /** Pays an intent and mines until it has succeeded. Nothing is sent twice. */
+  const payOne = async () => {
+    const intent = await calls.createIntent();
+    await pay(chain, intent);
+    await vi.waitFor(
+      async () => {
+        await chain.mine(2);
+        await current.follow().catch(() => {});
+        await current.readAgain().catch(() => {});
+        const { status, payments_count, amount_received_units } = await calls.getIntent(intent.id);
+        expect({ status, payments_count, amount_received_units }).toEqual({
+          status: 'succeeded',
+          payments_count: 1,
+          amount_received_units: intent.amount_units,
+        });
+      },
+      { timeout: 20_000, interval: 20 },
+    );
+  };
+  const comesBack = async (node: LyingNode) => {
+    node.lie(undefined);
+    node.stopAt(undefined);
+    // The first one reads again when it has been well for long enough.
+    await vi.waitFor(
+      async () => {
+        await chain.mine();
+        await current.follow().catch(() => {});
+        expect(places.at(-1)).toBe(0);
+      },
+      { timeout: 20_000, interval: 20 },
+    );
+  };
+
+  await payOne();
+  for (const [place, node] of nodes.entries()) {
+    const faults: [string, () => Promise<void>][] = [
+      ['dies', async () => node.lie('cut connection')],
+      ['answers some questions only', async () => node.lie('cut connection', { methods: ['eth_getLogs'] })],
+      ['stands still', async () => node.stopAt(await headOf(chain))],
+      ['lags', async () => node.stopAt((await headOf(chain)) - 30)],
+    ];
+    for (const [fault, begin] of faults) {
+      places.length = 0;
+      await begin();
+      await payOne();
+      await payOne();
+      if (place === 0)
+        expect([fault, places.length > 0 && places.every((at) => at === 0)]).toEqual([fault, false]);
+      await comesBack(node);
+    }
+  }
+  await payOne();
+  expect(current.log.filter(({ level }) => level === 'error')).toEqual([]);
+  const [{ n } = { n: -1 }] = await service.query<{ n: number }>(
+    "select count(*)::int as n from transfers where state = 'reorged'",
+  );
+  expect(n).toBe(0);
+});
+
+test('with one of two nodes alive, payments are seen and none succeeds', async () => {
+  const { chain, urls } = await openNodes(2);
+  const [first] = nodes as [LyingNode];
+  const times = { failsMs: 100, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
+  const current = createTestWatcher(service, { urls, nodeChoice: times });
+  watcher = current;
+  await current.catchUp();
+  const intent = await calls.createIntent();
+  first.lie('cut connection');
+  await pay(chain, intent);
+  await chain.mine(30);
+  await vi.waitFor(
+    async () => {
+      await current.follow().catch(() => {});
+      expect((await calls.getIntent(intent.id)).status).toBe('processing');
+    },
+    { timeout: 10_000, interval: 20 },
+  );
+  for (let turn = 0; turn < 5; turn++) await current.follow().catch(() => {});
+  expect((await calls.getIntent(intent.id)).status).toBe('processing');
+  first.lie(undefined);
+  await vi.waitFor(
+    async () => {
+      await current.follow().catch(() => {});
+      expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
+    },
+    { timeout: 10_000, interval: 20 },
+  );
+});
+
+const refusals: [string, object, 'rate_limited' | 'too_large' | undefined][] = [
+  ['HTTP 429', { status: 429 }, 'rate_limited'],
+  [
+    'Alchemy, units',
+    { code: 429, details: 'Your app has exceeded its compute units per second capacity.' },
+    'rate_limited',
+  ],
+  ['Infura, requests', { code: -32005, details: 'project ID request rate exceeded' }, 'rate_limited'],
+  [
+    'Infura, a day',
+    { code: -32005, details: 'daily request count exceeded, request rate limited' },
+    'rate_limited',
+  ],
+  [
+    'QuickNode, requests',
+    { code: -32007, details: '50/second request limit reached - reduce calls per second' },
+    'rate_limited',
+  ],
+  ['an unknown limit', { code: -32005, details: 'limit exceeded' }, 'rate_limited'],
+  ['Retry-After', { status: 503, headers: new Headers({ 'Retry-After': '2' }) }, 'rate_limited'],
+  [
+    'Alchemy, a range',
+    { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
+    'too_large',
+  ],
+  [
+    'Alchemy, an answer',
+    { code: -32602, details: 'Log response size exceeded. this block range should work' },
+    'too_large',
+  ],
+  ['Infura, results', { code: -32005, details: 'query returned more than 10000 results' }, 'too_large'],
+  ['QuickNode, a range', { code: -32614, details: 'eth_getLogs is limited to a 10,000 range' }, 'too_large'],
+  ['Ankr, a range', { code: -32600, details: 'Block range is too large' }, 'too_large'],
+  ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }, 'too_large'],
+  ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }, 'too_large'],
+  ['HTTP 413', { status: 413, details: 'Payload Too Large' }, 'too_large'],
+  ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }, undefined],
+  ['a node that is starting', { status: 503, details: 'Service Unavailable' }, undefined],
+];
+
+test.each(refusals)('%s is read for what it is', (_, reason, fault) => {
+  expect(readRefusal(reason)?.fault).toBe(fault);
+});
+
+test('the time that a node asks for is read, in seconds or as a date, and is a minute at most', () => {
+  const after = (value: string) =>
+    readRefusal({ status: 429, headers: new Headers({ 'Retry-After': value }) })?.retryAfterMs;
+  expect([after('2'), after('3600'), after('soon')]).toEqual([2_000, 60_000, undefined]);
+  expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
+});
+
+test('a pace is halved at a refusal, once for what was on its way, and grows again', async () => {
+  const pace = createNodePace();
+  for (let i = 0; i < 100; i++) pace.answered();
+  expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
+  pace.refused();
+  pace.refused();
+  expect(pace.perSecond).toBe(50);
+  pace.answered();
+  expect(pace.perSecond).toBeGreaterThan(50);
+  pace.refused();
+  expect(pace.perSecond).toBeCloseTo(25, 0);
+});
+
+test('a node that answers nothing is asked as before when it answers again', () => {
+  const pace = createNodePace();
+  for (let i = 0; i < 5; i++) pace.refused();
+  expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
+});

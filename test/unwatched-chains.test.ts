@@ -1,0 +1,164 @@
+// A payment on a chain that nobody watches would never be seen: no intent of real money is created there.
+
+import grpc from '@grpc/grpc-js';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ChainName, ModeName } from '../src/contract/chains.ts';
+import { type CreateBody, type Door, httpRequest, openDoors } from './support/doors.ts';
+import { startService, type TestService } from './support/service.ts';
+import { insertWatchedChain } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
+
+const amount_units = 12_500_000;
+
+const watch = (service: TestService, mode: ModeName, chain: ChainName) =>
+  insertWatchedChain(service, { mode, chain });
+
+const unwatchAll = (service: TestService) => service.query('delete from watched_chains');
+
+const keyOf = ({ merchant }: TestService, mode: ModeName) => `Bearer ${merchant.keys[mode].apiKey}`;
+
+describe('with a database of its own, an unwatched chain takes no real money', () => {
+  let service: TestService;
+  let doors: Door[];
+  useService(
+    (started, opened) => {
+      service = started;
+      doors = opened;
+    },
+    { ALLOW_UNWATCHED: 'testnet' },
+  );
+
+  const create = (name: string, body: CreateBody, idempotencyKey?: string, mode: ModeName = 'mainnet') =>
+    (doors.find((door) => door.name === name) as Door).create(
+      { amount_units, ...body },
+      { authorization: keyOf(service, mode), ...(idempotencyKey && { idempotencyKey }) },
+    );
+
+  /** Creates until it is answered so. */
+  const untilCreate = (code: string, body: CreateBody, timeout = 5_000) =>
+    expect.poll(async () => (await create('public', body)).code, { timeout, interval: 20 }).toBe(code);
+
+  test.each([
+    ['public', 409],
+    ['internal', grpc.status.FAILED_PRECONDITION],
+  ])('the %s door refuses the intent, and the log names the variable', async (name, status) => {
+    const answer = await create(name, { chain: 'polygon' }, `refused-${name}`);
+    expect(answer).toMatchObject({
+      code: 'chain_unwatched',
+      status,
+      details: [{ field: 'chain', message: 'is not watched in mainnet at the moment: polygon' }],
+    });
+    const line = await service.loggedLine(({ request_id }) => request_id === answer.requestId);
+    expect(line).toMatchObject({
+      level: 'warn',
+      code: 'chain_unwatched',
+      reason: expect.stringMatching(/RPC_URL_POLYGON .*ALLOW_UNWATCHED/),
+    });
+    expect(await service.query('select from payment_intents')).toEqual([]);
+  });
+
+  test('the refusal has no Retry-After', async () => {
+    const { status, headers } = await httpRequest(
+      `${service.publicUrl}/v1/payment_intents`,
+      { headers: { Authorization: keyOf(service, 'mainnet'), 'Content-Type': 'application/json' } },
+      JSON.stringify({ amount_units }),
+    );
+    expect([status, headers['retry-after']]).toEqual([409, undefined]);
+  });
+
+  test('test money is taken', async () => {
+    expect((await create('public', {}, undefined, 'testnet')).code).toBe('ok');
+  });
+
+  test('a chain is allowed as soon as its row is there, no other one is, and none when the row is gone', async () => {
+    await watch(service, 'mainnet', 'base');
+    await untilCreate('ok', { chain: 'base' });
+    expect((await create('internal', { chain: 'base' })).code).toBe('ok');
+    expect((await create('public', { chain: 'polygon' })).code).toBe('chain_unwatched');
+    await unwatchAll(service);
+    await untilCreate('chain_unwatched', { chain: 'base' });
+  });
+
+  test.each(['public', 'internal'])(
+    'on the %s door a replay is answered whether or not the chain is watched',
+    async (name) => {
+      await watch(service, 'mainnet', 'base');
+      await untilCreate('ok', {});
+      const key = `order-${name}`;
+      const first = await create(name, {}, key);
+      await unwatchAll(service);
+      await untilCreate('chain_unwatched', {});
+      expect(await create(name, {}, key)).toMatchObject({
+        code: 'ok',
+        replayed: true,
+        intent: { id: first.intent?.id, client_secret: first.intent?.client_secret },
+      });
+      expect((await create(name, { amount_units: 1 }, key)).code).toBe('idempotency_key_reused');
+      expect((await create(name, {}, `${key}/2`)).code).toBe('chain_unwatched');
+      // Of the other mode, it is another key.
+      expect((await create(name, {}, key, 'testnet')).replayed).toBe(false);
+    },
+  );
+
+  test('a create asks the database nothing about the chain', async () => {
+    await watch(service, 'mainnet', 'base');
+    await untilCreate('ok', {});
+    await service.query('alter table watched_chains rename to elsewhere');
+    const answers = await Promise.all([create('public', {}), create('internal', { chain: 'polygon' })]);
+    await service.query('alter table elsewhere rename to watched_chains');
+    expect(answers.map(({ code }) => code)).toEqual(['ok', 'chain_unwatched']);
+    await unwatchAll(service);
+  });
+});
+
+describe('without notifications', () => {
+  let service: TestService;
+  let doors: Door[];
+  beforeAll(async () => {
+    service = await startService({ ALLOW_UNWATCHED: 'none' }, { isNotified: false });
+    doors = openDoors(service);
+  });
+  afterAll(async () => {
+    for (const door of doors) door.close();
+    await service.close();
+  });
+
+  test('a row is found within some seconds, of test money too with none', { timeout: 40_000 }, async () => {
+    const create = async () =>
+      (
+        await (doors[0] as Door).create(
+          { amount_units, chain: 'polygon' },
+          { authorization: keyOf(service, 'testnet') },
+        )
+      ).code;
+    expect(await create()).toBe('chain_unwatched');
+    await watch(service, 'testnet', 'polygon');
+    await expect.poll(create, { timeout: 30_000, interval: 250 }).toBe('ok');
+  });
+});
+
+describe('what the log says at the start', () => {
+  const unwatchedLine = ({ log }: TestService) =>
+    log.find(({ message }) => /^these chains have no node/.test(String(message)));
+
+  test('it warns of the chains on which a merchant with a mainnet key is paid', async () => {
+    const service = await startService();
+    expect(unwatchedLine(service)).toMatchObject({ level: 'info' });
+    const api = await startService({ ROLES: 'api' }, { beside: service });
+    expect(unwatchedLine(api)).toMatchObject({
+      level: 'warn',
+      chains: ['mainnet base', 'mainnet polygon'],
+      variables: ['RPC_URL_BASE', 'RPC_URL_POLYGON'],
+    });
+    await api.close();
+    await watch(service, 'mainnet', 'polygon');
+    const watcher = await startService({ ROLES: 'watcher' }, { beside: service });
+    expect(unwatchedLine(watcher)).toMatchObject({ level: 'warn' });
+    await watcher.close();
+    await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
+    const quiet = await startService({ ROLES: 'api' }, { beside: service });
+    expect(unwatchedLine(quiet)).toBeUndefined();
+    await quiet.close();
+    await service.close();
+  });
+});
