@@ -1,12 +1,14 @@
-// A merchant's backend that receives events: verify, store the event's id once, answer, then work.
+// A merchant's backend that receives events: verify, store the event once, answer, then do the stored work.
 //
 //   PAYMENTS_API_KEY=sk_testnet_… npm run -s webhook-receiver
 //
 // Creates a webhook endpoint for itself, unless WEBHOOK_SECRET has the secret of one that exists. Needs only Node.js 24
 // and the package standardwebhooks.
 
+import { mkdirSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook, WebhookVerificationError } from 'standardwebhooks';
 
@@ -15,13 +17,19 @@ const {
   PAYMENTS_URL = 'http://127.0.0.1:8080',
   WEBHOOK_SECRET,
   PORT = '3001',
-  EVENTS_FILE = ':memory:',
+  EVENTS_FILE = '.data/webhook-receiver.sqlite',
 } = process.env;
 
-/** The ids of events that were handled. In a real shop: a table of the database that holds the orders. */
-const database = new DatabaseSync(EVENTS_FILE);
-database.exec('create table if not exists handled_events (id text primary key, body text not null)');
-const storeOnce = database.prepare('insert into handled_events values (?, ?) on conflict do nothing');
+mkdirSync(dirname(EVENTS_FILE), { recursive: true });
+const database = new DatabaseSync(EVENTS_FILE, { timeout: 5_000 });
+// Each event is a job, due at a time until it is done. In a real shop: a table of the database that holds the orders.
+database.exec('create table if not exists jobs (id text primary key, event text not null, due_at integer)');
+const storeOnce = database.prepare('insert into jobs values (?, ?, 0) on conflict do nothing');
+// Nobody else takes it for a minute. If the work fails, or this process ends, it is then taken again.
+const takeJob = database.prepare(`
+  update jobs set due_at = unixepoch() + 60
+  where id = (select id from jobs where due_at <= unixepoch() order by due_at limit 1) returning event`);
+const setDone = database.prepare('update jobs set due_at = null where id = ?');
 
 interface Event {
   id: string;
@@ -29,12 +37,30 @@ interface Event {
   data: { payment_intent?: { id: string; status: string; metadata: { order_id?: string } } };
 }
 
-/** The work of an event. It may fail and be repeated, long after the sender has its answer. */
-function work({ id, type, data: { payment_intent: intent } }: Event): void {
+/**
+ * The work of an event. It may fail, and is then repeated until it succeeds once. It is also repeated if the process ended
+ * before it was marked as done, so doing it twice has to be harmless: fulfil an order by its id. It takes less than a minute.
+ */
+async function work({ id, type, data: { payment_intent: intent } }: Event): Promise<void> {
   console.log(`${type} ${intent?.id ?? ''} ${id}`);
   // Each intent succeeds once. Later events of it, such as `.overpaid` and `.reorged`, have the status `succeeded` too.
   if (type === 'payment_intent.succeeded') console.log(`fulfil ${intent?.metadata.order_id ?? intent?.id}`);
 }
+
+/** Does the work that is due. Other calls of this, here and in other processes, take other jobs. */
+async function workOff(): Promise<void> {
+  for (let job = takeJob.get(); job !== undefined; job = takeJob.get()) {
+    const event = JSON.parse(String(job.event)) as Event;
+    try {
+      await work(event);
+      setDone.run(event.id);
+    } catch (error) {
+      console.error(`the work of ${event.id} is repeated in a minute:`, error);
+    }
+  }
+}
+
+const startWork = () => void workOff().catch(console.error);
 
 /** The largest event that is read. */
 const maxBodyBytes = 256 * 1024;
@@ -62,10 +88,10 @@ const server = createServer(async (request, response) => {
     if (secret === undefined) return response.writeHead(503).end();
     const headers = request.headers as Record<string, string>;
     const event = new Webhook(secret).verify(body, headers) as Event;
-    // Stored before it is answered: after a 200 nobody sends it again. `changes` is 0 if it has come before.
-    const isNew = storeOnce.run(event.id, body).changes === 1;
+    // Stored, with its work, before it is answered: after a 200 nobody sends it again. It may come twice.
+    storeOnce.run(event.id, body);
     response.writeHead(200).end();
-    if (isNew) work(event);
+    startWork();
   } catch (error) {
     // Not from the service, or changed on its way.
     if (error instanceof WebhookVerificationError) console.error(`refused: ${error.message}`);
@@ -99,4 +125,7 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     process.exit(1);
   }
   console.log(`receiving at ${url}`);
+  // What was not done before the start, and what has failed.
+  startWork();
+  setInterval(startWork, 1_000);
 });

@@ -85,6 +85,39 @@ const isMissing = (endpoint: string) =>
     parseIdentifier('we', endpoint),
   ]);
 
+/** What a terminal obeys, and what changes the direction of text. */
+const hostile = 'a\x1b]0;b\x07\x1b[2Jc\x7f\x9b31md\u202ee\u2066f\u2028g\r\nh';
+
+test('nothing that a terminal obeys is printed', { timeout: 120_000 }, async () => {
+  const own = await createMerchant(orm.em, 'Hostile', 'testnet', { base: wallet, polygon: wallet });
+  const ofIt = ['--merchant', own, '--mode', 'testnet'];
+  const { webhook_endpoint } = await json('create', ...ofIt, '--url', url);
+  // Rows as an earlier release would have written them.
+  await query('update webhook_endpoints set description = $1, url = $2 where id = $3', [
+    hostile,
+    `${url}/\u202e`,
+    parseIdentifier('we', webhook_endpoint),
+  ]);
+  await query('update merchants set name = $1 where id = $2', [hostile, parseIdentifier('mer', own)]);
+  const admin = (...args: string[]) => run(process.execPath, ['src/admin.ts', ...args], { env });
+  const [table, list, merchants, merchantsJson] = await Promise.all([
+    webhook('list', ...ofIt),
+    webhook('list', ...ofIt, '--json'),
+    admin('merchant', 'list'),
+    admin('merchant', 'list', '--json'),
+  ]);
+  for (const { stdout } of [table, list, merchants, merchantsJson]) {
+    expect(stdout).toContain('\\u001b]0;b\\u0007');
+    expect(stdout).toContain('\\u009b31md\\u202ee\\u2066f\\u2028g');
+    expect(stdout.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Bidi_Control}\p{Zl}]/u);
+  }
+  expect(read(list)).toMatchObject([{ description: hostile, url: `${url}/\u202e` }]);
+  expect(JSON.parse(merchantsJson.stdout)).toContainEqual(expect.objectContaining({ name: hostile }));
+  await query('update webhook_endpoints set deleted_at = now() where id = $1', [
+    parseIdentifier('we', webhook_endpoint),
+  ]);
+});
+
 test("an endpoint's whole life", { timeout: 120_000 }, async () => {
   const [none, created, table] = await Promise.all([
     webhook('list', '--merchant', merchantId, '--mode', 'mainnet'),
@@ -205,6 +238,8 @@ test('deliveries: pinged, listed and sent again', { timeout: 120_000 }, async ()
   const delivery = {
     webhook_delivery: expect.stringMatching(/^del_/),
     event,
+    event_type: 'payment_intent.expired',
+    payment_intent: expect.stringMatching(/^pi_/),
     webhook_endpoint: id,
     status: 'pending',
     attempts: [
@@ -217,6 +252,15 @@ test('deliveries: pinged, listed and sent again', { timeout: 120_000 }, async ()
   expect(shown(table)).toContain(event);
   expect(shown(delivered)).toBe('There are none.\n');
 
+  await query(`update webhook_deliveries set status = 'failed', next_attempt_at = null`);
+  const [pending, failed] = [
+    await json('redeliver', '--endpoint', id, '--status', 'pending'),
+    await json('redeliver', '--endpoint', id),
+  ];
+  expect([pending, failed]).toEqual([
+    { webhook_endpoint: id, deliveries_count: 0 },
+    { webhook_endpoint: id, deliveries_count: 1 },
+  ]);
   await query(`update webhook_deliveries set status = 'failed', next_attempt_at = null`);
   const [again, ping] = await Promise.all([
     json('redeliver', '--event', event, '--endpoint', id),
@@ -234,7 +278,7 @@ test('deliveries: pinged, listed and sent again', { timeout: 120_000 }, async ()
     webhook('redeliver', '--event', event),
     webhook('ping', '--endpoint', id),
   ]);
-  // As it is: it was still pending.
+  // It waited, and is due.
   expect(shown(all)).toMatch(/│ evt_\w+ +│ pending +│ 1 +│ the connection was refused +│/);
   expect(shown(pingTable)).toMatch(new RegExp(`webhook deliveries --endpoint ${id}`));
   await query('update webhook_endpoints set enabled = false');
@@ -292,7 +336,7 @@ describe('prints the problem in one line', () => {
         'x'.repeat(201),
       ],
       1,
-      /--events must be "\*" or a type of event \(did you mean payment_intent\.succeeded\?\); --description must have at most 200/,
+      /--events must be "\*" or a type of event, such as payment_intent\.succeeded \(did you mean payment_intent\.succeeded\?\); --description must have at most 200/,
     ],
     [
       'an empty list of types',

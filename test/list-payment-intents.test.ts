@@ -23,7 +23,7 @@ import {
   type PresentIntent,
 } from './support/intent-methods.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
-import { createTestMerchant, type TestMerchant, type TestService } from './support/service.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 let service: TestService;
@@ -184,7 +184,7 @@ describe('a query', () => {
   const notEmpty = 'must not be empty: leave it out instead';
   const notAPageSize = 'must be an integer of at least 1, in digits';
   const notAStatus = 'must be "requires_payment" or "processing" or "succeeded" or "expired" or "canceled"';
-  const notAMoment = 'must be a date and time as in RFC 3339';
+  const notAMoment = 'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z';
   const notAKey = 'must be 1 to 255 visible ASCII characters';
   const noYear = 'must be a date and time of the years 1 to 9999';
   const notAToken = 'is not one that this list has given out';
@@ -192,7 +192,7 @@ describe('a query', () => {
   const moment = '2026-01-01T00:00:00';
 
   test.each<[query: string, ...faults: [field: string, message: string][]]>([
-    ['limit=1', ['limit', `is not a field here; the fields are ${fields}`]],
+    ['limit=1', ['limit', `is not a field here (did you mean page_size?); the fields are ${fields}`]],
     ['page_sise=1', ['page_sise', `is not a field here (did you mean page_size?); the fields are ${fields}`]],
     ['Status=expired', ['Status', `is not a field here (did you mean status?); the fields are ${fields}`]],
     ['payment_intents=x', ['payment_intents', `is not a field here; the fields are ${fields}`]],
@@ -275,7 +275,7 @@ describe('a query', () => {
     ['page_token=x', ['page_token', notAToken]],
     [
       'limit=1&status=x&page_size=0&page_token=&lane=sdk&chain=a&created_from=b',
-      ['limit', `is not a field here; the fields are ${fields}`],
+      ['limit', `is not a field here (did you mean page_size?); the fields are ${fields}`],
       ['page_size', notAPageSize],
       ['page_token', notEmpty],
       ['status', notAStatus],
@@ -293,6 +293,7 @@ describe('a query', () => {
     const { status, body } = await get(keyOf(merchant), `?${query}`);
     const { error } = JSON.parse(body);
     expect([status, error.code]).toEqual([400, 'invalid_body']);
+    expect(error.message).not.toMatch(/body/i);
     const byName = (a: { field: string }, b: { field: string }) => (a.field < b.field ? -1 : 1);
     expect(error.details.toSorted(byName)).toEqual(
       faults.map(([field, message]) => ({ field, message })).toSorted(byName),
@@ -841,6 +842,27 @@ describe('a sparse filter', () => {
   test.each(bothDoors)('over %s that matches nothing has empty pages, and an end', async (_, i) => {
     const pages = await listAll(door(i), { status: 'processing' }, keyOf(merchant));
     expect(pages).toEqual([[], [], []]);
+  });
+
+  test('reads each row that it looks through once', async () => {
+    const reading = await startService({ ROLES: 'api', DATABASE_POOL: '1' }, { beside: service });
+    const rowsRead = async () => {
+      await reading.database.orm.em.execute('select pg_stat_force_next_flush()');
+      const [row] = await service.query<{ n: number }>(
+        `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as n from pg_stat_user_tables where relname = 'payment_intents'`,
+      );
+      return row?.n ?? 0;
+    };
+    const before = await rowsRead();
+    const { status, body } = await httpRequest(`${reading.publicUrl}/v1/payment_intents?lane=manual`, {
+      method: 'GET',
+      headers: { authorization: `Bearer ${keyOf(merchant)}` },
+    });
+    expect([status, JSON.parse(body).payment_intents]).toEqual([200, []]);
+    const read = (await rowsRead()) - before;
+    await reading.close();
+    expect(read).toBeGreaterThanOrEqual(10_000);
+    expect(read).toBeLessThan(10_100);
   });
 
   test('with bounds of time looks through those alone', async () => {

@@ -1,11 +1,53 @@
+import pg from 'pg';
 import { expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { endSessions } from '../src/database/orm.ts';
 import { httpRequest } from './support/doors.ts';
-import { startService } from './support/service.ts';
+import { createTestMerchant, startService, type TestMerchant } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 
 // PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
 // a table was small has to be good when it is large.
+test('reads of one merchant leave connections to its creates, and turns to the reads of others', async () => {
+  const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
+  const other = await createTestMerchant(service.database);
+  const call = (method: string, path: string, { keys }: TestMerchant, body?: object) =>
+    httpRequest(
+      `${service.publicUrl}/v1/${path}`,
+      {
+        method,
+        headers: { authorization: `Bearer ${keys.testnet.apiKey}`, 'content-type': 'application/json' },
+      },
+      body && JSON.stringify(body),
+    );
+  // Every key is known before anything waits.
+  for (const merchant of [service.merchant, other]) await call('GET', 'transfers', merchant);
+  const blocker = new pg.Client(pgConfigOf(service.location));
+  await blocker.connect();
+  await blocker.query('begin; lock table payment_intents in access exclusive mode');
+  const lists = Array.from({ length: 100 }, () =>
+    call('GET', 'payment_intents?lane=manual', service.merchant).then(({ status }) => status),
+  );
+  const waiting = async () => {
+    await blocker.query('select pg_stat_clear_snapshot()');
+    const { rows } = await blocker.query(
+      `select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    );
+    return rows[0].n;
+  };
+  // A quarter of the pool, less one turn for others.
+  await expect.poll(waiting, { timeout: 10_000 }).toBe(3);
+  // Other tables are not locked: these need a connection, and the second one a turn to read.
+  const url = { url: 'https://shop.example/webhooks' };
+  expect((await call('POST', 'webhook_endpoints', service.merchant, url)).status).toBe(201);
+  expect((await call('GET', 'webhook_endpoints', other)).status).toBe(200);
+  expect(await waiting()).toBe(3);
+  await blocker.query('rollback');
+  await blocker.end();
+  expect(new Set(await Promise.all(lists))).toEqual(new Set([200]));
+  await service.close();
+});
+
 test('intents that are asked for at the same time are looked up in an index, in a new database too', async () => {
   const service = await startService({ ROLES: 'api' });
   const reading = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { beside: service });

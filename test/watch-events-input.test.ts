@@ -154,16 +154,19 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
 
   afterAll(() => session.close());
 
-  /** Sends these bytes, and reads the whole answer. */
-  async function call(body: Uint8Array, headers: http2.OutgoingHttpHeaders = {}) {
-    const stream = session.request({
-      ':method': 'POST',
-      ':path': '/payments.v1.EventService/WatchEvents',
-      'content-type': contentType,
-      te: 'trailers',
-      authorization: `Bearer ${keyOf(service.merchant)}`,
-      ...headers,
-    });
+  /** Sends these bytes, or only headers that end the stream, and reads the whole answer. */
+  async function call(body?: Uint8Array, headers: http2.OutgoingHttpHeaders = {}) {
+    const stream = session.request(
+      {
+        ':method': 'POST',
+        ':path': '/payments.v1.EventService/WatchEvents',
+        'content-type': contentType,
+        te: 'trailers',
+        authorization: `Bearer ${keyOf(service.merchant)}`,
+        ...headers,
+      },
+      { endStream: body === undefined },
+    );
     const received = new Headers();
     const keep = (fields: http2.IncomingHttpHeaders) => {
       for (const [name, value] of Object.entries(fields)) {
@@ -176,7 +179,7 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
       keep(fields);
     });
     stream.on('trailers', keep);
-    stream.end(body);
+    if (body !== undefined) stream.end(body);
     const chunks: Buffer[] = [];
     for await (const chunk of stream) chunks.push(chunk);
     return { status, error: errorOf(Buffer.concat(chunks), received) };
@@ -186,13 +189,15 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
     toBinary(WatchEventsRequestSchema, create(WatchEventsRequestSchema, { after }));
   const refused = (code: string, status: number, details: object[] = []) => ({ code, status, details });
 
-  const table: [string, () => [Uint8Array, http2.OutgoingHttpHeaders?], object][] = [
+  const table: [string, () => [Uint8Array?, http2.OutgoingHttpHeaders?], object][] = [
     ['an unknown field', () => [encodeEnvelope(0, Uint8Array.of(0x10, 1))], invalid('field 2')],
     ['a malformed message', () => [encodeEnvelope(0, Uint8Array.of(0x0a, 0xff))], invalid()],
     // The number 0, which protobuf-es would read as an empty text.
     ['a field of another type', () => [encodeEnvelope(0, Uint8Array.of(0x08, 0))], invalid()],
     ['text that is not UTF-8', () => [encodeEnvelope(0, Uint8Array.of(0x0a, 1, 0xff))], invalid()],
-    ['no message', () => [new Uint8Array()], invalid()],
+    ['no message, ended by an empty frame', () => [new Uint8Array()], invalid()],
+    ['no message, ended by the headers', () => [], invalid()],
+    ['half a header of an envelope', () => [Uint8Array.of(0, 0)], invalid()],
     ['half an envelope', () => [encodeEnvelope(0, request('nonsense')).subarray(0, 7)], invalid()],
     [
       'two messages',

@@ -159,7 +159,8 @@ describe('an event is sent', () => {
   test('once, and an endpoint that comes later does not get what happened before', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
-    const event = await shop.event();
+    const paymentIntent = newUuid();
+    const event = await shop.event({ paymentIntent, type: 'payment_intent.expired' });
     await worker.deliverAll();
     const later = await shop.endpoint();
     await worker.deliverAll();
@@ -168,6 +169,8 @@ describe('an event is sent', () => {
       {
         id: expect.stringMatching(/^del_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
         event,
+        event_type: 'payment_intent.expired',
+        payment_intent: formatIdentifier('pi', paymentIntent),
         webhook_endpoint: endpoint.id,
         status: 'delivered',
         attempts: [{ at: expect.any(String), status_code: 204, duration_ms: expect.any(Number) }],
@@ -406,6 +409,19 @@ describe('an attempt that failed is repeated', () => {
     expect(last).not.toHaveProperty('next_attempt_at');
     await worker.deliverAll();
     expect(arrivedAt(endpoint)).toEqual(Array(10).fill(event));
+    expect(worker.log.filter(({ webhook_endpoint }) => webhook_endpoint === endpoint.id)).toEqual([
+      expect.objectContaining({
+        level: 'warn',
+        message: 'a webhook was given up after its last attempt',
+        event,
+        event_type: 'payment_intent.canceled',
+        payment_intent: last.payment_intent,
+        merchant_id: expect.stringMatching(/^mer_/),
+        attempts: 10,
+        status_code: 503,
+        error: 'answered 503',
+      }),
+    ]);
   });
 
   test('with a signature of its own time, under the same id', async () => {
@@ -471,6 +487,7 @@ describe('an endpoint is disabled', () => {
         level: 'warn',
         message: 'a webhook endpoint was disabled: it answered 410 Gone',
         merchant_id: expect.stringMatching(/^mer_/),
+        failed_deliveries: expect.any(Number),
       }),
     ]);
   });
@@ -643,22 +660,53 @@ describe.each(bothDoors)('through the %s door', (name) => {
     });
   });
 
-  test('a pending delivery stays as it is, also with its schedule', async () => {
+  test('a delivery that waits is due at once, with its schedule from the beginning', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const endpoint = await shop.endpoint({}, answering(500));
     const event = await shop.event();
     await worker.deliverAll();
-    const row = () =>
-      service.query('select * from webhook_deliveries where endpoint_id = $1', [endpoint.uuid]);
-    const [before] = await row();
-    for (const request of [{ id: event }, { id: event, webhook_endpoint: endpoint.id }]) {
+    const waiting = () =>
+      service.query<{ scheduled: number; is_due: boolean }>(
+        'select scheduled, next_attempt_at <= now() as is_due from webhook_deliveries where endpoint_id = $1',
+        [endpoint.uuid],
+      );
+    for (const [i, request] of [{ id: event }, { id: event, webhook_endpoint: endpoint.id }].entries()) {
+      expect(await waiting()).toEqual([{ scheduled: 1, is_due: false }]);
       const { webhook_deliveries } = await shop.call('redeliverEvent', request, { door });
-      expect(webhook_deliveries).toMatchObject([{ status: 'pending', attempts: [{ status_code: 500 }] }]);
-      expect(await row()).toEqual([before]);
+      expect(webhook_deliveries).toMatchObject([
+        { status: 'pending', attempts: Array(i + 1).fill({ status_code: 500 }) },
+      ]);
+      expect(await waiting()).toEqual([{ scheduled: 0, is_due: true }]);
+      // What is due keeps its place.
+      const [{ next_attempt_at }] = webhook_deliveries;
+      const [again] = (await shop.call('redeliverEvent', request, { door })).webhook_deliveries;
+      expect(again.next_attempt_at).toBe(next_attempt_at);
+      await worker.deliverAll();
+      expect(arrivedAt(endpoint)).toHaveLength(i + 2);
     }
-    await worker.deliverAll();
-    expect(arrivedAt(endpoint)).toHaveLength(1);
+  });
+
+  test('a delivery that is being attempted is left to that attempt', async () => {
+    const shop = await Shop.open();
+    const door = doorNamed(name);
+    const arrived = Promise.withResolvers<() => void>();
+    const endpoint = await shop.endpoint({}, (_, response) => {
+      arrived.resolve(() => response.writeHead(204).end());
+    });
+    const event = await shop.event();
+    await worker.makeDeliveries();
+    await worker.deliverer.deliverSome();
+    const letGo = await arrived.promise;
+    await shop.call('redeliverEvent', { id: event }, { door });
+    await shop.call('redeliverWebhookEndpoint', { id: endpoint.id, status: 'pending' }, { door });
+    expect(await worker.deliverer.deliverSome()).toBe(false);
+    letGo();
+    await worker.deliverer.idle();
+    expect(arrivedAt(endpoint)).toEqual([event]);
+    expect(await shop.deliveries(endpoint)).toMatchObject([
+      { status: 'delivered', attempts: [{ status_code: 204 }] },
+    ]);
   });
 
   test('redelivery begins the schedule anew and goes on counting; the newest 20 attempts are kept', async () => {
@@ -714,6 +762,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     const { apiKey } = shop;
     for (const [method, request] of [
       ['redeliverEvent', { id: event, webhook_endpoint: endpoint.id }],
+      ['redeliverWebhookEndpoint', { id: endpoint.id }],
       ['pingWebhookEndpoint', { id: endpoint.id }],
     ] as const) {
       const { code, message } = await door.call(method, request, { apiKey });
@@ -760,7 +809,10 @@ describe.each(bothDoors)('through the %s door', (name) => {
     await worker.deliverAll();
     expect([arrivedAt(endpoint), arrivedAt(other)]).toEqual([[ping.id], []]);
     const { webhook_deliveries } = await shop.call('redeliverEvent', { id: ping.id }, { door });
-    expect(webhook_deliveries).toMatchObject([{ webhook_endpoint: endpoint.id }]);
+    expect(webhook_deliveries).toMatchObject([
+      { webhook_endpoint: endpoint.id, event_type: 'webhook_endpoint.ping' },
+    ]);
+    expect(webhook_deliveries[0]).not.toHaveProperty('payment_intent');
     await worker.deliverAll();
     expect([arrivedAt(endpoint), arrivedAt(other)]).toEqual([[ping.id, ping.id], []]);
   });

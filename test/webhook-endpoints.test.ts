@@ -265,6 +265,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
       'rotateWebhookSecret',
       'pingWebhookEndpoint',
       'listWebhookDeliveries',
+      'redeliverWebhookEndpoint',
     ] as const;
     for (const method of methods) {
       const request = (one: string) =>
@@ -345,7 +346,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
 describe('refuses by name', () => {
   const long = 'x'.repeat(2_048);
-  const notAType = /^must be "\*" or a type of event/;
+  const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
   const cases: [string, JsonObject, string | RegExp, RegExp][] = [
     ['an unknown field', { urls: url }, /^(?:urls|field 127)$/, /is not a field/],
     ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
@@ -377,7 +378,18 @@ describe('refuses by name', () => {
       'description',
       /^must have at most 200 char/,
     ],
-    ['a description with NUL', { description: 'a\0b' }, 'description', /NUL/],
+    ['a description with NUL', { description: 'a\0b' }, 'description', /U\+0000$/],
+    ['a description with ESC', { description: '\x1b[2J' }, 'description', /control characters.* U\+001B$/],
+    ['a description with BEL', { description: 'a\x07' }, 'description', /U\+0007$/],
+    ['a description with C1', { description: 'a\x9b2J' }, 'description', /U\+009B$/],
+    ['a description of two lines', { description: 'a\nb' }, 'description', /one line.* U\+000A$/],
+    ['a description in another direction', { description: 'a\u202eb' }, 'description', /U\+202E$/],
+    [
+      'a URL in another direction',
+      { url: 'https://shop.example/\u2066a' },
+      'url',
+      /marks of direction.* U\+2066$/,
+    ],
   ];
 
   test.each(cases)('%s', async (_, fields, field, says) => {

@@ -1,12 +1,11 @@
 import { create } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { eventTypes } from '../contract/event-types.ts';
+import { wantedEventType } from '../contract/event-types.ts';
 import {
   type ListEventsRequest,
   type ListEventsResponse,
   ListEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
-import { nearestName } from '../contract/nearest-name.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
@@ -58,11 +57,8 @@ export function listEvents(
 function violationsOf(request: ListEventsRequest): FieldViolation[] {
   const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
   const { type, after, pageToken, paymentIntent } = request;
-  if (type !== '' && !(eventTypes as readonly string[]).includes(type)) {
-    const nearest = nearestName(type.slice(0, 64), eventTypes);
-    const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
-    violations.push({ field: 'type', message: `must be a type of event${hint}` });
-  }
+  const wantedType = type === '' ? undefined : wantedEventType(type);
+  if (wantedType !== undefined) violations.push({ field: 'type', message: `must be ${wantedType}` });
   if (paymentIntent !== '' && parseIdentifier('pi', paymentIntent) === undefined) {
     violations.push({ field: 'payment_intent', message: 'must be the id of a payment intent' });
   }

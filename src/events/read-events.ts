@@ -2,10 +2,8 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
-
-/** Most events that one page looks through for those of a type. */
-const maxScanned = 10_000;
 
 export interface EventFilter {
   type: string;
@@ -29,7 +27,7 @@ export interface EventReader {
 
 export function createEventReader(em: EntityManager): EventReader {
   const columns = entityColumns<EventRow>(em, EventEntity);
-  const { run } = createPreparedStatements(em);
+  const { read } = createPreparedStatements(em);
   const findOne = preparedStatement(
     'find_event',
     `select ${columns.of('e')} from events e
@@ -44,42 +42,40 @@ export function createEventReader(em: EntityManager): EventReader {
   const listAll = statement(inRange, 'e.position');
   // Within an intent the same order, and that of the index by intent: the other index leads through all events.
   const listOfIntent = statement(`${inRange} and e.payment_intent = $5`, 'e.sequence');
-  const scanned = `(select * from events e where ${inRange} order by e.position limit ${maxScanned})`;
+  const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
   const listOfType = preparedStatement(
     'list_events_of_type',
-    `select ${columns.of('e')} from ${scanned} e where e.type = $5 order by e.position limit $4`,
+    `select ${columns.of('e')}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
   );
   const listOfTypeAndIntent = statement(`${inRange} and e.type = $5 and e.payment_intent = $6`, 'e.sequence');
-  /** How far `listOfType` looks. Nothing is ever inserted before it, so the answer holds for both. */
-  const findLastScanned = preparedStatement(
-    'last_scanned_event',
-    `select e.position from events e where ${inRange} order by e.position offset ${maxScanned - 1} limit 1`,
-  );
-
-  const pageOf = (found: EventRow[], size: number, last: bigint | undefined): EventPage => {
+  const pageOf = (found: EventRow[], size: number): EventPage => {
     const rows = found.slice(0, size);
-    return { rows, next: found.length > size ? BigInt(rows.at(-1)?.position ?? 0) : last };
+    return { rows, next: found.length > size ? BigInt(rows.at(-1)?.position ?? 0) : undefined };
   };
 
   return {
     async find(id, { merchantId, mode }) {
-      const { rows } = await run(findOne, [id, merchantId, mode]);
+      const { rows } = await read(merchantId, findOne, [id, merchantId, mode]);
       return rows[0] && columns.read(rows[0]);
     },
     async page({ merchantId, mode }, { type, paymentIntent }, after, size) {
       const range = [merchantId, mode, String(after)];
-      const read = async (list: typeof listAll, ...more: unknown[]) =>
-        (await run(list, [...range, size + 1, ...more])).rows.map((row) => columns.read(row));
+      const list = async (statement: typeof listAll, ...more: unknown[]) =>
+        (await read(merchantId, statement, [...range, size + 1, ...more])).rows.map(columns.read);
       if (paymentIntent !== undefined) {
         const found =
           type === ''
-            ? await read(listOfIntent, paymentIntent)
-            : await read(listOfTypeAndIntent, type, paymentIntent);
-        return pageOf(found, size, undefined);
+            ? await list(listOfIntent, paymentIntent)
+            : await list(listOfTypeAndIntent, type, paymentIntent);
+        return pageOf(found, size);
       }
-      if (type === '') return pageOf(await read(listAll), size, undefined);
-      const last = (await run(findLastScanned, range)).rows[0]?.position;
-      return pageOf(await read(listOfType, type), size, last === undefined ? undefined : BigInt(last));
+      if (type === '') return pageOf(await list(listAll), size);
+      const { rows } = await read(merchantId, listOfType, [...range, size + 2, type]);
+      const found = pageOfScanned(rows, size);
+      return {
+        rows: found.rows.map(columns.read),
+        next: found.next === undefined ? undefined : BigInt(found.next.position),
+      };
     },
   };
 }

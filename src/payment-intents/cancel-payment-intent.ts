@@ -8,7 +8,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import { requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
@@ -79,7 +79,7 @@ export function cancelPaymentIntent(
     async run(request, { values }) {
       // Each turn sees a later state of the row, and a row has few changes before it has ended.
       for (;;) {
-        const row = await findPaymentIntent(reader, request.id, identityOf(values));
+        const row = await findPaymentIntent(reader, request.id, values);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
         const canceled = row.status === 'canceled' ? row : await cancel(row, requestContextOf(values).trace);
         if (canceled !== undefined) {

@@ -15,14 +15,19 @@ import {
 } from './create-payment-intent-request.ts';
 import { createdPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
+import { chainUnwatched, type WatchedChains } from './watched-chains.ts';
 
 /** Marks an answer that returns the intent of an earlier call with the same idempotency key. */
 const replayedHeader = 'Idempotent-Replayed';
 
-/** `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. */
+/**
+ * `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. Throws `chain_unwatched`
+ * instead of storing one on a chain that is not allowed.
+ */
 export function createPaymentIntent(
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,
+  watchedChains: Pick<WatchedChains, 'allows'>,
 ): Method<CreatePaymentIntentRequest, PaymentIntent> {
   return {
     ratePolicy: 'creates',
@@ -38,15 +43,19 @@ export function createPaymentIntent(
 
       const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
       const requestContext = requestContextOf(context.values);
-      const { intent, replayed } = await store.create(row, {
-        trace: requestContext.trace,
-        signal: context.signal,
-      });
+      const { chain } = parsed.value;
+      const stored = watchedChains.allows(identity.mode, chain)
+        ? await store.create(row, { trace: requestContext.trace, signal: context.signal })
+        : await store.findReplay(row, { signal: context.signal });
+      if (stored === undefined) throw chainUnwatched(identity.mode, chain);
+      const { intent, replayed } = stored;
       if (replayed) {
         requestContext.replayed = true;
         context.responseHeader.set(replayedHeader, 'true');
       }
-      return createdPaymentIntent(intent, clientSecretKeys);
+      const created = createdPaymentIntent(intent, clientSecretKeys);
+      requestContext.paymentIntent = created.id;
+      return created;
     },
   };
 }

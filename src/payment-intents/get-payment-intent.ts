@@ -1,4 +1,5 @@
 import { create } from '@bufbuild/protobuf';
+import type { ContextValues } from '@connectrpc/connect';
 import type { KeyRing } from '../config/key-ring.ts';
 import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -8,7 +9,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
+import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { clientSecret } from './client-secret.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { paymentIntentText } from './payment-intent-text.ts';
@@ -22,7 +23,7 @@ export function getPaymentIntent(
   return {
     ratePolicy: 'reads',
     async run(request, { values }) {
-      const shown = await find(reader.findShown, request.id, identityOf(values));
+      const shown = await find(reader.findShown, request.id, values);
       if (requestContextOf(values).door === 'public') {
         const secret = clientSecret(clientSecretKeys, Number(shown.client_secret_version), request.id);
         const text = paymentIntentText(shown, secret);
@@ -44,20 +45,22 @@ export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntent
 export function findPaymentIntent(
   reader: PaymentIntentReader,
   publicId: string,
-  identity: Identity,
+  values: ContextValues,
 ): Promise<PaymentIntentRow> {
-  return find(reader.find, publicId, identity);
+  return find(reader.find, publicId, values);
 }
 
 /**
- * Throws `resource_missing`, the same for a malformed id, one that never existed, and one of another merchant or mode.
+ * Notes the id for the log. Throws `resource_missing`, the same for a malformed id, one that never existed, and one of another merchant or mode.
  */
 async function find<Found>(
   findByKey: (key: IntentKey) => Promise<Found | undefined>,
   publicId: string,
-  { merchantId, mode }: Identity,
+  values: ContextValues,
 ): Promise<Found> {
+  const { merchantId, mode } = identityOf(values);
   const id = parseIdentifier('pi', publicId);
+  if (id !== undefined) requestContextOf(values).paymentIntent = publicId;
   const found = id === undefined ? undefined : await findByKey({ id, merchantId, mode });
   if (found === undefined) throw plainRefusal('resource_missing');
   return found;

@@ -1,5 +1,4 @@
 import { create } from '@bufbuild/protobuf';
-import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chainOf } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
@@ -21,6 +20,7 @@ import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
+import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
@@ -98,12 +98,6 @@ function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {
   };
 }
 
-/** Rounded up, as both bounds have it: an intent is created at a whole millisecond. */
-function wholeMs(moment: Timestamp | undefined): number | undefined {
-  if (moment === undefined) return undefined;
-  return timestampMs(moment) + (moment.nanos % 1_000_000 > 0 ? 1 : 0);
-}
-
 function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
   const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
   if (request.status !== PaymentIntentStatus.UNSPECIFIED && statusNameOf(request.status) === undefined) {
@@ -112,14 +106,8 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
   if (request.chain !== Chain.UNSPECIFIED && !Object.values<Chain>(chainOf).includes(request.chain)) {
     violations.push({ field: 'chain', message: 'must be "base" or "polygon"' });
   }
-  for (const [field, moment] of [
-    ['created_from', request.createdFrom],
-    ['created_before', request.createdBefore],
-  ] as const) {
-    if (moment !== undefined && !isMoment(moment)) {
-      violations.push({ field, message: 'must be a date and time of the years 1 to 9999' });
-    }
-  }
+  const { createdFrom: created_from, createdBefore: created_before } = request;
+  violations.push(...momentViolations({ created_from, created_before }));
   const { idempotencyKey } = request;
   if (idempotencyKey !== '' && !isIdempotencyKey(idempotencyKey)) {
     violations.push({ field: 'idempotency_key', message: 'must be 1 to 255 visible ASCII characters' });
@@ -128,12 +116,4 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
     violations.push({ field: 'lane', message: 'must be "sdk" or "manual"' });
   }
   return violations;
-}
-
-const minSeconds = BigInt(Date.parse('0001-01-01T00:00:00Z')) / 1000n;
-const maxSeconds = BigInt(Date.parse('9999-12-31T23:59:59Z')) / 1000n;
-
-/** True for a `google.protobuf.Timestamp` as its definition has it: a binary one may hold anything. */
-function isMoment({ seconds, nanos }: Timestamp): boolean {
-  return seconds >= minSeconds && seconds <= maxSeconds && nanos >= 0 && nanos < 1_000_000_000;
 }

@@ -1,12 +1,14 @@
 // The pages of a list, down a merchant's ids.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { MAX as highestUuid } from 'uuid';
 import { chainOf, type ModeName, networks } from '../contract/chains.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { createBatcher, waitingReads } from '../database/batcher.ts';
 import type { LaneName, StatusName } from '../database/entities/payment-intent.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { readShownRow, type ShownColumns, shownRow } from './payment-intent-text.ts';
@@ -27,9 +29,6 @@ export interface PaymentIntentPage {
   next: string | undefined;
 }
 
-/** Most intents that one page looks through for those that match: some tens of milliseconds. */
-const maxScanned = 10_000;
-
 /** A page of all intents of a merchant and mode. */
 interface PlainPage {
   merchantId: string;
@@ -46,9 +45,6 @@ const maxSharedSize = 20;
 const slots = 4;
 const maxBatchSize = 16;
 
-/** Above every id. */
-const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-
 /** Throws `unavailable`. */
 export type ReadPaymentIntentPage = (
   identity: Identity,
@@ -60,26 +56,21 @@ export type ReadPaymentIntentPage = (
 
 export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentIntentPage {
   const columns = shownRow('i');
-  const { run } = createPreparedStatements(em);
-  const list = async (query: Query, limit: number, lowest?: string): Promise<ShownColumns[]> => {
-    const values = [...query.rangeValues];
-    const and = (condition: string, value: unknown) =>
-      ` and ${condition.replace('?', `$${values.push(value)}`)}`;
-    const range = query.range + (lowest === undefined ? '' : and('i.id >= ?', lowest));
-    // Down to a fixed id there is no limit: intents that were created meanwhile would push others out at its end.
-    const limitScanned = lowest === undefined ? ` limit ${maxScanned}` : '';
-    const scanned = `select * from payment_intents i where ${range} order by i.id desc${limitScanned}`;
-    const matching = query.conditions.map(([condition, value]) => and(condition, value)).join('');
-    const from =
-      matching === '' ? `payment_intents i where ${range}` : `(${scanned}) i where true${matching}`;
-    const text = `select ${columns} from ${from} order by i.id desc limit $${values.push(limit)}`;
-    const { rows } = await run(preparedStatement('list_payment_intents', text), values);
-    return rows.map(readShownRow);
-  };
-  const findLastScanned = async ({ range, rangeValues }: Query): Promise<string | undefined> => {
-    const text = `select i.id from payment_intents i where ${range} order by i.id desc offset ${maxScanned - 1} limit 1`;
-    const { rows } = await run(preparedStatement('last_scanned_payment_intent', text), [...rangeValues]);
-    return rows[0]?.id;
+  const { run, read } = createPreparedStatements(em);
+  const list = async (
+    merchantId: string,
+    { range, conditions, values }: Query,
+    size: number,
+  ): Promise<PaymentIntentPage> => {
+    const scan = { table: 'payment_intents', alias: 'i', range, order: 'i.id desc', matching: conditions };
+    const text =
+      conditions === ''
+        ? `select ${columns} from payment_intents i where ${range} order by i.id desc limit ${size + 1}`
+        : `select ${columns}, i.matches, i.is_last_scanned from ${scannedRows(scan)} order by i.id desc limit ${size + 2}`;
+    const { rows } = await read(merchantId, preparedStatement('list_payment_intents', text), [...values]);
+    if (conditions === '') return pageOf(rows.map(readShownRow), size);
+    const page = pageOfScanned(rows, size);
+    return { rows: page.rows.map(readShownRow), next: page.next && readShownRow(page.next).id };
   };
 
   const listPlain = preparedStatement(
@@ -112,9 +103,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
         ]);
         const found = wanted.map((): ShownColumns[] => []);
         for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
-        const pages = new Map(
-          wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size, undefined)]),
-        );
+        const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
         return keys.map((key) => pages.get(key) as PaymentIntentPage);
       }),
   });
@@ -123,50 +112,44 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
     if (isForAll(filter) && size <= maxSharedSize) {
       return plainPages.add({ ...identity, below: below ?? highestUuid, size });
     }
-    return orUnavailable(async () => {
-      const query = queryOf(identity, filter, below);
-      const found = await list(query, size + 1);
-      if (found.length > size) return pageOf(found, size, undefined);
-      const lowest = query.conditions.length === 0 ? undefined : await findLastScanned(query);
-      if (lowest === undefined) return { rows: found, next: undefined };
-      // There is more to look through. Asked again down to a fixed id, so that what has been committed since then comes
-      // on this page or on a later one, and never on both.
-      return pageOf(await list(query, size + 1, lowest), size, lowest);
-    });
+    return orUnavailable(() => list(identity.merchantId, queryOf(identity, filter, below), size));
   };
 }
 
-/** `lowest`: how far down was looked, if there may be more below. */
-function pageOf(found: ShownColumns[], size: number, lowest: string | undefined): PaymentIntentPage {
+function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
   const rows = found.slice(0, size);
-  return { rows, next: found.length > size ? rows.at(-1)?.id : lowest };
+  return { rows, next: found.length > size ? rows.at(-1)?.id : undefined };
 }
 
 interface Query {
   /** What the index finds. */
   range: string;
-  rangeValues: readonly unknown[];
-  /** What has to hold besides, with a `?` for its value. */
-  conditions: readonly (readonly [condition: string, value: unknown])[];
+  /** What has to hold besides, or an empty text. */
+  conditions: string;
+  values: readonly unknown[];
 }
 
 function queryOf(identity: Identity, filter: PaymentIntentFilter, below: string | undefined): Query {
-  const rangeValues: unknown[] = [identity.merchantId, identity.mode];
-  let range = 'i.merchant_id = $1 and i.mode = $2';
-  const and = (condition: string, value: unknown) => {
-    if (value !== undefined) range += ` and ${condition} $${rangeValues.push(value)}`;
+  const values: unknown[] = [identity.merchantId, identity.mode];
+  const range = ['i.merchant_id = $1', 'i.mode = $2'];
+  const conditions: string[] = [];
+  /** Adds a condition with a `?` for its value, if there is one. */
+  const and = (to: string[], condition: string, value: unknown) => {
+    if (value !== undefined) to.push(condition.replace('?', `$${values.push(value)}`));
   };
-  and('i.id <', below);
-  and('i.id <', filter.createdBeforeMs === undefined ? undefined : lowestUuid(filter.createdBeforeMs));
-  and('i.id >=', filter.createdFromMs === undefined ? undefined : lowestUuid(filter.createdFromMs));
-  and('i.idempotency_key =', filter.idempotencyKey === '' ? undefined : filter.idempotencyKey);
-  const conditions: [string, unknown][] = [];
-  if (filter.status !== undefined) conditions.push(['i.status = ?::payment_intent_status', filter.status]);
-  if (filter.lane !== undefined) conditions.push(['i.lane = ?::payment_lane', filter.lane]);
-  if (filter.chain !== Chain.UNSPECIFIED) {
-    conditions.push(['i.network = any (?::smallint[])', networkIdsOf(filter.chain)]);
-  }
-  return { range, rangeValues, conditions };
+  and(range, 'i.id < ?', below);
+  and(
+    range,
+    'i.id < ?',
+    filter.createdBeforeMs === undefined ? undefined : lowestUuid(filter.createdBeforeMs),
+  );
+  and(range, 'i.id >= ?', filter.createdFromMs === undefined ? undefined : lowestUuid(filter.createdFromMs));
+  and(range, 'i.idempotency_key = ?', filter.idempotencyKey === '' ? undefined : filter.idempotencyKey);
+  and(conditions, 'i.status = ?::payment_intent_status', filter.status);
+  and(conditions, 'i.lane = ?::payment_lane', filter.lane);
+  const isAnyChain = filter.chain === Chain.UNSPECIFIED;
+  and(conditions, 'i.network = any (?::smallint[])', isAnyChain ? undefined : networkIdsOf(filter.chain));
+  return { range: range.join(' and '), conditions: conditions.join(' and '), values };
 }
 
 function networkIdsOf(chain: Chain): number[] {

@@ -8,17 +8,19 @@ import { getPaymentIntent } from './get-payment-intent.ts';
 import { listPaymentIntents } from './list-payment-intents.ts';
 import { createPaymentIntentReader } from './reader.ts';
 import type { PaymentIntentStore } from './store.ts';
+import type { WatchedChains } from './watched-chains.ts';
 
 /** `payments.v1.PaymentIntentService`, with one file per method. `onEvent` is called when a method has recorded one. */
 export function createPaymentIntentService(
   em: EntityManager,
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,
+  watchedChains: WatchedChains,
   onEvent: () => void,
 ): ServedService {
   const reader = createPaymentIntentReader(em);
   return implementService(PaymentIntentService, {
-    createPaymentIntent: createPaymentIntent(store, clientSecretKeys),
+    createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),
     getPaymentIntent: getPaymentIntent(reader, clientSecretKeys),
     listPaymentIntents: listPaymentIntents(em, reader),
     cancelPaymentIntent: cancelPaymentIntent(em, reader, clientSecretKeys, onEvent),

@@ -1,6 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { createBatcher, waitingReads } from '../database/batcher.ts';
 import {
   laterProperties,
   type NewPaymentIntentRow,
@@ -25,6 +25,14 @@ export interface PaymentIntentStore {
     intent: NewPaymentIntentRow,
     options?: { trace?: Trace | undefined; signal?: AbortSignal },
   ): Promise<StoredIntent>;
+  /**
+   * Returns the intent that already has the idempotency key of this one, as `create` does, and stores nothing; undefined if
+   * there is none. Throws as `create` does.
+   */
+  findReplay(
+    intent: NewPaymentIntentRow,
+    options?: { signal?: AbortSignal },
+  ): Promise<StoredIntent | undefined>;
   /** The number of creates waiting to be written. */
   waiting(): number;
 }
@@ -115,8 +123,24 @@ export function createPaymentIntentStore(
       ),
   });
 
+  const replays = createBatcher<NewPaymentIntentRow, StoredIntent | undefined>({
+    slots: 1,
+    maxBatchSize,
+    ...waitingReads,
+    run: (batch) =>
+      orUnavailable(async () => {
+        const firsts = await findByIdempotencyKeys(em, batch);
+        return batch.map((intent) => {
+          const first = firsts.get(idempotencyOf(intent));
+          return first && replay(intent, first);
+        });
+      }),
+  });
+
   return {
     create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal),
+    findReplay: async (intent, { signal } = {}) =>
+      intent.idempotencyKey == null ? undefined : replays.add(intent, signal),
     waiting: () => group.waiting(),
   };
 }

@@ -104,13 +104,20 @@ export function addWebhookCommands({ group, withExample, withDatabase, print, co
     );
 
   withExample(webhook.command('redeliver'), 'webhook redeliver --event evt_… --endpoint we_…')
-    .description('deliver an event again, to one endpoint or to all that want it')
-    .addOption(idOption('--event <id>', 'id of the event, evt_…', eventUuidOf))
+    .description(
+      'deliver an event again, to one endpoint or to all that want it; without an event, up to 10,000 deliveries to an endpoint that have failed or wait',
+    )
+    .addOption(idOption('--event <id>', 'id of the event, evt_…', eventUuidOf).makeOptionMandatory(false))
     .addOption(endpointOption().makeOptionMandatory(false))
-    .action((options: { event: string; endpoint?: string }) =>
+    .addOption(
+      new Option('--status <status>', 'without an event: which deliveries')
+        .choices(['failed', 'pending'])
+        .conflicts('event'),
+    )
+    .action((options: { event?: string; endpoint?: string; status?: 'failed' | 'pending' }) =>
       withDatabase(async (database) =>
         print(
-          await (await loadTasks()).redeliver(database, options.event, options.endpoint),
+          await (await loadTasks()).redeliver(database, options),
           'No enabled endpoint wants this event.',
         ),
       ),

@@ -16,12 +16,12 @@ import { AdministrationError } from '../merchants/administration-error.ts';
 import { endpointUuidOf, eventUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { createAddressPolicy } from '../webhooks/address-policy.ts';
-import { listDeliveries, pingEndpoint, redeliverEvent } from '../webhooks/deliveries.ts';
+import { createWebhookDeliveries, type RedeliveryFilter } from '../webhooks/deliveries.ts';
 import {
   createEndpoint,
+  createEndpointReader,
   deleteEndpoint,
   type EndpointSettings,
-  listEndpoints,
   maxEndpoints,
   maxOverlapHours,
   type Owner,
@@ -45,6 +45,8 @@ export interface Output {
   rows: Row[];
   /** Shown once. */
   secret?: string;
+  /** What has to be known besides, on standard error. */
+  note?: string | undefined;
 }
 
 export function createWebhook(
@@ -70,7 +72,8 @@ export function listWebhooks(
   options: { merchant: string; mode: Owner['mode'] },
 ): Promise<Output> {
   return orAdministrationError(async () => {
-    const found = await listEndpoints(orm.em, await ownerNamed(orm.em, options), undefined, maxEndpoints);
+    const owner = await ownerNamed(orm.em, options);
+    const found = await createEndpointReader(orm.em).list(owner, undefined, maxEndpoints);
     return { json: found.map(fieldsOf), rows: found.map(rowOf) };
   });
 }
@@ -139,25 +142,43 @@ export function listWebhookDeliveries(
 ): Promise<Output> {
   return orAdministrationError(async () => {
     const { owner, id } = await findWebhook(orm.em, endpointId);
-    const filter = { status, below: undefined, limit: shownDeliveries };
-    return ofDeliveries((await listDeliveries(orm.em, owner, id, filter)).deliveries);
+    const filter = { status, below: undefined, size: shownDeliveries };
+    return ofDeliveries((await createWebhookDeliveries(orm.em).list(owner, id, filter)).deliveries);
   });
 }
 
-export function redeliver({ orm }: Database, event: string, endpointId: string | undefined): Promise<Output> {
+export function redeliver(
+  { orm }: Database,
+  {
+    event,
+    endpoint,
+    status = 'failed',
+  }: { event?: string; endpoint?: string; status?: RedeliveryFilter['status'] },
+): Promise<Output> {
   return orAdministrationError(async () => {
-    const eventId = eventUuidOf(event);
-    const found = await orm.em.fork().findOne(EventEntity, { id: eventId });
-    if (found === null) throw new AdministrationError(`there is no event ${event}`);
-    const target = endpointId === undefined ? 'all' : endpointUuidOf(endpointId);
-    return ofDeliveries(await redeliverEvent(orm.em, ownerOf(found), eventId, target));
+    const deliveries = createWebhookDeliveries(orm.em);
+    if (event !== undefined) {
+      const eventId = eventUuidOf(event);
+      const found = await orm.em.fork().findOne(EventEntity, { id: eventId });
+      if (found === null) throw new AdministrationError(`there is no event ${event}`);
+      const target = endpoint === undefined ? 'all' : endpointUuidOf(endpoint);
+      return ofDeliveries(await deliveries.redeliver(ownerOf(found), eventId, target));
+    }
+    if (endpoint === undefined) throw new AdministrationError('name --event, or --endpoint, or both');
+    const { owner, id } = await findWebhook(orm.em, endpoint);
+    const filter = { status, createdFromMs: undefined, createdBeforeMs: undefined };
+    const count = await deliveries.redeliverAll(owner, id, filter);
+    return {
+      json: { webhook_endpoint: endpoint, deliveries_count: count },
+      rows: [{ webhook_endpoint: endpoint, 'deliveries due now': count }],
+    };
   });
 }
 
 export function pingWebhook({ orm }: Database, endpointId: string): Promise<Output> {
   return orAdministrationError(async () => {
     const { owner, id } = await findWebhook(orm.em, endpointId);
-    const event = await pingEndpoint(orm.em, owner, id);
+    const event = await createWebhookDeliveries(orm.em).ping(owner, id);
     const look = `webhook deliveries --endpoint ${endpointId}`;
     return { json: { event: event.id }, rows: [{ event: event.id, 'shows what came of it': look }] };
   });
@@ -233,10 +254,14 @@ function rowOf(endpoint: WebhookEndpointRow): Row {
   };
 }
 
-function deliveryFields({ id, event, webhookEndpoint, status, attempts, nextAttemptAt }: WebhookDelivery) {
+/** A delivery as the command line shows it in JSON. */
+export function deliveryFields(delivery: WebhookDelivery) {
+  const { id, event, eventType, paymentIntent, webhookEndpoint, status, attempts, nextAttemptAt } = delivery;
   return {
     webhook_delivery: id,
     event,
+    event_type: eventType,
+    payment_intent: paymentIntent === '' ? undefined : paymentIntent,
     webhook_endpoint: webhookEndpoint,
     status: deliveryStatusName(status),
     attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
@@ -250,7 +275,8 @@ function deliveryFields({ id, event, webhookEndpoint, status, attempts, nextAtte
   };
 }
 
-function deliveryRow(delivery: WebhookDelivery): Row {
+/** A delivery as a row of a table. */
+export function deliveryRow(delivery: WebhookDelivery): Row {
   const { event, status, attempts, next_attempt_at } = deliveryFields(delivery);
   const last = attempts.at(-1);
   return {

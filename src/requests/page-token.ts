@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
-import { invalidBody } from './errors.ts';
+import { invalidBody, type ServiceError } from './errors.ts';
 
 /** First byte of every token, so that a later form can be told from this one. */
 const version = 1;
@@ -14,22 +14,27 @@ export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): str
   return Buffer.concat([Buffer.of(version), digestOf(filter), cursor]).toString('base64url');
 }
 
-/** Returns the cursor of a token for that filter. Throws `invalid_body`, naming `page_token`, for any other text. */
+/**
+ * Returns the cursor of a token for that filter. Throws `invalid_body`, naming `page_token`, for any other text. The
+ * cursor may have been changed: it has to be harmless whatever it is. The filter binds it to its merchant and mode.
+ */
 export function cursorOf(token: string, filter: readonly unknown[], cursorBytes: number): Buffer {
   const bytes = Buffer.from(token, 'base64url');
   const isOne =
     bytes.length === 1 + filterBytes + cursorBytes &&
     bytes[0] === version &&
     bytes.toString('base64url') === token;
-  if (!isOne) {
-    throw invalidBody([{ field: 'page_token', message: 'is not one that this list has given out' }]);
-  }
+  if (!isOne) throw unknownToken();
   if (!bytes.subarray(1, 1 + filterBytes).equals(digestOf(filter))) {
     throw invalidBody([
       { field: 'page_token', message: 'belongs to other filters: send it with those of the page before' },
     ]);
   }
   return bytes.subarray(1 + filterBytes);
+}
+
+function unknownToken(): ServiceError {
+  return invalidBody([{ field: 'page_token', message: 'is not one that this list has given out' }]);
 }
 
 const uuidBytes = 16;
@@ -41,7 +46,13 @@ export function uuidPageTokenOf(filter: readonly unknown[], uuid: string | undef
 
 /** The UUID behind which the page of a token begins; undefined for an empty one, the first. Throws like `cursorOf`. */
 export function uuidCursorOf(token: string, filter: readonly unknown[]): string | undefined {
-  return token === '' ? undefined : uuidOfBytes(cursorOf(token, filter, uuidBytes));
+  if (token === '') return undefined;
+  const bytes = cursorOf(token, filter, uuidBytes);
+  try {
+    return uuidOfBytes(bytes);
+  } catch {
+    throw unknownToken();
+  }
 }
 
 function digestOf(filter: readonly unknown[]): Buffer {

@@ -36,6 +36,8 @@ export interface RequestContext {
   identity?: Identity;
   /** The intent whose client secret came with the request, where a method takes one instead of an API key. */
   openedIntent?: OpenedIntent;
+  /** The public id of the intent that the request creates or names, for the log. */
+  paymentIntent?: string;
   /** Whom the request comes from, for counting: an address, or the network of one. */
   clientAddress?: () => string;
   /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
@@ -44,6 +46,11 @@ export interface RequestContext {
   stayOpen?: () => void;
   /** The rest of the key's allowance, as headers. Set once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
+  /**
+   * Takes that many requests more from the key's allowance, beyond its end if need be; gives them back if negative. Set
+   * once this request has been counted, unless there is no limit.
+   */
+  charge?: (requests: number) => void;
   /** The refusal of the request. */
   error?: ServiceError;
   /** `canceled` or `deadline_exceeded`, if the client ended the request. */

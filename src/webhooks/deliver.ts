@@ -5,7 +5,7 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { eventText } from '../events/event.ts';
 import type { ClaimedDelivery, DeliveryQueue } from './delivery-queue.ts';
-import type { EndpointHealth } from './endpoint-health.ts';
+import type { Disabled, EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
@@ -15,6 +15,10 @@ const maxInFlight = 768;
 const maxPrompt = 512;
 /** Nothing is claimed for endpoints that fail or are slow while so many of their attempts are in flight. */
 const maxLimited = 256;
+/** Of those, attempts for one merchant; how many of them are not for endpoints that fail or are slow; and for one. */
+const maxOfMerchant = 64;
+const merchantReserve = 16;
+const maxInReserve = 4;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
 /** A claim that took longer is let go: what is left of its lease may be too short for an attempt. */
@@ -24,8 +28,8 @@ const slowMs = 1_000;
 /** An endpoint that has failed is left alone for so long; each further failure doubles it. */
 const defaultFailurePauseMs = 1_000;
 const maxFailurePauseMs = 15_000;
-/** Slow endpoints that are remembered, the latest ones. */
-const maxSlow = 1_000;
+/** Slow endpoints that are remembered, and prompt ones, the latest of each. */
+const maxRemembered = 1_000;
 /** Claimed at once: few enough that a process that is killed leaves few to wait for the end of their lease. */
 const maxClaimed = 128;
 
@@ -58,18 +62,16 @@ export function createDeliverer(
 ): Deliverer {
   const inFlight = new Set<Promise<void>>();
   const byEndpoint = new Map<string, number>();
+  const byMerchant = new Map<string, number>();
   const slow = new Set<string>();
+  const prompt = new Set<string>();
   /** Until when endpoints are left alone, by `performance.now()`: their other deliveries would fail too. */
   const pauses = new Map<string, number>();
   /** Attempts in flight for endpoints that fail or are slow. */
   let limited = 0;
 
-  const notePace = (endpointId: string, isSlow: boolean) => {
-    slow.delete(endpointId);
-    if (isSlow) slow.add(endpointId);
-    const [oldest] = slow;
-    if (slow.size > maxSlow && oldest !== undefined) slow.delete(oldest);
-  };
+  const notePace = (endpointId: string, isSlow: boolean) =>
+    remember(isSlow ? slow : prompt, isSlow ? prompt : slow, endpointId);
 
   const attempt = async (delivery: ClaimedDelivery, onSlow: () => void): Promise<void> => {
     const { event, endpointId, url, failures, secrets } = delivery;
@@ -81,31 +83,27 @@ export function createDeliverer(
       clearTimeout(becomesSlow),
     );
     notePace(endpointId, result.durationMs > slowMs);
-    const isRecorded = await queue.record(delivery, result);
+    const recorded = await queue.record(delivery, result);
     const isSuccess = result.error === undefined;
     onAttempt?.(isSuccess ? 'delivered' : 'failed', result);
     // Another process has it now, and what comes of it there counts.
-    if (!isRecorded) return;
+    if (recorded === undefined) return;
+    if (recorded.status === 'failed') logGivenUp(logger, delivery, recorded.attempts, result);
     if (isSuccess && failures > 0) await health.succeeded(endpointId);
     if (isSuccess) return;
     const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const reason = await health.failed(endpointId, result.at, result.statusCode);
-    if (reason === undefined) return;
-    logger.warn(
-      {
-        webhook_endpoint: formatIdentifier('we', endpointId),
-        merchant_id: formatIdentifier('mer', event.merchantId),
-      },
-      `a webhook endpoint was disabled: ${reason}`,
-    );
+    const disabled = await health.failed(endpointId, result.at, result.statusCode);
+    if (disabled === undefined) return;
+    logDisabled(logger, delivery, disabled);
   };
 
   const start = (delivery: ClaimedDelivery) => {
-    const { endpointId, failures } = delivery;
+    const { endpointId, failures, event } = delivery;
     let isLimited = failures > 0 || slow.has(endpointId);
     if (isLimited) limited++;
-    byEndpoint.set(endpointId, (byEndpoint.get(endpointId) ?? 0) + 1);
+    add(byEndpoint, endpointId, 1);
+    add(byMerchant, event.merchantId, 1);
     const onSlow = () => {
       notePace(endpointId, true);
       if (isLimited) return;
@@ -121,9 +119,8 @@ export function createDeliverer(
       .finally(() => {
         inFlight.delete(running);
         if (isLimited) limited--;
-        const left = (byEndpoint.get(endpointId) ?? 1) - 1;
-        if (left > 0) byEndpoint.set(endpointId, left);
-        else byEndpoint.delete(endpointId);
+        add(byEndpoint, endpointId, -1);
+        add(byMerchant, event.merchantId, -1);
         onRoom();
       });
     inFlight.add(running);
@@ -131,17 +128,22 @@ export function createDeliverer(
 
   return {
     async deliverSome() {
-      const prompt = inFlight.size - limited;
-      const room = Math.min(maxPrompt - prompt, maxInFlight - inFlight.size, maxClaimed);
+      const unlimited = inFlight.size - limited;
+      const room = Math.min(maxPrompt - unlimited, maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const beganAtMs = performance.now();
       for (const [endpointId, untilMs] of pauses) if (untilMs <= beganAtMs) pauses.delete(endpointId);
       const claimed = await queue.claim({
         byEndpoint,
+        byMerchant,
         slow,
+        prompt,
         paused: pauses,
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
+        maxOfMerchant,
+        merchantReserve,
+        maxInReserve,
         room,
         roomForFailing: maxLimited - limited,
       });
@@ -153,4 +155,57 @@ export function createDeliverer(
       while (inFlight.size > 0) await Promise.allSettled(inFlight);
     },
   };
+}
+
+/** Adds to a count, and forgets it at 0. */
+function add(counts: Map<string, number>, id: string, change: 1 | -1): void {
+  const count = (counts.get(id) ?? 0) + change;
+  if (count > 0) counts.set(id, count);
+  else counts.delete(id);
+}
+
+function logGivenUp(
+  logger: Logger,
+  { event, endpointId }: ClaimedDelivery,
+  attempts: number,
+  { statusCode, error }: AttemptResult,
+): void {
+  const { id, type, merchantId, paymentIntent } = event;
+  logger.warn(
+    {
+      event: formatIdentifier('evt', id),
+      event_type: type,
+      ...(paymentIntent != null && { payment_intent: formatIdentifier('pi', paymentIntent) }),
+      webhook_endpoint: formatIdentifier('we', endpointId),
+      merchant_id: formatIdentifier('mer', merchantId),
+      attempts,
+      status_code: statusCode,
+      error,
+    },
+    'a webhook was given up after its last attempt',
+  );
+}
+
+function logDisabled(
+  logger: Logger,
+  { event, endpointId }: ClaimedDelivery,
+  { reason, deliveries }: Disabled,
+): void {
+  logger.warn(
+    {
+      webhook_endpoint: formatIdentifier('we', endpointId),
+      merchant_id: formatIdentifier('mer', event.merchantId),
+      failed_deliveries: deliveries,
+    },
+    `a webhook endpoint was disabled: ${reason}`,
+  );
+}
+
+/** Keeps an endpoint in one of two sets, as its latest. */
+function remember(one: Set<string>, other: Set<string>, endpointId: string): void {
+  one.delete(endpointId);
+  other.delete(endpointId);
+  one.add(endpointId);
+  const [oldest] = one;
+  if (one.size > maxRemembered && oldest !== undefined) one.delete(oldest);
 }

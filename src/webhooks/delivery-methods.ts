@@ -1,9 +1,11 @@
 // The methods about deliveries: each a few lines around deliveries.ts.
 
 import { create } from '@bufbuild/protobuf';
-import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
-import { WebhookDeliveryStatus } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  type WebhookDelivery,
+  WebhookDeliveryStatus,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
   type ListWebhookDeliveriesRequest,
   type ListWebhookDeliveriesResponse,
@@ -12,28 +14,33 @@ import {
   type RedeliverEventRequest,
   type RedeliverEventResponse,
   RedeliverEventResponseSchema,
+  type RedeliverWebhookEndpointRequest,
+  type RedeliverWebhookEndpointResponse,
+  RedeliverWebhookEndpointResponseSchema,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
+import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf } from '../requests/request-context.ts';
-import { listDeliveries, pingEndpoint, redeliverEvent as redeliver } from './deliveries.ts';
-import { ownerOf } from './endpoints.ts';
+import { chargedByRows } from '../requests/row-cost.ts';
+import { maxRedelivered, type WebhookDeliveries } from './deliveries.ts';
+import { maxEndpoints, ownerOf } from './endpoints.ts';
 import { deliveryStatusName } from './webhook-delivery.ts';
 
 /** `PingWebhookEndpoint`. Calls `onEvent` when the event is durable. */
 export function pingWebhookEndpoint(
-  em: EntityManager,
+  deliveries: WebhookDeliveries,
   onEvent: () => void,
 ): Method<PingWebhookEndpointRequest, Event> {
   return {
     ratePolicy: 'changes',
     async run({ id }, { values }) {
       const event = await orUnavailable(() =>
-        pingEndpoint(em, ownerOf(identityOf(values)), parseIdentifier('we', id)),
+        deliveries.ping(ownerOf(identityOf(values)), parseIdentifier('we', id)),
       );
       onEvent();
       return event;
@@ -43,7 +50,7 @@ export function pingWebhookEndpoint(
 
 /** `ListWebhookDeliveries`: newest event first. */
 export function listWebhookDeliveries(
-  em: EntityManager,
+  deliveries: WebhookDeliveries,
 ): Method<ListWebhookDeliveriesRequest, ListWebhookDeliveriesResponse> {
   const violations = (request: ListWebhookDeliveriesRequest) => [
     ...unknownFieldViolations(request),
@@ -61,16 +68,18 @@ export function listWebhookDeliveries(
       const owner = ownerOf(identityOf(values));
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
-      const { deliveries, eventIds } = await orUnavailable(() =>
-        listDeliveries(em, owner, parseIdentifier('we', request.id), {
-          status: deliveryStatusName(request.status),
-          below: uuidCursorOf(request.pageToken, filter),
-          limit: size + 1,
-        }),
+      const endpointId = parseIdentifier('we', request.id);
+      const status = deliveryStatusName(request.status);
+      const below = uuidCursorOf(request.pageToken, filter);
+      const page = await chargedByRows(
+        values,
+        size,
+        () => orUnavailable(() => deliveries.list(owner, endpointId, { status, below, size })),
+        (found) => rowsOf(found.deliveries),
       );
       return create(ListWebhookDeliveriesResponseSchema, {
-        webhookDeliveries: deliveries.slice(0, size),
-        nextPageToken: uuidPageTokenOf(filter, deliveries.length > size ? eventIds[size - 1] : undefined),
+        webhookDeliveries: page.deliveries,
+        nextPageToken: uuidPageTokenOf(filter, page.next),
       });
     },
   };
@@ -78,7 +87,7 @@ export function listWebhookDeliveries(
 
 /** `RedeliverEvent`. Calls `onDeliveries` when there are deliveries to attempt. */
 export function redeliverEvent(
-  em: EntityManager,
+  deliveries: WebhookDeliveries,
   onDeliveries: () => void,
 ): Method<RedeliverEventRequest, RedeliverEventResponse> {
   return {
@@ -86,11 +95,62 @@ export function redeliverEvent(
     async run(request, { values }) {
       const { id, webhookEndpoint } = request;
       const endpointId = webhookEndpoint === '' ? 'all' : parseIdentifier('we', webhookEndpoint);
-      const webhookDeliveries = await orUnavailable(() =>
-        redeliver(em, ownerOf(identityOf(values)), parseIdentifier('evt', id), endpointId),
+      const owner = ownerOf(identityOf(values));
+      const webhookDeliveries = await chargedByRows(
+        values,
+        endpointId === 'all' ? maxEndpoints : 1,
+        () => orUnavailable(() => deliveries.redeliver(owner, parseIdentifier('evt', id), endpointId)),
+        rowsOf,
       );
       onDeliveries();
       return create(RedeliverEventResponseSchema, { webhookDeliveries });
     },
   };
+}
+
+/** `RedeliverWebhookEndpoint`. Calls `onDeliveries` when there are deliveries to attempt. */
+export function redeliverWebhookEndpoint(
+  deliveries: WebhookDeliveries,
+  onDeliveries: () => void,
+): Method<RedeliverWebhookEndpointRequest, RedeliverWebhookEndpointResponse> {
+  const statusOf = ({ status }: RedeliverWebhookEndpointRequest) =>
+    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : deliveryStatusName(status);
+  const violations = (request: RedeliverWebhookEndpointRequest) => {
+    const { createdFrom: created_from, createdBefore: created_before } = request;
+    const status = statusOf(request);
+    return [
+      ...unknownFieldViolations(request),
+      ...(status === 'failed' || status === 'pending'
+        ? []
+        : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
+      ...momentViolations({ created_from, created_before }),
+    ];
+  };
+  return {
+    ratePolicy: 'changes',
+    violations,
+    async run(request, { values }) {
+      refuseInvalid(violations(request));
+      const owner = ownerOf(identityOf(values));
+      const filter = {
+        status: statusOf(request) === 'pending' ? 'pending' : 'failed',
+        createdFromMs: wholeMs(request.createdFrom),
+        createdBeforeMs: wholeMs(request.createdBefore),
+      } as const;
+      const deliveriesCount = await chargedByRows(
+        values,
+        maxRedelivered,
+        () => orUnavailable(() => deliveries.redeliverAll(owner, parseIdentifier('we', request.id), filter)),
+        (count) => count,
+      );
+      if (deliveriesCount > 0) onDeliveries();
+      return create(RedeliverWebhookEndpointResponseSchema, { deliveriesCount });
+    },
+  };
+}
+
+/** What deliveries count for: each as a row, or each of their attempts if there are more of these. */
+function rowsOf(deliveries: readonly WebhookDelivery[]): number {
+  const attempts = deliveries.reduce((sum, delivery) => sum + delivery.attempts.length, 0);
+  return Math.max(deliveries.length, attempts);
 }

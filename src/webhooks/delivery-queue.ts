@@ -2,8 +2,11 @@
 // of another kind would only have to be kept in step with them.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { LRUCache } from 'lru-cache';
+import { MAX as highestUuid, NIL as lowestUuid } from 'uuid';
 import { createBatcher } from '../database/batcher.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
+import type { DeliveryStatusName } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import type { AttemptResult } from './sender.ts';
@@ -12,7 +15,7 @@ import type { SecretGeneration } from './signature.ts';
 /** Pauses before the attempts behind the first, in seconds. After the last one the delivery has failed. */
 const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /** Attempts of a delivery that are kept. */
-const maxKeptAttempts = 20;
+export const maxKeptAttempts = 20;
 /** How long a claimed delivery belongs to its process: longer than an attempt can take. */
 const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;
@@ -40,6 +43,10 @@ const insertDeliveries = preparedStatement(
    on conflict do nothing`,
 );
 
+/** True in SQL for a delivery `d` of which an attempt is in flight, in whatever process. */
+export const isInFlight =
+  "(d.status = 'pending' and d.next_attempt_at = d.leased_until and d.leased_until > now())";
+
 /** A delivery that this process has to attempt. */
 export interface ClaimedDelivery {
   event: EventRow;
@@ -57,15 +64,26 @@ export interface ClaimedDelivery {
 
 /** What this process has in hand. */
 export interface InHand {
-  /** Attempts in flight by endpoint. */
+  /** Attempts in flight by endpoint, and by merchant. */
   byEndpoint: ReadonlyMap<string, number>;
+  byMerchant: ReadonlyMap<string, number>;
   /** Endpoints that answer, but slowly: they count like those whose last attempt failed. */
   slow: ReadonlySet<string>;
+  /** Endpoints that answered at once the last time. */
+  prompt: ReadonlySet<string>;
   /** Endpoints for which nothing is claimed. */
   paused: ReadonlyMap<string, unknown>;
   /** Most attempts in flight for an endpoint that answers at once, and for one that fails or is slow. */
   maxHealthy: number;
   maxFailing: number;
+  /**
+   * Most attempts in flight for a merchant. The last `merchantReserve` of them are for endpoints that neither fail nor are
+   * slow: one for each, and `maxInReserve` for one that is prompt. So some that hang do not hold up the others of their
+   * merchant.
+   */
+  maxOfMerchant: number;
+  merchantReserve: number;
+  maxInReserve: number;
   /** How many more may be claimed, and of those for endpoints that fail or are slow. */
   room: number;
   roomForFailing: number;
@@ -73,20 +91,29 @@ export interface InHand {
 
 export interface DeliveryQueue {
   /**
-   * Claims deliveries that are due. The endpoints take turns, also over the calls: each call begins behind the endpoint
-   * at which the one before ended. No other process gets them before the lease ends.
+   * Claims deliveries that are due. The merchants take turns, and the endpoints of each, also over the calls: each call
+   * begins behind the merchant at which the one before ended, and with each merchant behind the endpoint that had the turn
+   * last. An endpoint gets one, and more if there is room after all others of its merchant. No other process gets them
+   * before the lease ends.
    */
   claim(inHand: InHand): Promise<ClaimedDelivery[]>;
   /**
-   * Records an attempt. Resolves with false, and records nothing, if the lease has ended or the endpoint was disabled
-   * meanwhile.
+   * Records an attempt, and returns what it has led to. Resolves with undefined, and records nothing, if the lease has
+   * ended or the endpoint was disabled meanwhile.
    */
-  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<boolean>;
+  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<Recorded | undefined>;
   /**
    * Returns, in milliseconds, how old the oldest pending delivery is, which may wait for a retry, and how late the latest
    * attempt is of those for endpoints that do not fail; 0 if there is none.
    */
   backlog(): Promise<{ oldestMs: number; lagMs: number }>;
+}
+
+/** A delivery after an attempt. */
+export interface Recorded {
+  status: DeliveryStatusName;
+  /** All attempts so far. */
+  attempts: number;
 }
 
 interface Record {
@@ -99,53 +126,76 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<EventRow>(em, EventEntity);
   const claim = claimStatement(columns.of('e'));
-  /** The endpoint at which the last claim ended. */
-  let turn = lowestEndpoint;
+  /** The merchant at which the last claim ended. */
+  let turn: string = lowestUuid;
+  /** Merchants that had a turn in it, and whether that was all who had something due. */
+  let last = { merchants: 1, wasAll: true };
+  /** The endpoint that had a merchant's turn last. One that is forgotten begins at its lowest. */
+  const turnsOfMerchants = new LRUCache<string, string>({ max: maxRememberedTurns });
 
-  const recorder = createBatcher<Record, boolean>({
+  const recorder = createBatcher<Record, Recorded | undefined>({
     slots: 2,
     maxBatchSize: maxRecordedAtOnce,
     maxWaiting: 100_000,
     maxWaitMs: 60_000,
     run: async (records) => {
       const { rows } = await run(recordAttempts, recordValues(records));
-      const recorded = new Set(rows.map(({ event_id, endpoint_id }) => `${event_id} ${endpoint_id}`));
-      return records.map(({ delivery: { event, endpointId } }) => recorded.has(`${event.id} ${endpointId}`));
+      const recorded = new Map(
+        rows.map(({ event_id, endpoint_id, ...row }) => [
+          `${event_id} ${endpoint_id}`,
+          { status: row.status, attempts: row.attempts },
+        ]),
+      );
+      return records.map(({ delivery: { event, endpointId } }) => recorded.get(`${event.id} ${endpointId}`));
     },
   });
 
-  const claimBehind = async (endpoint: string, inHand: InHand): Promise<ClaimedDelivery[]> => {
-    const known = [...new Set([...inHand.byEndpoint.keys(), ...inHand.slow, ...inHand.paused.keys()])];
-    const { rows } = await run(claim, [
-      endpoint,
-      leaseMs,
-      known,
-      known.map((id) => (inHand.paused.has(id) ? inHand.maxHealthy : (inHand.byEndpoint.get(id) ?? 0))),
-      known.map((id) => inHand.slow.has(id)),
-      inHand.maxHealthy,
-      // All of a claim may be for endpoints that fail.
-      inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
-      inHand.room,
-    ]);
-    return rows.map((row) => ({
-      event: columns.read(row),
-      endpointId: row.endpoint_id,
-      url: row.url,
-      failures: row.failures,
-      scheduled: row.scheduled,
-      secrets: secretsOf(row.secrets),
-      leasedUntil: new Date(row.leased_until),
-    }));
+  const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InHand) => {
+    const ids = new Set([...byEndpoint.keys(), ...slow, ...paused.keys()]);
+    return Object.fromEntries(
+      [...ids].map((id) => {
+        const attempts = paused.has(id) ? maxHealthy : (byEndpoint.get(id) ?? 0);
+        return [id, [attempts, slow.has(id), prompt.has(id)]];
+      }),
+    );
+  };
+  const knownMerchants = ({ byMerchant }: InHand) => {
+    const ids = new Set([...byMerchant.keys(), ...turnsOfMerchants.keys()]);
+    return Object.fromEntries(
+      [...ids].map((id) => [id, [byMerchant.get(id) ?? 0, turnsOfMerchants.peek(id) ?? lowestUuid]]),
+    );
   };
 
   return {
     async claim(inHand) {
-      const begin = turn;
-      let claimed = await claimBehind(begin, inHand);
-      // Behind the last one that had its turn; from the beginning when the end was reached.
-      if (claimed.length === 0 && begin !== lowestEndpoint)
-        claimed = await claimBehind(lowestEndpoint, inHand);
-      turn = claimed.at(-1)?.endpointId ?? lowestEndpoint;
+      const { rows } = await run(claim, [
+        turn,
+        leaseMs,
+        JSON.stringify(knownEndpoints(inHand)),
+        JSON.stringify(knownMerchants(inHand)),
+        inHand.maxHealthy,
+        // All of a claim may be for endpoints that fail.
+        inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
+        inHand.maxOfMerchant,
+        inHand.merchantReserve,
+        inHand.maxInReserve,
+        // So much for each merchant: as many as last time will share the room, or as many as have something in flight.
+        Math.ceil(inHand.room / Math.max(last.merchants, last.wasAll ? 1 : inHand.byMerchant.size)),
+        inHand.room,
+      ]);
+      const claimed = rows.map((row) => ({
+        event: columns.read(row),
+        endpointId: row.endpoint_id,
+        url: row.url,
+        failures: row.failures,
+        scheduled: row.scheduled,
+        secrets: secretsOf(row.secrets),
+        leasedUntil: new Date(row.leased_until),
+      }));
+      for (const { event, endpointId } of claimed) turnsOfMerchants.set(event.merchantId, endpointId);
+      turn = claimed.at(-1)?.event.merchantId ?? turn;
+      const merchants = Math.max(1, new Set(claimed.map(({ event }) => event.merchantId)).size);
+      last = { merchants, wasAll: claimed.length < inHand.room };
       return claimed;
     },
     record: (delivery, result) => recorder.add({ delivery, result }),
@@ -156,7 +206,8 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   };
 }
 
-const lowestEndpoint = '00000000-0000-0000-0000-000000000000';
+/** Merchants of which it is known whose turn it was. */
+const maxRememberedTurns = 256;
 
 /** `generation:key version`, newest first. */
 function secretsOf(texts: string[] | null): SecretGeneration[] {
@@ -167,47 +218,96 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
 }
 
 /**
- * Goes from endpoint to endpoint by the index of pending rows, without reading the rows between: ten thousand waiting
- * deliveries of one endpoint cost as much as ten.
+ * A recursive query that goes round the values of a column of pending rows, from the first behind `begin` to the last up
+ * to it, without reading the rows between. `order` is what the index has from the column on: no other index has that
+ * order, whatever the statistics say.
+ */
+const ring = (name: string, column: string, begin: string, where: string, order: string) => {
+  const next = (lap: string, condition: string) =>
+    `(select d.${column}, ${lap} as lap from webhook_deliveries d
+       where d.status = 'pending' and ${where} and ${condition} order by ${order} limit 1)`;
+  return `${name} (${column}, lap, place) as (
+       select ${begin}, 0, 0
+       union all
+       select n.${column}, n.lap, r.place + 1
+         from ${name} r
+        cross join lateral (
+          ${next('r.lap', `d.${column} > r.${column} and d.${column} <= case r.lap when 0 then '${highestUuid}' else ${begin} end`)}
+          union all
+          ${next('1', `r.lap = 0 and d.${column} <= ${begin}`)}
+          limit 1
+        ) n
+     )`;
+};
+
+/**
+ * Ten thousand waiting deliveries of one endpoint cost as much as ten, and what is behind the room is not read. The rows
+ * are updated in place, so that what is claimed is known before any of it changes. The ring of endpoints names `pass`: no
+ * plan can take both passes of one endpoint before the next endpoint.
  */
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
     'claim_webhook_deliveries',
-    `with recursive turns as (
-       (select d.endpoint_id, 1 as place from webhook_deliveries d
-         where d.status = 'pending' and d.endpoint_id > $1::uuid order by d.endpoint_id limit 1)
-       union all
-       select (select d.endpoint_id from webhook_deliveries d
-                where d.status = 'pending' and d.endpoint_id > t.endpoint_id order by d.endpoint_id limit 1),
-              t.place + 1
-         from turns t where t.endpoint_id is not null
-     ), due as materialized (
-       select d.merchant_id, d.event_id, d.endpoint_id, t.place
-         from turns t
-         join webhook_endpoints w on w.id = t.endpoint_id and w.enabled
-         left join unnest($3::uuid[], $4::int[], $5::bool[]) as known (endpoint_id, attempts, is_slow)
-           on known.endpoint_id = t.endpoint_id
-         cross join lateral (
-           select d.merchant_id, d.event_id, d.endpoint_id from webhook_deliveries d
-            where d.endpoint_id = t.endpoint_id and d.status = 'pending' and d.next_attempt_at <= now()
-            order by d.next_attempt_at
-            limit greatest(0, case when w.failures > 0 or known.is_slow then $7::int else $6::int end
-                                - coalesce(known.attempts, 0))
-              for update skip locked
+    `with recursive ${ring('merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
+     due as materialized (
+       select d.*, row_number() over () as turn
+         from (
+           select d.row_place, d.event_id, d.endpoint_id
+             from merchants m
+            cross join lateral (
+              select coalesce(($4::jsonb -> m.merchant_id::text ->> 0)::int, 0) as attempts,
+                     coalesce(($4::jsonb -> m.merchant_id::text ->> 1)::uuid, '${lowestUuid}') as behind
+            ) held
+            cross join lateral (
+              select d.*
+                from (values (1), (2)) as pass (number)
+               cross join lateral (
+                 with recursive ${ring('turns', 'endpoint_id', 'held.behind', 'd.merchant_id = m.merchant_id', 'd.endpoint_id, d.next_attempt_at')}
+                 select t.endpoint_id from turns t
+                  where t.place > 0 and pass.number > 0
+               ) t
+               cross join lateral (
+                 select w.failures > 0 or coalesce(($3::jsonb -> w.id::text ->> 1)::bool, false) as is_limited,
+                        coalesce(($3::jsonb -> w.id::text ->> 0)::int, 0) as attempts,
+                        coalesce(($3::jsonb -> w.id::text ->> 2)::bool, false) as is_prompt
+                   from webhook_endpoints w where w.id = t.endpoint_id and w.enabled limit 1
+               ) w
+               cross join lateral (
+                 select d.ctid as row_place, d.event_id, d.endpoint_id from webhook_deliveries d
+                  where d.merchant_id = m.merchant_id and d.endpoint_id = t.endpoint_id
+                    and d.status = 'pending' and d.next_attempt_at <= now()
+                  order by d.next_attempt_at
+                 offset case when pass.number = 2 and w.attempts = 0 then 1 else 0 end
+                  limit greatest(0, case
+                        when w.is_limited and (pass.number = 2 or held.attempts >= $7::int - $8::int) then 0
+                        when w.is_limited then $6::int - w.attempts
+                        when pass.number = 1 then 1 - w.attempts
+                        when held.attempts >= $7::int - $8::int
+                        then case when w.is_prompt and w.attempts > 0 then $9::int - w.attempts else 0 end
+                        when w.attempts = 0 then $5::int - 1
+                        else $5::int - w.attempts end)
+                    for update skip locked
+               ) d
+               limit greatest(0, least($10::int, $7::int - held.attempts
+                              - case when held.attempts < $7::int - $8::int then $8::int else 0 end))
+            ) d
+            where m.place > 0
+            limit $11
          ) d
-        limit $8
      ), claimed as (
-       update webhook_deliveries d set next_attempt_at = now() + $2 * interval '1 millisecond'
-         from due where d.merchant_id = due.merchant_id and d.event_id = due.event_id and d.endpoint_id = due.endpoint_id
-       returning d.event_id, d.endpoint_id, d.scheduled, d.next_attempt_at as leased_until, due.place
+       update webhook_deliveries d
+          set next_attempt_at = now() + $2 * interval '1 millisecond', leased_until = now() + $2 * interval '1 millisecond'
+        where d.ctid = any (array (select row_place from due))
+       returning d.event_id, d.endpoint_id, d.scheduled, d.leased_until
      )
      select ${eventColumns}, c.endpoint_id, c.scheduled, c.leased_until, w.url, w.failures,
             (select array_agg(s.generation || ':' || s.key_version order by s.generation desc) from webhook_secrets s
               where s.endpoint_id = w.id and (s.expires_at is null or s.expires_at > now())) as secrets
        from claimed c
+       join due using (event_id, endpoint_id)
        join events e on e.id = c.event_id
        join webhook_endpoints w on w.id = c.endpoint_id
-      order by c.place`,
+      order by due.turn`,
   );
 
 function recordValues(records: readonly Record[]): unknown[] {
@@ -253,16 +353,17 @@ const recordAttempts = preparedStatement(
        from results r
       where d.merchant_id = r.merchant_id and d.event_id = r.event_id and d.endpoint_id = r.endpoint_id
         and d.status = 'pending' and d.next_attempt_at = r.leased_until
-     returning d.event_id, d.endpoint_id, d.attempts
+     returning d.event_id, d.endpoint_id, d.attempts, d.status
    ), forgotten as (
      delete from webhook_attempts a using recorded
       where a.event_id = recorded.event_id and a.endpoint_id = recorded.endpoint_id
         and a.number <= recorded.attempts - $12
+   ), kept as (
+     insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
+     select event_id, endpoint_id, recorded.attempts, r.at, r.duration_ms, r.status_code, r.error, r.response
+       from recorded join results r using (event_id, endpoint_id)
    )
-   insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
-   select event_id, endpoint_id, recorded.attempts, r.at, r.duration_ms, r.status_code, r.error, r.response
-     from recorded join results r using (event_id, endpoint_id)
-   returning event_id, endpoint_id`,
+   select event_id, endpoint_id, attempts, status from recorded`,
 );
 
 const measureBacklog = preparedStatement(

@@ -13,10 +13,17 @@ const gone = 410;
 export interface EndpointHealth {
   /** Forgets the failures of an endpoint. */
   succeeded(endpointId: string): Promise<void>;
-  /** Counts a failure. Disables the endpoint if it was the last one that it may have, and returns the reason. */
-  failed(endpointId: string, at: Date, statusCode: number | undefined): Promise<string | undefined>;
+  /** Counts a failure. Disables the endpoint if it was the last one that it may have, and returns what that meant. */
+  failed(endpointId: string, at: Date, statusCode: number | undefined): Promise<Disabled | undefined>;
   /** The pending deliveries of endpoints that are disabled or deleted have failed. Returns how many there were. */
   giveUpDeliveries(): Promise<number>;
+}
+
+/** An endpoint was disabled. */
+export interface Disabled {
+  reason: string;
+  /** Pending deliveries that have failed with it. */
+  deliveries: number;
 }
 
 interface Failure {
@@ -68,8 +75,8 @@ export function createEndpointHealth(em: EntityManager): EndpointHealth {
       return transaction(async (runInside) => {
         const { rowCount } = await runInside(disable, [endpointId, reason]);
         if (rowCount === 0) return undefined;
-        await runInside(giveUpOf, [endpointId]);
-        return reason;
+        const givenUp = await runInside(giveUpOf, [endpointId]);
+        return { reason, deliveries: givenUp.rowCount ?? 0 };
       });
     },
     giveUpDeliveries: async () => (await run(giveUpAll, [])).rowCount ?? 0,

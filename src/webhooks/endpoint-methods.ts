@@ -24,14 +24,14 @@ import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { CallContext, Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import {
   createEndpoint,
   deleteEndpoint,
+  type EndpointReader,
   type EndpointSettings,
   type EndpointWithSecret,
-  getEndpoint,
-  listEndpoints,
   maxOverlapHours,
   ownerOf,
   rotateSecret,
@@ -74,19 +74,21 @@ export function createWebhookEndpoint(
 }
 
 /** `GetWebhookEndpoint`. */
-export function getWebhookEndpoint(em: EntityManager): Method<GetWebhookEndpointRequest, WebhookEndpoint> {
+export function getWebhookEndpoint(
+  endpoints: EndpointReader,
+): Method<GetWebhookEndpointRequest, WebhookEndpoint> {
   return {
     ratePolicy: 'reads',
     run: async (request, { values }) =>
       toWebhookEndpoint(
-        await orUnavailable(() => getEndpoint(em, ownerOf(identityOf(values)), endpointIdOf(request))),
+        await orUnavailable(() => endpoints.get(ownerOf(identityOf(values)), endpointIdOf(request))),
       ),
   };
 }
 
 /** `ListWebhookEndpoints`: newest first. */
 export function listWebhookEndpoints(
-  em: EntityManager,
+  endpoints: EndpointReader,
 ): Method<ListWebhookEndpointsRequest, ListWebhookEndpointsResponse> {
   const violations = (request: ListWebhookEndpointsRequest) => [
     ...unknownFieldViolations(request),
@@ -101,7 +103,12 @@ export function listWebhookEndpoints(
       const filter = ['webhook_endpoints', owner.merchantId, owner.mode];
       const below = uuidCursorOf(request.pageToken, filter);
       const size = pageSizeOf(request.pageSize);
-      const found = await orUnavailable(() => listEndpoints(em, owner, below, size + 1));
+      const found = await chargedByRows(
+        values,
+        size,
+        () => orUnavailable(() => endpoints.list(owner, below, size + 1)),
+        (rows) => rows.length,
+      );
       const page = found.slice(0, size);
       return create(ListWebhookEndpointsResponseSchema, {
         webhookEndpoints: page.map((row) => toWebhookEndpoint(row)),

@@ -5,8 +5,8 @@ import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ModeName } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { eventTypes } from '../contract/event-types.ts';
-import { nearestName } from '../contract/nearest-name.ts';
+import { eventTypes, wantedEventType } from '../contract/event-types.ts';
+import { invisibleProblem } from '../contract/visible-text.ts';
 import {
   maxDescriptionLength,
   maxUrlLength,
@@ -15,7 +15,9 @@ import {
   type WebhookEndpointRow,
   WebhookSecretEntity,
 } from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { webhookSecret } from './signature.ts';
@@ -62,28 +64,26 @@ export function settingsViolations(
   const violations: FieldViolation[] = [];
   if (url !== undefined) {
     const problem =
-      url.length > maxUrlLength ? `must have at most ${maxUrlLength} characters` : policy.urlProblem(url);
+      url.length > maxUrlLength
+        ? `must have at most ${maxUrlLength} characters`
+        : (policy.urlProblem(url) ?? invisibleProblem(url));
     if (problem !== undefined) violations.push({ field: 'url', message: problem });
   }
   const known = ['*', ...eventTypes];
   types?.forEach((type, i) => {
-    if (known.includes(type)) return;
-    const nearest = nearestName(type.slice(0, 64), eventTypes);
-    const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
-    violations.push({ field: `event_types[${i}]`, message: `must be "*" or a type of event${hint}` });
+    const wanted = type === '*' ? undefined : wantedEventType(type);
+    if (wanted !== undefined)
+      violations.push({ field: `event_types[${i}]`, message: `must be "*" or ${wanted}` });
   });
   if (types !== undefined && types.length > known.length) {
     violations.push({ field: 'event_types', message: `must have at most ${known.length} types` });
   }
   if (description !== undefined) {
-    if ([...description].length > maxDescriptionLength) {
-      violations.push({
-        field: 'description',
-        message: `must have at most ${maxDescriptionLength} characters`,
-      });
-    } else if (description.includes('\0')) {
-      violations.push({ field: 'description', message: 'must not hold NUL characters' });
-    }
+    const problem =
+      [...description].length > maxDescriptionLength
+        ? `must have at most ${maxDescriptionLength} characters`
+        : invisibleProblem(description);
+    if (problem !== undefined) violations.push({ field: 'description', message: problem });
   }
   return violations;
 }
@@ -147,29 +147,35 @@ export async function createEndpoint(
   });
 }
 
-/** Returns an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
-export async function getEndpoint(
-  em: EntityManager,
-  owner: Owner,
-  id: string | undefined,
-): Promise<WebhookEndpointRow> {
-  return findEndpoint(em.fork(), owner, id);
+export interface EndpointReader {
+  /** Returns an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
+  get(owner: Owner, id: string | undefined): Promise<WebhookEndpointRow>;
+  /** Returns endpoints, newest first, below an id. */
+  list(owner: Owner, below: string | undefined, limit: number): Promise<WebhookEndpointRow[]>;
 }
 
-/** Returns endpoints, newest first, below an id. */
-export function listEndpoints(
-  em: EntityManager,
-  { merchantId, mode }: Owner,
-  below: string | undefined,
-  limit: number,
-): Promise<WebhookEndpointRow[]> {
-  return em
-    .fork()
-    .find(
-      WebhookEndpointEntity,
-      { merchantId, mode, deletedAt: null, ...(below !== undefined && { id: { $lt: below } }) },
-      { orderBy: { id: 'desc' }, limit, disableIdentityMap: true },
-    );
+export function createEndpointReader(em: EntityManager): EndpointReader {
+  const columns = entityColumns<WebhookEndpointRow>(em, WebhookEndpointEntity);
+  const { read } = createPreparedStatements(em);
+  const ofOwner = `select ${columns.of('w')} from webhook_endpoints w
+      where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null`;
+  const findOne = preparedStatement('find_webhook_endpoint', `${ofOwner} and w.id = $3`);
+  const list = preparedStatement(
+    'list_webhook_endpoints',
+    `${ofOwner} and ($3::uuid is null or w.id < $3) order by w.id desc limit $4`,
+  );
+  return {
+    async get({ merchantId, mode }, id) {
+      const { rows } =
+        id === undefined ? { rows: [] } : await read(merchantId, findOne, [merchantId, mode, id]);
+      if (rows[0] === undefined) throw plainRefusal('resource_missing');
+      return columns.read(rows[0]);
+    },
+    async list({ merchantId, mode }, below, limit) {
+      const { rows } = await read(merchantId, list, [merchantId, mode, below ?? null, limit]);
+      return rows.map(columns.read);
+    },
+  };
 }
 
 /** Changes the given settings. Enabling forgets past failures; disabling gives up what is still to be delivered. */
@@ -180,7 +186,7 @@ export async function updateEndpoint(
   { url, eventTypes, enabled, description }: Partial<EndpointSettings>,
 ): Promise<WebhookEndpointRow> {
   return em.fork().transactional(async (tx) => {
-    const endpoint = await findEndpoint(tx, owner, id, LockMode.PESSIMISTIC_WRITE);
+    const endpoint = await lockEndpoint(tx, owner, id);
     if (url !== undefined) endpoint.url = url;
     if (eventTypes !== undefined) endpoint.eventTypes = eventTypes;
     if (description !== undefined) endpoint.description = description === '' ? null : description;
@@ -223,7 +229,7 @@ export async function rotateSecret(
 ): Promise<EndpointWithSecret> {
   const fingerprint = fingerprintOf(['RotateWebhookSecret/1', overlapHours]);
   return em.fork().transactional(async (tx) => {
-    const endpoint = await findEndpoint(tx, owner, id, LockMode.PESSIMISTIC_WRITE);
+    const endpoint = await lockEndpoint(tx, owner, id);
     const generations = await tx.find(
       WebhookSecretEntity,
       { endpointId: endpoint.id },
@@ -268,11 +274,11 @@ async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<
   );
 }
 
-async function findEndpoint(
+/** Locks an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
+async function lockEndpoint(
   tx: EntityManager,
   { merchantId, mode }: Owner,
   id: string | undefined,
-  lockMode?: LockMode,
 ): Promise<WebhookEndpointRow> {
   const endpoint =
     id === undefined
@@ -280,7 +286,7 @@ async function findEndpoint(
       : await tx.findOne(
           WebhookEndpointEntity,
           { id, merchantId, mode, deletedAt: null },
-          lockMode === undefined ? {} : { lockMode },
+          { lockMode: LockMode.PESSIMISTIC_WRITE },
         );
   if (endpoint === null) throw plainRefusal('resource_missing');
   return endpoint;

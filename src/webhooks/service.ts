@@ -3,7 +3,13 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { WebhookEndpointService } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { implementService, type ServedService } from '../requests/method.ts';
 import type { AddressPolicy } from './address-policy.ts';
-import { listWebhookDeliveries, pingWebhookEndpoint, redeliverEvent } from './delivery-methods.ts';
+import { createWebhookDeliveries } from './deliveries.ts';
+import {
+  listWebhookDeliveries,
+  pingWebhookEndpoint,
+  redeliverEvent,
+  redeliverWebhookEndpoint,
+} from './delivery-methods.ts';
 import {
   createWebhookEndpoint,
   deleteWebhookEndpoint,
@@ -12,6 +18,7 @@ import {
   rotateWebhookSecret,
   updateWebhookEndpoint,
 } from './endpoint-methods.ts';
+import { createEndpointReader } from './endpoints.ts';
 
 export interface WebhookServiceOptions {
   /** `WEBHOOK_SECRET_KEYS`. */
@@ -28,15 +35,18 @@ export function createWebhookService(
   em: EntityManager,
   { keys, policy, onEvent, onDeliveries }: WebhookServiceOptions,
 ): ServedService {
+  const endpoints = createEndpointReader(em);
+  const deliveries = createWebhookDeliveries(em);
   return implementService(WebhookEndpointService, {
     createWebhookEndpoint: createWebhookEndpoint(em, keys, policy),
-    getWebhookEndpoint: getWebhookEndpoint(em),
-    listWebhookEndpoints: listWebhookEndpoints(em),
+    getWebhookEndpoint: getWebhookEndpoint(endpoints),
+    listWebhookEndpoints: listWebhookEndpoints(endpoints),
     updateWebhookEndpoint: updateWebhookEndpoint(em, policy),
     deleteWebhookEndpoint: deleteWebhookEndpoint(em),
     rotateWebhookSecret: rotateWebhookSecret(em, keys),
-    pingWebhookEndpoint: pingWebhookEndpoint(em, onEvent),
-    listWebhookDeliveries: listWebhookDeliveries(em),
-    redeliverEvent: redeliverEvent(em, onDeliveries),
+    pingWebhookEndpoint: pingWebhookEndpoint(deliveries, onEvent),
+    listWebhookDeliveries: listWebhookDeliveries(deliveries),
+    redeliverWebhookEndpoint: redeliverWebhookEndpoint(deliveries, onDeliveries),
+    redeliverEvent: redeliverEvent(deliveries, onDeliveries),
   });
 }

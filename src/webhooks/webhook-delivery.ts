@@ -12,7 +12,10 @@ import {
   type WebhookAttemptRow,
   type WebhookDeliveryRow,
 } from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
+import { type PreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { maxKeptAttempts } from './delivery-queue.ts';
 
 const statusOf = {
   pending: WebhookDeliveryStatus.PENDING,
@@ -29,29 +32,53 @@ export function deliveryStatusName(status: WebhookDeliveryStatus): DeliveryStatu
   return statusNames.get(status);
 }
 
-/** Converts rows to the contract's deliveries, with their attempts. */
-export async function toWebhookDeliveries(
+/** A delivery with what is shown of its event. */
+export interface ShownDelivery {
+  row: WebhookDeliveryRow;
+  eventType: string;
+  /** UUID. */
+  paymentIntent: string | null;
+}
+
+/** Reads the attempts of deliveries, and converts both to the contract's deliveries. */
+export type PresentDeliveries = (shown: readonly ShownDelivery[]) => Promise<WebhookDelivery[]>;
+
+export function createDeliveryPresenter(
   em: EntityManager,
-  rows: readonly WebhookDeliveryRow[],
-): Promise<WebhookDelivery[]> {
-  const attempts =
-    rows.length === 0
-      ? []
-      : await em
-          .fork()
-          .find(
-            WebhookAttemptEntity,
-            { $or: rows.map(({ eventId, endpointId }) => ({ eventId, endpointId })) },
-            { orderBy: { number: 'asc' }, disableIdentityMap: true },
-          );
-  const byDelivery = Map.groupBy(attempts, keyOf);
-  return rows.map((row) => toWebhookDelivery(row, byDelivery.get(keyOf(row)) ?? []));
+  read: PreparedStatements['read'],
+): PresentDeliveries {
+  const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
+  // Each delivery is looked up by itself: a plan that joins, made while the table was small, would read all of a large one.
+  const findAttempts = preparedStatement(
+    'find_webhook_attempts',
+    `select ${columns.of('a')}
+       from unnest($1::uuid[], $2::uuid[]) as wanted (event_id, endpoint_id)
+      cross join lateral (
+        select * from webhook_attempts a
+         where a.event_id = wanted.event_id and a.endpoint_id = wanted.endpoint_id
+         order by a.number desc limit ${maxKeptAttempts}
+      ) a
+      order by a.number`,
+  );
+  return async (shown) => {
+    const [first] = shown;
+    if (first === undefined) return [];
+    const found = await read(first.row.merchantId, findAttempts, [
+      shown.map(({ row }) => row.eventId),
+      shown.map(({ row }) => row.endpointId),
+    ]);
+    const byDelivery = Map.groupBy(found.rows.map(columns.read), keyOf);
+    return shown.map((delivery) => toWebhookDelivery(delivery, byDelivery.get(keyOf(delivery.row)) ?? []));
+  };
 }
 
 const keyOf = ({ eventId, endpointId }: Pick<WebhookDeliveryRow, 'eventId' | 'endpointId'>) =>
   `${eventId} ${endpointId}`;
 
-function toWebhookDelivery(row: WebhookDeliveryRow, attempts: readonly WebhookAttemptRow[]): WebhookDelivery {
+function toWebhookDelivery(
+  { row, eventType, paymentIntent }: ShownDelivery,
+  attempts: readonly WebhookAttemptRow[],
+): WebhookDelivery {
   return create(WebhookDeliverySchema, {
     id: formatIdentifier('del', row.id),
     event: formatIdentifier('evt', row.eventId),
@@ -67,5 +94,7 @@ function toWebhookDelivery(row: WebhookDeliveryRow, attempts: readonly WebhookAt
     })),
     ...(row.nextAttemptAt != null && { nextAttemptAt: timestampFromDate(row.nextAttemptAt) }),
     createdAt: timestampFromDate(row.createdAt),
+    eventType,
+    ...(paymentIntent !== null && { paymentIntent: formatIdentifier('pi', paymentIntent) }),
   });
 }

@@ -24,6 +24,7 @@ const routes = {
   rotateWebhookSecret: ['POST', '/v1/webhook_endpoints/{id}/rotate_secret'],
   pingWebhookEndpoint: ['POST', '/v1/webhook_endpoints/{id}/ping'],
   listWebhookDeliveries: ['GET', '/v1/webhook_endpoints/{id}/deliveries'],
+  redeliverWebhookEndpoint: ['POST', '/v1/webhook_endpoints/{id}/redeliver'],
   redeliverEvent: ['POST', '/v1/events/{id}/redeliver'],
 } as const satisfies Record<keyof typeof WebhookEndpointService.method, readonly [string, string]>;
 
@@ -146,7 +147,7 @@ function unary(
 }
 
 const enumWord = /^(?:WEBHOOK_DELIVERY_STATUS|MODE)_(.+)$/;
-const leftOutIfEmpty = new Set(['secret', 'next_page_token']);
+const leftOutIfEmpty = new Set(['secret', 'next_page_token', 'payment_intent']);
 
 /** Turns protobuf's own JSON into the public one. Shares no code with the service. */
 function publicJsonOf(value: JsonValue, name = ''): JsonValue {

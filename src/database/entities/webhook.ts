@@ -84,6 +84,8 @@ export const WebhookDeliveryEntity = defineEntity({
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
     /** When it is due, while it is pending; during an attempt, when another process may take it over. */
     nextAttemptAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** `nextAttemptAt` as the last claim set it: an attempt is in flight while both are the same and still to come. */
+    leasedUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
     /** Attempts of the present schedule, which redelivery begins anew. */
     scheduled: p.smallint().default(0),
     /** All attempts. */
@@ -92,11 +94,23 @@ export const WebhookDeliveryEntity = defineEntity({
   indexes: [
     // Of an endpoint, newest event first.
     { name: 'webhook_deliveries_endpoint_index', properties: ['merchantId', 'endpointId', 'eventId'] },
-    // What is due, for each endpoint by itself, so that they take turns.
+    // What waits for an endpoint.
     {
       name: 'webhook_deliveries_pending_index',
       properties: ['endpointId', 'nextAttemptAt'],
       where: "status = 'pending'",
+    },
+    // What is due, by merchant and endpoint, so that they take turns.
+    {
+      name: 'webhook_deliveries_turns_index',
+      properties: ['merchantId', 'endpointId', 'nextAttemptAt'],
+      where: "status = 'pending'",
+    },
+    // What can be delivered again.
+    {
+      name: 'webhook_deliveries_failed_index',
+      properties: ['merchantId', 'endpointId', 'createdAt'],
+      where: "status = 'failed'",
     },
   ],
 });

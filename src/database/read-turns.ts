@@ -1,0 +1,91 @@
+// Reads take turns by merchant, and hold a part of the pool together: what one merchant looks through keeps neither the
+// creates nor the reads of others waiting.
+
+import { ServiceError } from '../requests/errors.ts';
+import { waitingReads } from './batcher.ts';
+
+export interface ReadTurns {
+  /**
+   * Does the work when it is the merchant's turn. Throws `unavailable`, and does nothing, if too many wait or it would
+   * wait too long.
+   */
+  run<Result>(merchantId: string, work: () => Promise<Result>): Promise<Result>;
+}
+
+const { maxWaiting, maxWaitMs } = waitingReads;
+
+/** `slots`: how much may run at once. One merchant has all of them but one, if there are several. */
+export function createReadTurns(slots: number): ReadTurns {
+  const maxOfMerchant = Math.max(1, slots - 1);
+  /** By merchant, in the order of service. */
+  const waiting = new Map<string, (() => void)[]>();
+  const running = new Map<string, number>();
+  let waitingCount = 0;
+  let runningCount = 0;
+
+  const mayBegin = (merchantId: string) =>
+    runningCount < slots && (running.get(merchantId) ?? 0) < maxOfMerchant;
+
+  const count = (merchantId: string, change: 1 | -1) => {
+    runningCount += change;
+    const left = (running.get(merchantId) ?? 0) + change;
+    if (left > 0) running.set(merchantId, left);
+    else running.delete(merchantId);
+  };
+
+  const beginNext = () => {
+    for (const [merchantId, queue] of waiting) {
+      if (runningCount >= slots) return;
+      if (!mayBegin(merchantId)) continue;
+      const begin = queue.shift();
+      // Behind the others, if it has more.
+      waiting.delete(merchantId);
+      if (queue.length > 0) waiting.set(merchantId, queue);
+      waitingCount--;
+      count(merchantId, 1);
+      begin?.();
+    }
+  };
+
+  const wait = (merchantId: string): Promise<void> => {
+    const queue = waiting.get(merchantId) ?? [];
+    // Above the limit each merchant may have its share.
+    if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
+      return Promise.reject(overloaded(`${maxWaiting} reads wait already`));
+    }
+    return new Promise((resolve, reject) => {
+      const begin = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        const place = queue.indexOf(begin);
+        if (place === -1) return;
+        queue.splice(place, 1);
+        if (queue.length === 0) waiting.delete(merchantId);
+        waitingCount--;
+        reject(overloaded(`a read had no turn within ${maxWaitMs} ms`));
+      }, maxWaitMs).unref();
+      queue.push(begin);
+      waiting.set(merchantId, queue);
+      waitingCount++;
+    });
+  };
+
+  return {
+    async run(merchantId, work) {
+      if (mayBegin(merchantId) && !waiting.has(merchantId)) count(merchantId, 1);
+      else await wait(merchantId);
+      try {
+        return await work();
+      } finally {
+        count(merchantId, -1);
+        beginNext();
+      }
+    },
+  };
+}
+
+function overloaded(reason: string): ServiceError {
+  return new ServiceError('unavailable', { cause: new Error(reason) });
+}

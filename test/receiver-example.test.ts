@@ -1,0 +1,174 @@
+// examples/webhook-receiver.ts, unchanged: the work of an event that was answered with 200 is done, whatever happens.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { Webhook } from 'standardwebhooks';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { faultsFromOutside } from './support/faults-from-outside.ts';
+import { bareEnvironment } from './support/test-environment.ts';
+
+const secret = `whsec_${randomBytes(32).toString('base64')}`;
+let folder: string;
+let file: string;
+let receivers: Receiver[];
+
+interface Receiver {
+  child: ChildProcess;
+  url: string;
+  output(): string;
+  /** Resolves with the signal that ended it. */
+  ended: Promise<NodeJS.Signals | null>;
+}
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pi-receiver-'));
+  file = join(folder, 'events', 'jobs.sqlite');
+  receivers = [];
+});
+
+afterEach(async () => {
+  for (const { child } of receivers) child.kill('SIGKILL');
+  await Promise.all(receivers.map(({ ended }) => ended));
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function startReceiver(faults: Record<string, string> = {}): Promise<Receiver> {
+  const child = spawn(
+    process.execPath,
+    [
+      ...['--disable-warning=ExperimentalWarning', '--import', faultsFromOutside],
+      'examples/webhook-receiver.ts',
+    ],
+    {
+      env: { ...bareEnvironment(), PORT: '0', WEBHOOK_SECRET: secret, EVENTS_FILE: file, ...faults },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (chunk) => {
+      output += chunk;
+    });
+  }
+  const ended = once(child, 'close').then(([, signal]) => signal);
+  receivers.push({ child, url: '', output: () => output, ended });
+  const receiver = receivers.at(-1) as Receiver;
+  await expect.poll(() => output, { timeout: 20_000 }).toMatch(/^receiving at \S+$/m);
+  receiver.url = /^receiving at (\S+)$/m.exec(output)?.[1] ?? '';
+  return receiver;
+}
+
+/** Returns the status of the answer, or undefined if there was none. */
+async function send(
+  { url }: Receiver,
+  id: string,
+  { event = 'succeeded', status = 'succeeded', order = 'order-1', signedWith = secret } = {},
+): Promise<number | undefined> {
+  const intent = { id: 'pi_1', status, metadata: { order_id: order } };
+  const body = JSON.stringify({ id, type: `payment_intent.${event}`, data: { payment_intent: intent } });
+  const now = new Date();
+  const headers = {
+    'content-type': 'application/json',
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
+    'webhook-signature': new Webhook(signedWith).sign(id, now, body),
+  };
+  return fetch(url, { method: 'POST', headers, body }).then(
+    (answer) => answer.status,
+    () => undefined,
+  );
+}
+
+function onJobs<T>(use: (database: DatabaseSync) => T): T {
+  const database = new DatabaseSync(file, { timeout: 5_000 });
+  try {
+    return use(database);
+  } finally {
+    database.close();
+  }
+}
+
+/** As if a minute had passed: what was taken and not done is due. */
+const passAMinute = () =>
+  onJobs((database) => database.exec('update jobs set due_at = 0 where due_at is not null'));
+
+const openJobs = () =>
+  onJobs((database) => database.prepare('select id from jobs where due_at is not null').all());
+
+const untilNoJobIsOpen = () => expect.poll(openJobs, { timeout: 20_000 }).toEqual([]);
+
+const fulfilled = (order: string) =>
+  receivers.flatMap(({ output }) => output().split('\n')).filter((line) => line === `fulfil ${order}`).length;
+
+test('an order is fulfilled once, whatever events of its intent come', async () => {
+  const receiver = await startReceiver();
+  const other = `whsec_${randomBytes(32).toString('base64')}`;
+  expect(await send(receiver, 'evt_0', { signedWith: other })).toBe(400);
+  for (const [id, event, status] of [
+    ['evt_1', 'processing', 'processing'],
+    ['evt_2', 'succeeded', 'succeeded'],
+    ['evt_2', 'succeeded', 'succeeded'],
+    ['evt_3', 'overpaid', 'succeeded'],
+    ['evt_4', 'reorged', 'succeeded'],
+  ] as const) {
+    expect(await send(receiver, id, { event, status })).toBe(200);
+    await untilNoJobIsOpen();
+  }
+  const printed = () => receiver.output().trim().split('\n').slice(1);
+  await expect
+    .poll(() => printed().filter((line) => !line.startsWith('refused: ')))
+    .toEqual([
+      'payment_intent.processing pi_1 evt_1',
+      'payment_intent.succeeded pi_1 evt_2',
+      'fulfil order-1',
+      'payment_intent.overpaid pi_1 evt_3',
+      'payment_intent.reorged pi_1 evt_4',
+    ]);
+});
+
+test('work that throws does not end the process, and is done later', async () => {
+  const receiver = await startReceiver({ THROW_ONCE_AT: 'fulfil order-1' });
+  expect(await send(receiver, 'evt_1')).toBe(200);
+  await expect.poll(receiver.output).toContain('the work of evt_1 is repeated in a minute: Error: thrown at');
+  // Meanwhile other work goes on.
+  expect(await send(receiver, 'evt_2', { order: 'order-2' })).toBe(200);
+  await expect.poll(() => fulfilled('order-2')).toBe(1);
+  expect(openJobs()).toEqual([{ id: 'evt_1' }]);
+  passAMinute();
+  await untilNoJobIsOpen();
+  expect([fulfilled('order-1'), receiver.child.exitCode]).toEqual([1, null]);
+});
+
+// Before and after: the insert, the two calls that answer, the taking of the job, both lines of the work, its mark, and
+// the look for more.
+const crashPoints = Array.from({ length: 16 }, (_, i) => i + 1);
+/** Between the work and its mark it cannot be known whether it was done. */
+const repeats = [12, 13];
+
+test.each(crashPoints)('killed at point %d, it has done the work after the next start', async (point) => {
+  const first = await startReceiver({ KILL_AT: String(point) });
+  const status = await send(first, 'evt_1');
+  expect(await first.ended).toBe('SIGKILL');
+  const second = await startReceiver();
+  passAMinute();
+  // The service sends again what was not answered, and nothing else.
+  if (status !== 200) expect(await send(second, 'evt_1')).toBe(200);
+  await untilNoJobIsOpen();
+  await expect.poll(() => fulfilled('order-1')).toBe(repeats.includes(point) ? 2 : 1);
+});
+
+test('two processes with one file do the work of each event once', { timeout: 60_000 }, async () => {
+  const both = await Promise.all([startReceiver(), startReceiver()]);
+  const ids = Array.from({ length: 30 }, (_, i) => String(i));
+  const statuses = await Promise.all(
+    ids.flatMap((id) => both.map((receiver) => send(receiver, `evt_${id}`, { order: `order-${id}` }))),
+  );
+  expect(new Set(statuses)).toEqual(new Set([200]));
+  await untilNoJobIsOpen();
+  await expect.poll(() => ids.map((id) => fulfilled(`order-${id}`))).toEqual(ids.map(() => 1));
+});

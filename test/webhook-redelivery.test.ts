@@ -1,0 +1,244 @@
+// What lists of deliveries and redeliveries cost, and the redelivery of all that failed.
+
+import type { JsonObject } from '@bufbuild/protobuf';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
+import { httpRequest } from './support/doors.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
+import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+
+let service: TestService;
+let doors: [WebhookDoor, WebhookDoor];
+/** Makes deliveries, and attempts them when it is told to. */
+let worker: WebhookWorker;
+
+beforeAll(async () => {
+  service = await startService({
+    ROLES: 'api',
+    RATE_LIMIT: '500',
+    RATE_LIMIT_CHANGES: '20',
+    DATABASE_POOL: '1',
+  });
+  doors = openWebhookDoors(service);
+  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+});
+
+afterAll(async () => {
+  for (const door of doors) door.close();
+  await worker.close();
+  await service.close();
+});
+
+/** A merchant with that many endpoints and events, all of which are to be delivered. */
+async function openShop({ endpoints = 1, events = 1 }) {
+  const merchant = await createTestMerchant(service.database);
+  const uuids = Array.from({ length: endpoints }, () => newUuid());
+  await service.query(
+    `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
+     select id, $1, 'testnet', 'https://shop.example/', '{*}', true, now() from unnest($2::uuid[]) as w (id)`,
+    [merchant.id, uuids],
+  );
+  const ids = await insertEventRows(service.query, Array(events).fill({ merchantId: merchant.id }));
+  await worker.makeDeliveries();
+  return { merchant, uuids, endpoints: uuids.map((id) => formatIdentifier('we', id)), events: ids };
+}
+
+/** Records that many failed attempts of each of a merchant's deliveries. */
+const addAttempts = ({ id }: TestMerchant, count: number) =>
+  service.query(
+    `insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
+     select event_id, endpoint_id, n, now(), 5, 500, 'answered 500', convert_to(repeat('x', 1024), 'UTF8')
+       from webhook_deliveries, generate_series(1, $2) as n where merchant_id = $1`,
+    [id, count],
+  );
+
+/** Calls over HTTP. `left` is what the answer says of the rest of the allowance. */
+async function call({ keys }: TestMerchant, method: 'GET' | 'POST', path: string, body: object = {}) {
+  const headers = { authorization: `Bearer ${keys.testnet.apiKey}`, 'content-type': 'application/json' };
+  const { publicUrl } = service;
+  const answer = await httpRequest(
+    `${publicUrl}/v1/${path}`,
+    { method, headers },
+    method === 'POST' ? JSON.stringify(body) : undefined,
+  );
+  const [, left] = /r=(\d+)/.exec(String(answer.headers.ratelimit)) ?? [];
+  return {
+    status: answer.status,
+    headers: answer.headers,
+    json: JSON.parse(answer.body),
+    left: Number(left),
+  };
+}
+
+/** The burst of a key that has sent nothing yet, for reading and for changing. */
+const burst = 1_000;
+const changesBurst = 40;
+
+describe('the rate limit counts rows', () => {
+  test('a page of 100 deliveries costs 5 requests, one of 7 costs 1, and more attempts cost more', async () => {
+    const { merchant, endpoints } = await openShop({ events: 100 });
+    const list = (key: TestMerchant, size: number) =>
+      call(key, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries?page_size=${size}`);
+    const full = await list(merchant, 100);
+    expect([full.json.webhook_deliveries.length, full.left]).toEqual([100, burst - 5]);
+
+    const few = await openShop({ events: 7 });
+    const path = `webhook_endpoints/${few.endpoints[0]}/deliveries?page_size=100`;
+    expect((await call(few.merchant, 'GET', path)).left).toBe(burst - 1);
+
+    const failing = await openShop({ events: 40 });
+    await addAttempts(failing.merchant, 20);
+    const retried = await call(
+      failing.merchant,
+      'GET',
+      `webhook_endpoints/${failing.endpoints[0]}/deliveries?page_size=100`,
+    );
+    expect([retried.json.webhook_deliveries.length, retried.left]).toEqual([40, burst - 40]);
+  });
+
+  test('a page of 100 endpoints costs 5 requests, and a redelivery to them the same', async () => {
+    const { merchant, events } = await openShop({ endpoints: 100 });
+    const listed = await call(merchant, 'GET', 'webhook_endpoints?page_size=100');
+    expect([listed.json.webhook_endpoints.length, listed.left]).toEqual([100, burst - 5]);
+    const again = await call(merchant, 'POST', `events/${events[0]}/redeliver`);
+    expect([again.json.webhook_deliveries.length, again.left]).toEqual([100, changesBurst - 5]);
+  });
+
+  test('those that run at once are counted by the most rows they may have, until it is known', async () => {
+    const { merchant, endpoints } = await openShop({ events: 1 });
+    const path = `webhook_endpoints/${endpoints[0]}/deliveries?page_size=100`;
+    const blocker = new pg.Client(pgConfigOf(service.location));
+    await blocker.connect();
+    await blocker.query('begin; lock table webhook_deliveries in access exclusive mode');
+    const answers = Array.from({ length: 400 }, () => call(merchant, 'GET', path));
+    // A burst has room for 200 pages of 100, if they all come at the same moment.
+    const refused = answers.map(async (answer) => {
+      if ((await answer).status !== 429) throw new Error('not refused');
+    });
+    await Promise.any(refused);
+    await blocker.query('commit');
+    await blocker.end();
+    const statuses = (await Promise.all(answers)).map(({ status }) => status);
+    expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(200);
+    expect(new Set(statuses)).toEqual(new Set([200, 429]));
+    // Each was worth one request in the end.
+    expect((await call(merchant, 'GET', path)).left).toBeGreaterThan(burst / 2);
+  });
+});
+
+test('pages and redeliveries run prepared statements, which are compiled once', async () => {
+  const { merchant, endpoints, events } = await openShop({ endpoints: 3, events: 3 });
+  await call(merchant, 'GET', 'webhook_endpoints');
+  await call(merchant, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries`);
+  await call(merchant, 'POST', `events/${events[0]}/redeliver`);
+  const prepared = await service.database.orm.em.execute<{ name: string }[]>(
+    `select regexp_replace(name, '_[0-9a-f]{12}$', '') as name from pg_prepared_statements`,
+  );
+  expect(prepared.map(({ name }) => name)).toEqual(
+    expect.arrayContaining([
+      'list_webhook_endpoints',
+      'find_webhook_endpoint',
+      'list_webhook_deliveries',
+      'find_webhook_attempts',
+      'redeliver_event',
+    ]),
+  );
+});
+
+/** Gives a merchant's deliveries a status and a time, one second after another from the oldest event on. */
+const setDeliveries = ({ id }: TestMerchant, status: 'failed' | 'pending' | 'delivered') =>
+  service.query(
+    `update webhook_deliveries d
+        set status = $2::webhook_delivery_status, scheduled = 3,
+            next_attempt_at = case when $2 = 'pending' then now() + interval '1 hour' end,
+            created_at = timestamptz '2026-11-01T00:00:00Z' + n * interval '1 second'
+       from (select event_id, endpoint_id, row_number() over (order by event_id) - 1 as n
+               from webhook_deliveries where merchant_id = $1) as numbered
+      where d.merchant_id = $1 and (d.event_id, d.endpoint_id) = (numbered.event_id, numbered.endpoint_id)`,
+    [id, status],
+  );
+
+/** What is due, from the oldest on: the number of each event. */
+const dueOf = async ({ id }: TestMerchant) => {
+  const rows = await service.query<{ n: number }>(
+    `select extract(epoch from created_at - timestamptz '2026-11-01T00:00:00Z')::int as n from webhook_deliveries
+      where merchant_id = $1 and status = 'pending' and scheduled = 0 and next_attempt_at <= now() order by n`,
+    [id],
+  );
+  return rows.map(({ n }) => n);
+};
+
+describe.each([['public'], ['internal']] as const)('all of an endpoint, through the %s door', (name) => {
+  const redeliver = async ({ keys }: TestMerchant, request: JsonObject) => {
+    const door = doors.find((one) => one.name === name) as WebhookDoor;
+    return door.call('redeliverWebhookEndpoint', request, { apiKey: keys.testnet.apiKey });
+  };
+
+  test.each(['failed', 'pending'] as const)('what is %s is due, in a range of time', async (status) => {
+    const { merchant, endpoints } = await openShop({ endpoints: 1, events: 6 });
+    await setDeliveries(merchant, status);
+    const [id = ''] = endpoints;
+    const other = status === 'failed' ? 'pending' : 'failed';
+    const counted = async (request: JsonObject) => {
+      const { code, json } = await redeliver(merchant, { id, ...request });
+      return [code, json.deliveries_count];
+    };
+    expect(await counted({ status: other })).toEqual(['ok', 0]);
+    const range = { created_from: '2026-11-01T00:00:01Z', created_before: '2026-11-01T00:00:03.000Z' };
+    expect(await counted({ status, ...range })).toEqual(['ok', 2]);
+    expect(await dueOf(merchant)).toEqual([1, 2]);
+    expect(await counted({ status, created_from: '2026-11-01T00:00:05Z' })).toEqual(['ok', 1]);
+    // What is due is not counted again. Without a status: what has failed.
+    expect(await counted(status === 'failed' ? {} : { status })).toEqual(['ok', 3]);
+    expect(await counted({ status })).toEqual(['ok', 0]);
+    expect(await dueOf(merchant)).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  test('neither another endpoint, nor what was delivered, nor what is not the own', async () => {
+    const { merchant, endpoints, uuids } = await openShop({ endpoints: 2, events: 1 });
+    await setDeliveries(merchant, 'failed');
+    const [id = ''] = endpoints;
+    expect(await redeliver(merchant, { id })).toMatchObject({ code: 'ok', json: { deliveries_count: 1 } });
+    const due = await service.query(
+      `select endpoint_id from webhook_deliveries where merchant_id = $1 and status = 'pending'`,
+      [merchant.id],
+    );
+    expect(due).toEqual([{ endpoint_id: uuids[0] }]);
+    await setDeliveries(merchant, 'delivered');
+    expect(await redeliver(merchant, { id })).toMatchObject({ code: 'ok', json: { deliveries_count: 0 } });
+    const stranger = await createTestMerchant(service.database);
+    expect((await redeliver(stranger, { id })).code).toBe('resource_missing');
+    for (const [request, field] of [
+      [{ id, status: 'delivered' }, 'status'],
+      [{ id, no_field: 1 }, expect.any(String)],
+    ] as const) {
+      const { code, details } = await redeliver(merchant, request);
+      expect([code, details[0]?.field]).toEqual(['invalid_body', field]);
+    }
+  });
+});
+
+test('at most 10,000 are due at once, the oldest; that costs 500 requests, which are paid back over time', async () => {
+  const { merchant, endpoints } = await openShop({ events: 10_003 });
+  await setDeliveries(merchant, 'failed');
+  const path = `webhook_endpoints/${endpoints[0]}/redeliver`;
+  const first = await call(merchant, 'POST', path);
+  expect([first.status, first.json, first.left]).toEqual([200, { deliveries_count: 10_000 }, 0]);
+  const rest = await service.query(
+    `select extract(epoch from min(created_at) - timestamptz '2026-11-01T00:00:00Z')::int as n, count(*)::int
+       from webhook_deliveries where merchant_id = $1 and status = 'failed'`,
+    [merchant.id],
+  );
+  expect(rest).toEqual([{ n: 10_000, count: 3 }]);
+  const refused = await call(merchant, 'POST', path);
+  expect(refused.status).toBe(429);
+  // 500 less the burst of 40, at 20 a second.
+  expect(Number(refused.headers['retry-after'])).toBeGreaterThan(10);
+  expect(Number(refused.headers['retry-after'])).toBeLessThanOrEqual(24);
+  // Reading goes on.
+  expect((await call(merchant, 'GET', 'webhook_endpoints')).status).toBe(200);
+});
