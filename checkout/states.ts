@@ -60,8 +60,12 @@ const payment = {
 
 /** The answer with payments, of which all but those taken back are counted. */
 function paid(fields: Answer, ...payments: Partial<typeof payment & { labels: string[] }>[]): Answer {
-  const whole = payments.map((each) => ({ ...payment, ...each }));
-  const counted = whole.filter(({ status, labels }) => status !== 'reorged' && labels === undefined);
+  const whole = payments.map((each) => ({
+    ...payment,
+    ...each,
+    counts: each.status !== 'reorged' && each.labels === undefined,
+  }));
+  const counted = whole.filter(({ counts }) => counts);
   return {
     payments: whole,
     payments_count: whole.length,
@@ -467,7 +471,7 @@ export async function openState(context: BrowserContext, state: State): Promise<
 }
 
 export const looks = (['light', 'dark'] as const).flatMap((colorScheme) =>
-  [1280, 320].map((width) => ({ colorScheme, width })),
+  [1280, 390, 320].map((width) => ({ colorScheme, width })),
 );
 
 /** Takes pictures of all states, or of those whose names are given. */

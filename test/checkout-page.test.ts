@@ -69,6 +69,12 @@ test.each(paths)('%s is sent in a coding that the client accepts', async (path) 
   expect(gunzipSync(gzip.body).equals(plain.body)).toBe(true);
 });
 
+test.each(['br', 'gzip'])('the page is at most 40 KB in all, in %s', async (coding) => {
+  const parts = ['/checkout', '/checkout/page.js', '/checkout/page.css', '/checkout/icon.svg'];
+  const bodies = await Promise.all(parts.map(async (path) => (await sent(path, coding)).body.length));
+  expect(bodies.reduce((sum, length) => sum + length, 0)).toBeLessThanOrEqual(40_000);
+});
+
 test.each(paths)('%s is not sent again to a client that has it', async (path) => {
   const first = await get(path);
   const known = await get(path, { 'if-none-match': first.headers.get('etag') ?? '' });

@@ -38,6 +38,7 @@ const paymentOf = (fields: Partial<Payment> = {}): Payment => ({
   amount_units: 40,
   confirmations: 1,
   status: 'pending',
+  counts: fields.status !== 'reorged' && fields.labels === undefined,
   ...fields,
 });
 

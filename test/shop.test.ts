@@ -3,9 +3,11 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/json.ts';
+import { faultsFromOutside } from './support/faults-from-outside.ts';
 import { startService, type TestService } from './support/service.ts';
 import {
   ask,
@@ -125,6 +127,27 @@ test('a webhook that comes twice ships once, also after a restart, and whichever
   expect(await stateOf(shop, order_id)).toBe('shipped');
   await hasShipped(shop, order_id, 0);
 });
+
+// Around the answer, and around the line that ships.
+test.each([9, 13, 17, 20])(
+  'killed at point %d of a webhook, it ships after the next start',
+  async (point) => {
+    const { order_id, client_secret } = await placeOrder(shop);
+    await shop.stop();
+    shop = await startShop({ ...env, NODE_OPTIONS: `--import=${faultsFromOutside}`, KILL_AT: String(point) });
+    const paid = { id: newEventId(), sequence: 1, status: 'succeeded' };
+    const status = await deliver(client_secret, paid).catch(() => undefined);
+    await shop.ended;
+    shop = await startShop(env);
+    // As if a minute had passed.
+    const database = new DatabaseSync(join(folder, 'orders.sqlite'), { timeout: 5_000 });
+    database.exec('update jobs set due_at = 0');
+    database.close();
+    if (status !== 204) expect(await deliver(client_secret, paid)).toBe(204);
+    await hasShipped(shop, order_id, 1);
+    expect(await stateOf(shop, order_id)).toBe('shipped');
+  },
+);
 
 test('a webhook that the service has not signed ships nothing', async () => {
   const { order_id, client_secret } = await placeOrder(shop);

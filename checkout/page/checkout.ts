@@ -10,6 +10,7 @@ export interface Payment {
   confirmations: number;
   status: 'pending' | 'confirmed' | 'reorged';
   labels?: readonly string[];
+  counts?: boolean;
 }
 
 export interface Checkout {
@@ -38,16 +39,8 @@ export function missingUnits({ amount_units, amount_received_units }: Checkout):
   return Math.max(0, amount_units - amount_received_units);
 }
 
-/** A payment that adds to the amount received. */
-export function counts({ status, labels = [] }: Payment): boolean {
-  const isExcluded = ['late', 'found_late', 'after_cancel', 'wrong_token'].some((label) =>
-    labels.includes(label),
-  );
-  return status !== 'reorged' && !isExcluded;
-}
-
 /** The confirmations of the payment that has the fewest, of those that count. */
 export function fewestConfirmations({ payments = [], confirmations_required }: Checkout): number {
-  const confirmations = payments.filter(counts).map((payment) => payment.confirmations);
+  const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
   return Math.min(confirmations_required, ...confirmations);
 }

@@ -2,9 +2,11 @@
 // `state.ts` makes of both. The service's word is the truth: what a wallet says only changes what is shown.
 
 import { render } from 'preact';
+import { copyText } from './by-hand.tsx';
 import type { Checkout } from './checkout.ts';
 import { type Feed, followCheckout, type ServerClock } from './feed.ts';
-import { type Actions, type CopyName, copyText, Page, type TestAmount } from './page.tsx';
+import { Page } from './page.tsx';
+import type { Actions, CopyName, TestAmount } from './parts.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
@@ -98,7 +100,13 @@ function paint(): void {
     document.getElementById('title')?.focus();
   }
   paintedView = view;
-  document.title = checkout === undefined ? 'Payment' : `Pay ${checkout.merchant_name}`;
+  document.title = titleOfTab(checkout);
+}
+
+/** Like the page itself, it says "paid" only when that is final. */
+function titleOfTab(checkout: Checkout | undefined): string {
+  if (checkout === undefined) return 'Payment';
+  return `${checkout.status === 'succeeded' ? 'Paid' : 'Payment'} to ${checkout.merchant_name}`;
 }
 
 /** Follows the checkout that the secret opens. */
@@ -374,6 +382,8 @@ const actions: Actions = {
       const said = { what, isDone };
       copied = said;
       paint();
+      // A payer who has to copy it by hand needs longer.
+      if (!isDone) return;
       setTimeout(() => {
         if (copied !== said) return;
         copied = undefined;

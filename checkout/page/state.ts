@@ -1,6 +1,6 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
-import { type Checkout, counts, missingUnits } from './checkout.ts';
+import { type Checkout, missingUnits } from './checkout.ts';
 
 /** A wallet as the payer sees it. The name and the icon are the wallet's own words: nothing is believed of them. */
 export interface WalletLabel {
@@ -222,7 +222,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
   const isLate = payments.some(
-    (payment) => !counts(payment) && payment.status !== 'reorged' && !isWrongToken(payment),
+    (payment) => !payment.counts && payment.status !== 'reorged' && !isWrongToken(payment),
   );
   const candidates: readonly (readonly [Notice, boolean])[] = [
     ['offline', connection === 'offline'],
@@ -241,7 +241,8 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   return failure !== undefined && isOffering ? [failure, ...notices] : notices;
 }
 
-function isWrongToken({ labels = [] }: { labels?: readonly string[] }): boolean {
+/** A payment in something other than the intent's token. */
+export function isWrongToken({ labels = [] }: { labels?: readonly string[] }): boolean {
   return labels.includes('wrong_token');
 }
 

@@ -13,7 +13,7 @@ export interface Words {
   feeToken: string;
   /** The wallet's own name, if one is in use. */
   wallet: string;
-  /** Until when, in the payer's time zone: `14:05`. */
+  /** Until when, in the payer's time zone: `14:05 CET`. */
   until: string;
 }
 
@@ -25,47 +25,47 @@ interface Said {
 
 /** The title and the sentences of each view. */
 export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
-  loading: () => ({ title: 'Loading the payment' }),
+  loading: () => ({ title: 'Loading your payment' }),
   'waiting-for-shop': () => ({
     title: 'Preparing your payment',
     lines: ['The shop is preparing your payment. Keep this window open.'],
   }),
   'shop-failed': () => ({
-    title: 'The payment was not prepared',
-    lines: [
-      'The shop could not prepare the payment. Nothing was charged. Close this window and try again there.',
-    ],
+    title: 'Your payment could not be started',
+    lines: ['Something went wrong at the shop. You were not charged. Close this window and try again.'],
   }),
   invalid: () => ({
-    title: 'This link does not open a payment',
+    title: 'This payment link does not work',
     lines: [
-      'It may be cut off or too old. If you have already paid, do not pay again: ask the shop. Otherwise go back to the shop and open the payment from there again.',
+      'Part of it may be missing, or it is too old.',
+      'If you have already paid, do not pay again: contact the shop. Otherwise go back to the shop and start the payment again.',
     ],
   }),
   unreachable: () => ({
-    title: 'The payment cannot be loaded',
+    title: 'Your payment could not be loaded',
     lines: [
-      'There is no answer at the moment. The page keeps trying. If you have already paid, do not pay again: your payment is still seen.',
+      'There is a problem with the connection. This page keeps trying.',
+      'If you have already paid, do not pay again: your payment still counts.',
     ],
   }),
   'test-wallet': ({ chain }) => ({
     title: 'Pay with test money',
     lines: [
-      `This payment is on a practice copy of ${chain} that runs on this machine. Its money is worth nothing, and a wallet of your own cannot reach it.`,
+      `This is a practice payment, on a copy of ${chain} that runs on this computer. You cannot pay it with a wallet of your own.`,
     ],
   }),
   'choose-wallet': () => ({ title: 'Choose your wallet' }),
   'no-wallet': ({ token, chain }) => ({
     title: 'No wallet found in this browser',
-    lines: [`Open this page where you have a wallet with ${token} on ${chain}, or send the payment by hand.`],
+    lines: [`To pay, you need a wallet with ${token} on ${chain}.`],
   }),
   connecting: ({ wallet }) => ({
     title: `Connecting to ${wallet}`,
-    lines: ['If your wallet asks, allow this page to see your account. That moves no money.'],
+    lines: ['If your wallet asks, let this page see your account. No money moves yet.'],
   }),
   'wrong-chain': ({ wallet, chain }) => ({
-    title: `Change to ${chain}`,
-    lines: [`${wallet} is on another network. The payment is made on ${chain}. Changing it costs nothing.`],
+    title: `Switch to ${chain}`,
+    lines: [`${wallet} is using another network. This payment is made on ${chain}. Switching is free.`],
   }),
   ready: ({ missing, merchant }) => ({
     title: 'Ready to pay',
@@ -73,99 +73,108 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   }),
   'too-little-token': ({ token, chain, missing }) => ({
     title: `Not enough ${token}`,
-    lines: [`This account needs ${missing} on ${chain}. Add ${token} there, or choose another account.`],
+    lines: [
+      `You need ${missing} on ${chain} in this account. Add ${token} to it, or choose another account in your wallet.`,
+    ],
   }),
   'too-little-gas': ({ feeToken, chain }) => ({
     title: `Not enough ${feeToken} for the fee`,
     lines: [
-      `The network takes a small fee in ${feeToken} for each payment. Add some ${feeToken} on ${chain} to this account, or choose another account.`,
+      `${chain} charges a small fee in ${feeToken} for every payment. Add some ${feeToken} on ${chain} to this account, or choose another account in your wallet.`,
     ],
   }),
   'refused-by-token': ({ token }) => ({ title: `${token} does not allow this payment` }),
   'confirm-in-wallet': ({ wallet, missing }) => ({
     title: `Confirm in ${wallet}`,
-    lines: [
-      `Your wallet shows a request to send ${missing}. Confirm it there. If you do not see it, open your wallet.`,
-    ],
+    lines: [`Open your wallet and confirm the payment of ${missing} there.`],
   }),
   'paying-elsewhere': () => ({
     title: 'You are paying in another tab',
-    lines: ['Another tab of this browser has asked your wallet. Go on there; this page follows.'],
+    lines: ['Continue in the tab where you opened your wallet. You can also see the result here.'],
   }),
   unknown: () => ({
     title: 'Did your wallet send the payment?',
     lines: [
-      'Your wallet was asked to send the payment, and has not answered clearly. Look at the activity in your wallet. If the payment was sent, wait: it appears here by itself.',
+      'Your wallet did not tell us. Check its recent activity.',
+      'If the payment is there, do not pay again. You will see it here soon after it arrives.',
     ],
   }),
   sent: ({ chain }) => ({
     title: 'Payment sent',
     lines: [
-      `${chain} has not included it yet. That takes seconds, sometimes a minute. Do not pay again. You can leave this page open or come back to it.`,
+      `It has not arrived on ${chain} yet. That usually takes a few seconds, sometimes a minute. Do not pay again.`,
+      'You can leave this page and come back later.',
     ],
   }),
   'taken-back': ({ chain }) => ({
-    title: 'The network is putting your payment in order',
+    title: 'Your payment is delayed',
     lines: [
-      `${chain} has moved its newest blocks, and your payment is not in them yet. It usually returns by itself. Do not pay again.`,
+      `${chain} has replaced its newest blocks, and your payment is not in the new ones yet. This is rare, and the payment usually comes back. Do not pay again.`,
     ],
   }),
   manual: ({ token, chain, until }) => ({
     title: 'Send the payment by hand',
     lines: [
-      `Send ${token} on ${chain}, exactly this amount, to this address, before ${until}. Another token or another network does not count, and may be lost.`,
+      `Send exactly this amount to this address before ${until}. Use ${token} on ${chain} only: anything else does not count and may be lost.`,
     ],
   }),
   processing: ({ merchant }) => ({
     title: 'Payment received',
-    lines: [`The network is confirming it. You can close this page: ${merchant} is told by itself.`],
+    lines: [
+      `The network is confirming it. You can close this page: we will let ${merchant} know when it is done.`,
+    ],
   }),
   succeeded: ({ merchant }) => ({
     title: 'Paid',
-    lines: [`${merchant} has been told of your payment. You have nothing more to do.`],
+    lines: [`Thank you. Your payment to ${merchant} is complete.`],
   }),
   'time-is-up': ({ chain }) => ({
     title: 'The time to pay is over',
     lines: [
-      `Do not send anything now. What you sent in time still counts: the page is waiting for the last blocks of ${chain}.`,
+      'Do not send any money now.',
+      `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}.`,
     ],
   }),
   expired: ({ merchant }) => ({
     title: 'This payment has expired',
-    lines: [`Do not send anything now. To buy from ${merchant}, start again there.`],
+    lines: [`Do not send any money now. If you still want to buy, start again at ${merchant}.`],
   }),
   canceled: ({ merchant }) => ({
     title: 'This payment was canceled',
-    lines: [`${merchant} has canceled it. Do not send anything now.`],
+    lines: [`${merchant} canceled it. Do not send any money now.`],
   }),
 };
 
 /** What the page says besides its view. */
 export const notices: { readonly [name in Notice]: (words: Words) => string } = {
-  offline: () => 'You are offline. What is shown here may be old.',
+  offline: () => 'You are offline. This page may be out of date.',
   unreachable: () =>
-    'There is no answer at the moment. What is shown here may be old; the page keeps trying.',
+    'There is a problem with the connection. This page may be out of date, and keeps trying.',
   'wallet-still-asks': () => 'If your wallet still asks you to confirm this payment, reject it there.',
   'partly-paid': ({ received, missing }) => `${received} has arrived. ${missing} is still missing.`,
   underpaid: ({ received, merchant }) =>
-    `${received} arrived, which is less than the price. Ask ${merchant} what happens with it.`,
+    `Only ${received} arrived, which is less than the price. Contact ${merchant} about it.`,
   late: ({ merchant }) =>
-    `Money arrived that does not count for this payment. ${merchant} sees it: ask there for it.`,
+    `Money arrived that does not count towards this payment. ${merchant} can see it: contact them about it.`,
   'wrong-token': ({ token, merchant }) =>
-    `Something other than ${token} arrived. It does not count for this payment. ${merchant} sees it: ask there for it.`,
-  overpaid: ({ merchant }) => `More than the price arrived. ${merchant} sees it: ask there for the rest.`,
+    `Something other than ${token} arrived. It does not count towards this payment. ${merchant} can see it: contact them about it.`,
+  overpaid: ({ merchant }) =>
+    `More than the price arrived. ${merchant} can see it: contact them about the difference.`,
   reorganised: ({ merchant }) =>
-    `The network has moved blocks after the payment was confirmed. ${merchant} is looking into it.`,
+    `The network replaced some of its blocks after your payment was confirmed. ${merchant} can see it. Do not pay again.`,
   hurry: () => 'Less than a minute is left. A payment that arrives later does not count.',
   rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
-  'wallet-busy': () => 'Your wallet already shows a request. Open it and answer that one first.',
-  'wallet-failed': () => 'Your wallet did not answer as it should. Nothing was sent by this page.',
+  'wallet-busy': () =>
+    'Your wallet is already showing another request. Open your wallet and answer it first.',
+  'wallet-failed': () =>
+    'Something went wrong in your wallet. Nothing was sent. Try again, or choose another wallet.',
   'chain-refused': ({ chain }) =>
-    `Your wallet did not change to ${chain}. Change the network there yourself.`,
-  reverted: () => 'The network undid the payment, so no money moved but the fee. You can pay again.',
+    `Your wallet did not switch to ${chain}. Switch the network in your wallet.`,
+  reverted: () =>
+    'The payment failed on the network. You paid the network fee, and no other money moved. You can pay again.',
   storage: () =>
-    'This browser stores nothing, so the page could not keep you from paying twice. Leave private browsing, or send the payment by hand.',
-  changed: () => 'Something changed while you were paying. Look at the amount again before you go on.',
+    'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
+  changed: () => 'Something changed while you were paying. Check the amount before you continue.',
   'test-wallet': () => 'The test wallet could not pay. The log of the service says why.',
 };
 
@@ -174,60 +183,65 @@ export const refusals: {
   readonly [reason in Extract<Funds, { kind: 'refused' }>['reason']]: (words: Words) => string;
 } = {
   blacklisted: ({ token }) =>
-    `The issuer of ${token} has blocked this account or the receiving one. Choose another account, or ask the shop.`,
+    `The issuer of ${token} has blocked this account or the account of the shop. Choose another account in your wallet, or contact the shop.`,
   paused: ({ token, chain }) =>
     `The issuer has paused ${token} on ${chain}. Nobody can pay with it at the moment. Try again later.`,
-  other: ({ token }) => `The contract of ${token} refuses it. Choose another account, or ask the shop.`,
+  other: ({ token }) =>
+    `${token} cannot be sent from this account. Choose another account in your wallet, or contact the shop.`,
 };
 
 export const labels = {
   amountDue: 'Amount due',
+  on: ({ chain }: Words) => `on ${chain}`,
+  payBefore: 'Pay before',
+  timeLeft: (time: string) => `${time} left`,
   pay: ({ missing }: Words) => `Pay ${missing}`,
-  switchChain: ({ chain }: Words) => `Change to ${chain}`,
+  switchChain: ({ chain }: Words) => `Switch to ${chain}`,
   checkAgain: 'Check again',
-  tryAnyway: 'My wallet pays the fee in another way: go on',
+  tryAnyway: 'My wallet pays the fee in another way',
   otherWallet: 'Choose another wallet',
-  manual: 'Send by hand instead',
-  wallets: 'Pay with a wallet of this browser',
-  reload: 'Try again now',
-  notSent: 'My wallet has not sent it: pay again',
+  manual: 'Send the payment by hand',
+  wallets: 'Pay with a wallet',
+  reload: 'Try again',
+  notSent: 'It was not sent: pay again',
+  failed: 'It failed: pay again',
   notSentHint:
-    'Only if your wallet shows no such payment. If it still shows the request, reject it there first; otherwise you may pay twice.',
-  noAnswer: 'Your wallet shows nothing?',
-  waitedLong: 'Waited for long?',
+    'If your wallet did not send it, you can pay again. If your wallet still shows the request, reject it first, or you may pay twice.',
+  noAnswer: 'No request in your wallet?',
+  waitedLong: 'Taking too long?',
   notComing:
-    'Look the transaction up in your wallet. If it says failed or dropped, the payment does not come, and you can pay again. Otherwise wait.',
+    'Look up the payment in your wallet. If it failed or was dropped, it will not arrive, and you can pay again. Otherwise keep waiting.',
   address: 'Address',
   amount: 'Amount',
   network: 'Network',
-  copyAddress: 'Copy address',
-  copyAmount: 'Copy amount',
-  copyLink: 'Copy link to this page',
+  link: 'Link to this page',
+  copy: 'Copy',
   copied: 'Copied',
-  notCopied: 'Select and copy it by hand',
-  qr: 'Open this page on your phone',
-  qrHint: 'The code opens this page on your phone. It pays nothing by itself.',
-  waiting: 'Waiting for your payment. It appears here by itself.',
+  notCopied: 'Not copied',
+  notCopiedHint: 'Your browser did not copy it. Select the text and copy it yourself.',
+  qr: 'Continue on your phone',
+  qrHint: 'Scan this code with the phone that has your wallet. It opens this page there.',
+  waiting: 'Waiting for your payment',
   openInWallet: 'Open this page in a wallet app',
   openInWalletHint:
-    'These open the app if it is installed. If nothing happens, copy the link and paste it into the browser of your wallet app.',
-  testExact: ({ missing }: Words) => `Pay ${missing} with the test wallet`,
+    'If nothing happens, the app is not installed. You can also copy the link and open it in the browser of your wallet app.',
   testLess: 'Pay too little',
   testMore: 'Pay too much',
-  standIn: 'Practice chain on this machine: no real money',
-  testnet: 'Test network: no real money',
-  timeLeft: (time: string) => `${time} left to pay`,
+  testMoney: 'Test money',
   confirmations: (count: number, required: number) => `${count} of ${required} confirmations`,
   leave: ({ merchant }: Words) => `Back to ${merchant} without paying`,
   back: ({ merchant }: Words) => `Back to ${merchant}`,
   closeWindow: 'You can close this window.',
+  /** Until the payment is final, it is not called paid. */
+  payment: 'Payment',
   receipt: 'Receipt',
   paidAmount: 'Paid',
+  otherToken: 'Another token',
   transaction: 'Transaction',
-  seeTransaction: 'See it on the explorer',
+  seeTransaction: 'on the explorer',
   to: 'To',
   date: 'Date',
   reference: 'Reference',
   account: 'Account',
-  balance: 'It has',
+  balance: 'Balance',
 };

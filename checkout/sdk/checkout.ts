@@ -100,4 +100,6 @@ export interface CheckoutPayment {
   status: CheckoutPaymentStatus;
   /** Facts about the transfer, such as `late` and `wrong_token`. Absent if there are none. */
   labels?: string[];
+  /** Whether the transfer is part of `amount_received_units`. */
+  counts?: boolean;
 }

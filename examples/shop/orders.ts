@@ -20,12 +20,13 @@ export interface Order {
 }
 
 export function openOrders(file: string) {
-  const database = new DatabaseSync(file);
+  const database = new DatabaseSync(file, { timeout: 5_000 });
   database.exec(`
     create table if not exists orders (
       id text primary key, product text not null, amount_units integer not null, attempt integer not null default 1,
       payment_intent text, payment_status text, last_sequence integer not null default 0);
     create table if not exists handled_events (id text primary key);
+    create table if not exists jobs (order_id text primary key, due_at integer not null);
     create table if not exists shipments (order_id text primary key, shipped_at text not null)`);
   const insertOrder = database.prepare('insert into orders (id, product, amount_units) values (?, ?, ?)');
   const findOrder = database.prepare(
@@ -43,23 +44,44 @@ export function openOrders(file: string) {
     `update orders set payment_intent = ?1, payment_status = ?2, last_sequence = ?3
      where id = ?4 and (payment_intent is null or payment_intent = ?1) and last_sequence < ?3`,
   );
+  const insertJob = database.prepare(
+    `insert into jobs select ?1, 0 where not exists (select 1 from shipments where order_id = ?1)
+     on conflict do nothing`,
+  );
+  // Nobody else takes it for a minute. If shipping fails, or this process ends, it is then taken again.
+  const takeJob = database.prepare(
+    `update jobs set due_at = unixepoch() + 60
+     where order_id = (select order_id from jobs where due_at <= unixepoch() order by due_at limit 1) returning order_id`,
+  );
+  const deleteJob = database.prepare('delete from jobs where order_id = ?');
   const insertShipment = database.prepare(
     `insert into shipments values (?, datetime('now')) on conflict do nothing`,
   );
 
   const find = (id: string) => findOrder.get(id, id) as unknown as Order | undefined;
 
-  /** Stores an event and what it changes. Returns the order that has to be shipped now, if there is one. */
-  function apply({ id, sequence, data: { paymentIntent: intent } }: Event): Order | undefined {
+  function transaction(change: () => void): void {
+    database.exec('begin immediate');
+    try {
+      change();
+      database.exec('commit');
+    } catch (error) {
+      database.exec('rollback');
+      throw error;
+    }
+  }
+
+  /** Stores an event and what it changes, and the job if the order has to be shipped now. */
+  function apply({ id, sequence, data: { paymentIntent: intent } }: Event): void {
     // It has come before.
-    if (storeEvent.run(id).changes === 0) return undefined;
+    if (storeEvent.run(id).changes === 0) return;
     const order = find(String(intent?.metadata.order_id ?? ''));
-    if (intent === undefined || order === undefined) return undefined;
+    if (intent === undefined || order === undefined) return;
     // Events may come in another order than they happened.
     storeStatus.run(intent.id, intent.status, sequence ?? 0, order.id);
     // Success is final, whichever attempt has succeeded.
-    if (intent.status !== 'succeeded' || intent.amountUnits < BigInt(order.amount_units)) return undefined;
-    return insertShipment.run(order.id).changes === 1 ? order : undefined;
+    if (intent.status === 'succeeded' && intent.amountUnits >= BigInt(order.amount_units))
+      insertJob.run(order.id);
   }
 
   return {
@@ -81,15 +103,24 @@ export function openOrders(file: string) {
       return find(id) as Order;
     },
 
-    handle(event: Event): Order | undefined {
-      database.exec('begin immediate');
-      try {
-        const toShip = apply(event);
-        database.exec('commit');
-        return toShip;
-      } catch (error) {
-        database.exec('rollback');
-        throw error;
+    handle: (event: Event) => transaction(() => apply(event)),
+
+    /**
+     * Ships every order that is paid and waits for it. If `ship` fails, or the process ends in it, it is called again after
+     * a minute, so shipping an order twice has to be harmless.
+     */
+    async shipAll(ship: (order: Order) => void | Promise<void>): Promise<void> {
+      for (let job = takeJob.get(); job !== undefined; job = takeJob.get()) {
+        const order = find(String(job.order_id)) as Order;
+        try {
+          await ship(order);
+          transaction(() => {
+            insertShipment.run(order.id);
+            deleteJob.run(order.id);
+          });
+        } catch (error) {
+          console.error(`${order.id} is shipped later:`, error);
+        }
       }
     },
   };

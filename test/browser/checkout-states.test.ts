@@ -1,10 +1,11 @@
 // Every state of the checkout page can be read and used by everybody: axe finds nothing in light or dark, nothing overflows at
-// 320 px or with text of twice the size, nothing moves for those who do not want it, and the keyboard is enough.
+// 320 px or with text of twice the size, everything begins at one edge, nothing moves for those who do not want it, and the
+// keyboard is enough.
 
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { openState, states } from '../../checkout/states.ts';
+import { openState, type State, states } from '../../checkout/states.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
 
@@ -29,6 +30,7 @@ describe.skipIf(!hasBrowser)('the state', () => {
     const page = await openState(context, state);
     const checkout = wrapPage(page);
 
+    expect(await page.evaluate(leftEdges), 'one axis').toHaveLength(1);
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
       expect(await checkout.axe(), colorScheme).toEqual([]);
@@ -41,8 +43,19 @@ describe.skipIf(!hasBrowser)('the state', () => {
     await page.evaluate(doubleText);
     expect(await checkout.overflow(), 'with text of twice the size').toBe(0);
     // One heading for the page, one for the step; the title of the tab says something.
-    expect(await page.title()).toMatch(/^(Payment|Pay .+)$/);
+    const isPaid = state.view === 'succeeded';
+    expect(await page.title()).toMatch(isPaid ? /^Paid to .+$/ : /^Payment( to .+)?$/);
     expect(await page.locator('main').count()).toBe(1);
+    // Only what is final is called paid, and that is said first.
+    expect(await page.locator('h1', { hasText: /^Paid$/ }).count()).toBe(isPaid ? 1 : 0);
+    expect(await page.locator('h2, h3, dt', { hasText: /^Paid$/ }).count()).toBe(
+      isPaid && hasPayment(state) ? 1 : 0,
+    );
+    expect((await checkout.text()).match(/test (network|money)|real money/gi)?.length ?? 0).toBe(
+      (await page.locator('.badge').count()) + (state.view === 'test-wallet' ? 1 : 0),
+    );
+    // Phrases that no person would say.
+    expect(await checkout.text()).not.toMatch(/by itself|is told/);
     expect(complaints).toEqual([]);
     await context.close();
   });
@@ -51,6 +64,104 @@ describe.skipIf(!hasBrowser)('the state', () => {
     const text = await readFile(new URL('../../checkout/states.md', import.meta.url), 'utf8');
     const listed = [...text.matchAll(/^\| `([\w-]+)` +\|/gm)].map(([, name]) => name);
     expect(listed).toEqual(states.map(({ name }) => name));
+  });
+});
+
+describe.skipIf(!hasBrowser)('a payer sees', () => {
+  let browser: TestBrowser;
+  let page: Page;
+
+  beforeAll(async () => {
+    browser = await openBrowser();
+  });
+  afterEach(() => page.context().close());
+  afterAll(() => browser.close());
+
+  /** Opens the state at 390 px, as on a phone, in Berlin. */
+  async function open(name: string): Promise<void> {
+    const context = await browser.newContext({
+      viewport: { width: 390, height: 844 },
+      timezoneId: 'Europe/Berlin',
+    });
+    page = await openState(context, states.find((state) => state.name === name) as State);
+  }
+
+  const actions = () =>
+    page.locator('[data-action]').evaluateAll((all) => all.map((one) => one.getAttribute('data-action')));
+  const boxOf = async (selector: string) => (await page.locator(selector).boundingBox()) as Box;
+
+  test('wallets first, and the payment by hand last', async () => {
+    await open('choose-wallet');
+    expect(await actions()).toEqual(['wallet', 'wallet', 'manual']);
+  });
+
+  test('the code for the phone where no wallet is, and the payment by hand last', async () => {
+    await open('no-wallet');
+    expect(await page.locator('.qr').isVisible()).toBe(true);
+    expect(await actions()).toEqual(['copy-link', 'manual']);
+    await page.locator('[data-action="manual"]').click();
+    // It can still be opened.
+    expect(await page.locator('.qr').isVisible()).toBe(false);
+    await page.locator('summary').click();
+    expect(await page.locator('.qr').isVisible()).toBe(true);
+    expect(await actions()).toEqual(['copy-amount', 'copy-address', 'copy-link', 'wallets']);
+  });
+
+  test.each(['ready', 'test-wallet'])('the button that pays on one line: %s', async (name) => {
+    await open(name);
+    const button = page.locator('[data-action="pay"], [data-amount="exact"]');
+    expect(((await button.textContent()) ?? '').replace(/\s/g, ' ')).toBe('Pay 12.50 USDC');
+    expect(await button.evaluate(linesOf)).toBe(1);
+  });
+
+  test('in each row by hand, a button at the right edge that copies it', async () => {
+    await open('manual');
+    const { x, width } = await boxOf('header');
+    for (const what of ['amount', 'address']) {
+      const [button, value] = [
+        await boxOf(`[data-action="copy-${what}"]`),
+        await boxOf(`[data-value="${what}"]`),
+      ];
+      expect(button.x + button.width).toBeCloseTo(x + width, 0);
+      expect(button.x).toBeGreaterThan(value.x + value.width);
+      // Beside the value, not below it.
+      expect(button.y).toBeLessThan(value.y + value.height);
+      expect(button.y + button.height).toBeGreaterThan(value.y);
+    }
+  });
+
+  test('what to do if the browser does not copy: also the link can be selected', async () => {
+    await open('manual');
+    await page.locator('summary').click();
+    await page.evaluate(refuseToCopy);
+    for (const what of ['address', 'link']) {
+      await page.locator(`[data-action="copy-${what}"]`).click();
+      const row = page.locator('.copyable', { has: page.locator(`[data-action="copy-${what}"]`) });
+      await row.getByText('Not copied').waitFor();
+      await row.getByText('Select the text and copy it yourself').waitFor();
+    }
+    expect(await page.locator('.copyable code').last().textContent()).toContain('/checkout#pi_');
+  });
+
+  test('space around the bar of confirmations', async () => {
+    await open('processing');
+    const [bar, above, below] = [
+      await boxOf('progress'),
+      await boxOf('.step > p'),
+      await boxOf('progress + p'),
+    ];
+    expect(bar.y - above.y - above.height).toBeGreaterThanOrEqual(16);
+    expect(below.y - bar.y - bar.height).toBeGreaterThanOrEqual(8);
+  });
+
+  test('until when to pay, and when it was paid, with the time zone', async () => {
+    await open('manual');
+    const { text } = wrapPage(page);
+    expect(await text()).toMatch(/Pay before 13:30 CET ?, Central European Standard Time ?, 27 min left/);
+    expect(await text()).toMatch(/to this address before 13:30 CET\./);
+    await page.context().close();
+    await open('succeeded');
+    expect(await wrapPage(page).text()).toMatch(/21 Nov 2026, 13:02 CET/);
   });
 });
 
@@ -133,15 +244,27 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
   });
 });
 
+const hasPayment = ({ name }: State) => name !== 'reorganised-after-success';
+
+type Box = Record<'x' | 'y' | 'width' | 'height', number>;
+
 // These run in the page.
+
+interface Element {
+  matches(selector: string): boolean;
+  getBoundingClientRect(): { left: number };
+  getClientRects(): { length: number };
+}
 
 interface InPage {
   document: {
     documentElement: { style: { fontSize: string } };
     getAnimations(): { playState: string; animationName?: string }[];
+    querySelectorAll(selector: string): Iterable<Element>;
+    createRange(): { selectNodeContents(node: unknown): void; getClientRects(): Iterable<{ top: number }> };
   };
-  navigator: { clipboard: { readText(): Promise<string> } };
-  getComputedStyle(element: unknown): { outlineWidth: string; outlineStyle: string; boxShadow: string };
+  navigator: { clipboard: { readText(): Promise<string>; writeText(text: string): Promise<void> } };
+  getComputedStyle(element: unknown): Record<'outlineWidth' | 'outlineStyle' | 'textAlign', string>;
 }
 
 const motions = (page: Page) =>
@@ -151,6 +274,36 @@ const motions = (page: Page) =>
       .filter(({ playState }) => playState === 'running')
       .map(({ animationName }) => animationName ?? 'a transition'),
   );
+
+/** Where the parts of the page begin, in pixels. */
+function leftEdges(): number[] {
+  const { document, getComputedStyle } = globalThis as unknown as InPage;
+  const parts = document.querySelectorAll(
+    'header, .merchant, h1, h2, h3, footer, .hero > p, .notice, .step > *, .step dt, .step .soft',
+  );
+  const edges = [...parts]
+    .filter((part) => part.getClientRects().length > 0)
+    // Text that is centered begins elsewhere than its box. Buttons are seen as boxes.
+    .map((part) =>
+      getComputedStyle(part).textAlign === 'center' && !part.matches('button, a')
+        ? -1
+        : part.getBoundingClientRect().left,
+    );
+  return [...new Set(edges.map(Math.round))];
+}
+
+/** On how many lines its text is. */
+function linesOf(button: unknown): number {
+  const { document } = globalThis as unknown as InPage;
+  const range = document.createRange();
+  range.selectNodeContents(button);
+  return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
+}
+
+function refuseToCopy(): void {
+  const { navigator } = globalThis as unknown as InPage;
+  navigator.clipboard.writeText = () => Promise.reject(new Error('refused'));
+}
 
 function doubleText(): void {
   (globalThis as unknown as InPage).document.documentElement.style.fontSize = '200%';

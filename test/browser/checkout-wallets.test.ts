@@ -91,7 +91,8 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.refresh();
     expect(await checkout.notice('partly-paid')).toMatch(/4\.00 USDC.*8\.50 USDC/);
     await checkout.view('ready');
-    expect(await checkout.action('pay').innerText()).toContain('8.50 USDC');
+    // The amount and its token stay on one line.
+    expect(await checkout.action('pay').innerText()).toContain('8.50\u00a0USDC');
     await checkout.press('pay');
     await checkout.view('sent');
     expect(wallet.requestsOf('eth_sendTransaction')[0]?.params[0].data).toBe(callOf(intent, 8_500_000n).data);

@@ -1,6 +1,6 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
-// The hosted checkout in Chromium: a service, a chain on which a block is mined only when the test says so, the watcher
-// between them, and devices that open the page. What a device must never do is recorded.
+// The hosted checkout: a service, a chain on which a block is mined only when the test says so, the watcher
+// between them, and devices that open the page in Chromium. What a device must never do is recorded.
 
 import { AxeBuilder } from '@axe-core/playwright';
 import type { BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
@@ -9,7 +9,7 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { expect } from 'vitest';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { setOrigins } from '../../src/merchants/administration.ts';
-import { openBrowser } from './browser.ts';
+import { openBrowser, type TestBrowser } from './browser.ts';
 import { startChain } from './chain.ts';
 import type { Intent } from './doors.ts';
 import { startService } from './service.ts';
@@ -23,11 +23,12 @@ export const amountUnits = 12_500_000n;
 
 /** Starts everything. Close it. */
 export async function startCheckoutWorld() {
-  const [service, chain, browser] = await Promise.all([
+  const [service, chain] = await Promise.all([
     startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }),
     startChain(),
-    openBrowser(),
   ]);
+  // Not for a test that brings another browser.
+  let chromium: Promise<TestBrowser> | undefined;
   const merchant = createMerchantCalls(service);
   const watcher = createTestWatcher(service, { urls: [chain.url] });
   await watcher.catchUp();
@@ -117,7 +118,8 @@ export async function startCheckoutWorld() {
     },
     /** A browser of its own, with its own storage. */
     async openDevice(options: BrowserContextOptions = {}): Promise<Device> {
-      const context = await browser.newContext(options);
+      chromium ??= openBrowser();
+      const context = await (await chromium).newContext(options);
       const device = await prepareDevice(context, service.publicUrl, { 84532: chain.url });
       devices.push(device);
       return device;
@@ -130,7 +132,7 @@ export async function startCheckoutWorld() {
       expect(closing.flatMap(({ foreignRequests }) => foreignRequests())).toEqual([]);
     },
     async close(): Promise<void> {
-      await browser.close();
+      await (await chromium)?.close();
       await watcher.release();
       await chain.stop();
       await service.close();

@@ -10,6 +10,8 @@ export interface Program {
   url: string;
   /** Standard output so far, and errors. */
   output(): string;
+  /** Resolves when it has ended. */
+  ended: Promise<unknown>;
   stop(): Promise<void>;
 }
 
@@ -37,6 +39,7 @@ async function start(command: string[], env: NodeJS.ProcessEnv, ready: RegExp): 
   return {
     url: found[1] ?? '',
     output: () => output,
+    ended: exited,
     async stop() {
       if (child.exitCode === null && child.signalCode === null)
         process.kill(-(child.pid as number), 'SIGINT');

@@ -40,15 +40,12 @@ export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promis
     location: new URL(name, folder),
     contentType,
   });
-  const page = { ...file('/checkout', 'page.html', html), edit: offerTestWallet };
   return loadStaticSite({
     name: 'checkout_page',
     title: 'the checkout page',
     headers,
     files: [
-      page,
-      // As some shops will write it.
-      { ...page, path: '/checkout/' },
+      { ...file('/checkout', 'page.html', html), edit: offerTestWallet },
       file('/checkout/page.js', 'page.js', javascript),
       file('/checkout/page.css', 'page.css', 'text/css; charset=utf-8'),
       file('/checkout/icon.svg', 'icon.svg', 'image/svg+xml'),

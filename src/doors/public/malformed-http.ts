@@ -11,7 +11,7 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { stopParsing } from '../pipelining.ts';
 import { rawRefusal } from '../raw-refusal.ts';
-import { protocolOf } from '../wrong-protocol.ts';
+import { noTls, protocolOf } from '../wrong-protocol.ts';
 
 /** Answers input that is not HTTP, too slow or too large, if the client can still read an answer. */
 export function answerMalformedHttp(
@@ -62,10 +62,11 @@ export function answerMalformedHttp(
       }
       const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
       if (before === undefined && (spoken === 'TLS' || spoken === 'HTTP/2')) onWrongProtocol(spoken);
+      const hint = before === undefined ? hints[spoken] : undefined;
       const { status, message } =
-        before === undefined && spoken === 'HTTP/2'
-          ? { status: '400 Bad Request', message: http2IsElsewhere }
-          : explain(error.code, maxHeaderBytes);
+        hint === undefined
+          ? explain(error.code, maxHeaderBytes)
+          : { status: '400 Bad Request', message: hint };
       // The host is known if the request's headers were read but its body did not arrive.
       const unfinished = before?.request.complete === false ? before.request : undefined;
       refuseWith(status, 'invalid_body', message, socket, unfinished);
@@ -105,8 +106,12 @@ interface Latest {
 
 const noTunnel = 'This service opens no tunnels: CONNECT is for proxies.';
 
-const http2IsElsewhere =
-  'This port speaks HTTP/1.1, and HTTP/2 only where it has TLS. gRPC over plain HTTP/2 is on GRPC_PORT.';
+/** The message for clients that begin with another protocol. */
+const hints: Readonly<Record<string, string>> = {
+  'HTTP/2':
+    'This port speaks HTTP/1.1, and HTTP/2 only where it has TLS. gRPC over plain HTTP/2 is on GRPC_PORT.',
+  TLS: noTls,
+};
 
 function explain(code: string | undefined, maxHeaderBytes: number): { status: string; message: string } {
   switch (code) {

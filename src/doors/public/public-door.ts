@@ -33,7 +33,7 @@ import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
 import { intercept, type MethodCall } from '../method-call.ts';
-import { type NodeRequest, type NodeResponse, pathOf, queryOf } from '../node-headers.ts';
+import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
@@ -114,7 +114,7 @@ export function createPublicDoor(
       unidentified.removeWhenClosed(stream);
       context.onIdentified = () => unidentified.remove(stream);
     }
-    const path = pathOf(request);
+    const path = pathWithoutSlashOf(request);
     const match = router.find(path);
     const endpoint = match?.byMethod.get(request.method ?? '');
     const isShared = endpoint?.isForBrowsers ?? isForBrowsers(match);
@@ -184,7 +184,10 @@ async function answer(
   shared: readonly [string, string][],
   options: PublicDoorOptions,
 ): Promise<void> {
-  if (match === undefined) throw noRoute(request.method, path);
+  if (match === undefined) {
+    if (!asksForStartPage(request, header, path)) throw noRoute(request.method, path);
+    return sendJson(request, response, 302, '', context, toReference, options.isDraining);
+  }
   const origin = header.get('origin');
   const isTrial = options.allowsTryIt && origin !== null && isOwnOrigin(origin, request, options.scheme);
   if (origin !== null && !isTrial && shared.length === 0) throw plainRefusal('browser_forbidden');
@@ -231,6 +234,20 @@ async function answer(
     context,
     headers,
     options.isDraining,
+  );
+}
+
+const toReference: readonly [string, string][] = [
+  ['Location', '/docs'],
+  ['Vary', 'Accept'],
+];
+
+/** True if a person has opened the address of the service in a browser. */
+function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
+  return (
+    path === '/' &&
+    (method === 'GET' || method === 'HEAD') &&
+    /\btext\/html\b/i.test(header.get('accept') ?? '')
   );
 }
 

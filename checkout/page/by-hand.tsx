@@ -1,0 +1,189 @@
+// The payment without a wallet in this browser: sent by hand, or on a phone.
+
+import type { ComponentChildren } from 'preact';
+import { encode } from 'uqr';
+import { plainAmount } from './amount.ts';
+import { type Checkout, missingUnits } from './checkout.ts';
+import { Button, type CopyName, type StepProps, type TestAmount } from './parts.tsx';
+import { labels } from './texts.ts';
+
+/** Buttons of the test wallet, which the service has for the chain on its own machine. */
+export function TestWallet({ act, words }: StepProps) {
+  const amounts: readonly [TestAmount, string][] = [
+    ['exact', labels.pay(words)],
+    ['too_little', labels.testLess],
+    ['too_much', labels.testMore],
+  ];
+  return (
+    <div class="test-wallet">
+      {amounts.map(([amount, label]) => (
+        <button
+          key={amount}
+          type="button"
+          class={amount === 'exact' ? 'main' : 'quiet'}
+          data-action="test-wallet"
+          data-amount={amount}
+          onClick={() => act.payWithTestWallet(amount)}
+        >
+          {label}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** What has to be sent where, each with a button that copies it. */
+export function Manual(props: StepProps) {
+  const { checkout, facts, act, words } = props;
+  return (
+    <>
+      <div class="copies">
+        <Copyable {...props} what="amount" label={labels.amount}>
+          <span data-value="amount">{words.missing}</span>
+        </Copyable>
+        <Copyable {...props} what="address" label={labels.address}>
+          <Address text={checkout.expected_wallet} />
+        </Copyable>
+        <div class="copyable">
+          <p class="soft">{labels.network}</p>
+          <p class="value">{words.chain}</p>
+        </div>
+      </div>
+      <p class="soft">
+        {labels.waiting}
+        <span class="spinner" aria-hidden="true" />
+      </p>
+      {!props.isPhone && (
+        <details>
+          <summary>{labels.qr}</summary>
+          <OtherDevice {...props} />
+        </details>
+      )}
+      {facts.isStandIn ? (
+        <TestWallet {...props} />
+      ) : (
+        <Button action="wallets" label={labels.wallets} onClick={() => act.take('wallet')} />
+      )}
+    </>
+  );
+}
+
+/** For a payer whose wallet is on a phone. */
+export function OtherDevice(props: StepProps) {
+  return (
+    <div class="device">
+      <div class="scan">
+        <QrCode text={props.link} />
+        <p>{labels.qrHint}</p>
+      </div>
+      <CopyLink {...props} />
+    </div>
+  );
+}
+
+function CopyLink(props: StepProps) {
+  const { copied, link } = props;
+  return (
+    <Copyable {...props} what="link" label={labels.link}>
+      {/* It is long: shown only if the payer has to select it. */}
+      {copied?.what === 'link' && !copied.isDone && <code>{link}</code>}
+    </Copyable>
+  );
+}
+
+/** An address, whole. The gaps are not part of what is copied. */
+function Address({ text }: { text: string }) {
+  const groups = [text.slice(0, 2), ...(text.slice(2).match(/.{4}/g) ?? [])];
+  return (
+    <code class="address" data-value="address">
+      {groups.map((group, i) => (
+        <span key={i}>{group}</span>
+      ))}
+    </code>
+  );
+}
+
+interface CopyableProps extends StepProps {
+  what: CopyName;
+  label: string;
+  children: ComponentChildren;
+}
+
+/** A value with its name, and a button that copies it. */
+function Copyable({ act, copied, what, label, children }: CopyableProps) {
+  const isThis = copied?.what === what;
+  const isRefused = isThis && !copied.isDone;
+  return (
+    <div class="copyable">
+      <p class="soft">{label}</p>
+      {children && <p class="value">{children}</p>}
+      <button type="button" class="quiet" data-action={`copy-${what}`} onClick={() => act.copy(what)}>
+        <span aria-live="polite">
+          {isThis ? (
+            copied.isDone ? (
+              labels.copied
+            ) : (
+              labels.notCopied
+            )
+          ) : (
+            <>
+              {labels.copy}
+              <span class="hidden"> {label}</span>
+            </>
+          )}
+        </span>
+      </button>
+      {isRefused && <p class="refused">{labels.notCopiedHint}</p>}
+    </div>
+  );
+}
+
+function QrCode({ text }: { text: string }) {
+  const { size, data } = encode(text, { border: 2 });
+  const path = data
+    .flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : '')))
+    .join('');
+  return (
+    <svg
+      class="qr"
+      viewBox={`0 0 ${size} ${size}`}
+      role="img"
+      aria-label={labels.qr}
+      shape-rendering="crispEdges"
+    >
+      <path d={path} />
+    </svg>
+  );
+}
+
+/** Links that open this page inside a wallet's app. They are the apps' own schemes: no server of theirs sees the link. */
+export function WalletApps(props: StepProps) {
+  const { link } = props;
+  const apps: readonly [string, string][] = [
+    ['MetaMask', `metamask://dapp/${link.replace(/^https?:\/\//, '')}`],
+    ['Base', `cbwallet://dapp?url=${encodeURIComponent(link)}`],
+    ['Trust Wallet', `trust://open_url?coin_id=60&url=${encodeURIComponent(link)}`],
+  ];
+  return (
+    <div class="device">
+      <h3>{labels.openInWallet}</h3>
+      <ul class="wallets">
+        {apps.map(([name, href]) => (
+          <li key={name}>
+            <a href={href} rel="noreferrer">
+              {name}
+            </a>
+          </li>
+        ))}
+      </ul>
+      <p class="soft">{labels.openInWalletHint}</p>
+      <CopyLink {...props} />
+    </div>
+  );
+}
+
+/** The amount as it is copied. */
+export function copyText(what: CopyName, checkout: Checkout, link: string): string {
+  if (what === 'address') return checkout.expected_wallet;
+  return what === 'link' ? link : plainAmount(missingUnits(checkout), checkout.decimals);
+}

@@ -1,0 +1,77 @@
+// A payment on its way, and what has arrived.
+
+import { chainFacts } from './chains.ts';
+import { type Checkout, fewestConfirmations } from './checkout.ts';
+import { amountWithToken, Row, type StepProps } from './parts.tsx';
+import { isWrongToken } from './state.ts';
+import { labels } from './texts.ts';
+import { shownDate } from './time.ts';
+
+/** A bar of the confirmations so far. */
+export function Confirmations({ checkout }: { checkout: Checkout }) {
+  const { confirmations_required } = checkout;
+  const count = fewestConfirmations(checkout);
+  const label = labels.confirmations(count, confirmations_required);
+  return (
+    <div class="confirmations">
+      <progress max={confirmations_required} value={count} aria-label={label} />
+      <p>{label}</p>
+    </div>
+  );
+}
+
+/** The transaction that is waited for, if its hash is known. */
+export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: StepProps) {
+  const hash =
+    transfer?.hash ?? checkout.payments?.find(({ status }) => status === 'reorged')?.transaction_hash;
+  if (hash === undefined) return null;
+  return (
+    <dl>
+      <Row name={labels.transaction}>
+        <Transaction hash={hash} chainId={checkout.chain_id} isStandIn={isStandIn} />
+      </Row>
+    </dl>
+  );
+}
+
+function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: number; isStandIn: boolean }) {
+  const short = <code title={hash}>{`${hash.slice(0, 8)}…${hash.slice(-6)}`}</code>;
+  // No explorer has the chain of this machine.
+  if (isStandIn) return short;
+  return (
+    <a href={`${chainFacts(chainId).explorer}/tx/${hash}`} target="_blank" rel="noopener noreferrer">
+      {short}
+      <span class="hidden"> {labels.seeTransaction}</span>
+      <span aria-hidden="true"> ↗</span>
+    </a>
+  );
+}
+
+/** What has arrived, and where it is written. */
+export function Receipt({ checkout, facts, words }: StepProps) {
+  const { payments = [], expected_wallet, chain_id } = checkout;
+  const shown = payments.filter(({ status }) => status !== 'reorged');
+  const isFinal = checkout.status === 'succeeded';
+  return (
+    <div class="receipt">
+      <h2>{isFinal ? labels.receipt : labels.payment}</h2>
+      {shown.map((payment) => (
+        <dl key={payment.transaction_hash} data-counts={payment.counts === true}>
+          <Row name={isFinal && payment.counts ? labels.paidAmount : labels.amount}>
+            {isWrongToken(payment) ? labels.otherToken : amountWithToken(payment.amount_units, checkout)}
+          </Row>
+          <Row name={labels.date}>{shownDate(Date.parse(payment.block_time))}</Row>
+          <Row name={labels.transaction}>
+            <Transaction hash={payment.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
+          </Row>
+        </dl>
+      ))}
+      <dl>
+        <Row name={labels.to}>
+          {words.merchant},{' '}
+          <code title={expected_wallet}>{`${expected_wallet.slice(0, 6)}…${expected_wallet.slice(-4)}`}</code>
+        </Row>
+      </dl>
+    </div>
+  );
+}
