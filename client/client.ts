@@ -15,6 +15,7 @@ import type {
   ListWebhookDeliveries,
   ListWebhookEndpoints,
   RedeliverEvent,
+  RedeliverWebhookEndpoint,
   RotateWebhookSecret,
   UpdateWebhookEndpoint,
   WebhookDelivery,
@@ -98,8 +99,21 @@ export interface PaymentIntentsClient {
   ): List<WebhookDelivery>;
 
   /**
+   * Makes up to 10,000 deliveries to a webhook endpoint due now, oldest first, and returns how many: those that have
+   * failed, or those that wait for their next attempt. What is due already or being attempted is not counted; to reach
+   * more, call it again until it returns 0. A disabled endpoint is refused as `invalid_state`.
+   *
+   * It counts as one request of the rate limit for each 20 deliveries, which is paid back over time.
+   */
+  redeliverWebhookEndpoint(
+    id: string,
+    redeliver?: RedeliverWebhookEndpoint,
+    options?: CallOptions,
+  ): Promise<number>;
+
+  /**
    * Delivers an event again, to one webhook endpoint or to every enabled one that wants its type, and returns the
-   * deliveries. A delivery that is still pending stays as it is.
+   * deliveries. One that waits for its next attempt is due now; one that is being attempted stays as it is.
    */
   redeliverEvent(id: string, redeliver?: RedeliverEvent, options?: CallOptions): Promise<WebhookDelivery[]>;
 
@@ -109,9 +123,23 @@ export interface PaymentIntentsClient {
   /**
    * Makes an unattributed transfer the payment of an intent, and returns the transfer. Attributing it to the same intent
    * again changes nothing. One that belongs to another intent is refused as `invalid_state`, and an intent of another
-   * chain or wallet as `invalid_body`.
+   * chain or wallet as `invalid_body`. An intent that has ended, or has its amount, is refused as `invalid_state` unless
+   * `allowEnded` is true.
    */
   attributeTransfer(id: string, attribute: AttributeTransfer, options?: CallOptions): Promise<Transfer>;
+
+  /**
+   * Takes back an attribution by hand, and returns the transfer, which is unattributed again. The intent is what it would
+   * be without it. Refused as `invalid_state` for a payment that was attributed by itself, and for one that has made its
+   * intent succeed. Detaching an unattributed transfer changes nothing.
+   */
+  detachTransfer(id: string, options?: CallOptions): Promise<Transfer>;
+
+  /** Only over gRPC: see {@link GrpcPaymentIntentsClient}. Over JSON it does not compile, and throws a TypeError. */
+  watchEvents(
+    this: "Events are watched over gRPC: create the client with protocol 'grpc'",
+    options?: WatchEvents,
+  ): AsyncIterable<WatchedEvent>;
 }
 
 /** A client over gRPC, which has a stream of events besides. */

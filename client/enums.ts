@@ -57,6 +57,11 @@ export const transferStatuses = {
   attributed: 2,
 } as const satisfies Record<TransferStatus, number>;
 
+/** Returns the word of a value in the service's JSON. A number that came over gRPC has none, and stays as it is. */
+export function wordOf(value: string): string {
+  return value.replace(/^unknown:(?!\d+$)/, '');
+}
+
 /** Returns the value for what the server sent: a name over JSON, a number over gRPC. */
 export function enumValueOf<Word extends string>(
   words: Readonly<Record<Word, number>>,

@@ -1,10 +1,11 @@
+import type { ApiResource } from './api-resource.ts';
 import type { EventType, Mode, Unknown } from './enums.ts';
 import type { PaymentIntentState } from './payment-intent.ts';
 import type { Transfer } from './transfer.ts';
 import type { WebhookEndpoint } from './webhook-endpoint.ts';
 
 /** Something that has happened to one of your resources. An event never changes. */
-export interface Event {
+export interface Event extends ApiResource {
   /** Identifier of the event, such as `evt_01m7z1n4qpf2k8c3v7w5x9y0za`. Remember those that you have handled. */
   id: string;
   /** What has happened, such as `payment_intent.succeeded`. Types will be added: ignore those you do not know. */
@@ -20,11 +21,13 @@ export interface Event {
 }
 
 /** The resource that an event is about: one of the fields. All are undefined for a kind newer than this client. */
-export interface EventData {
+export interface EventData extends ApiResource {
   /** The intent, without its client secret. */
   paymentIntent: PaymentIntentState | undefined;
-  /** The transfer. */
+  /** The transfer. Of several that are unattributed in one block, the largest. */
   transfer: Transfer | undefined;
+  /** How many new transfers of that block are unattributed. Undefined unless the event is `transfer.unattributed`. */
+  transfersCount: number | undefined;
   /** The webhook endpoint, without its secret. */
   webhookEndpoint: WebhookEndpoint | undefined;
 }

@@ -6,6 +6,7 @@ import { json } from './json-protocol.ts';
 import { createClient, createGrpcClient, refuseBrowsers } from './make-client.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
+export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
 export type { GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts';
 export type {
   Chain,
@@ -32,8 +33,6 @@ export type {
   AnyPaymentIntent,
   CreatePaymentIntent,
   JsonCompatible,
-  JsonObject,
-  JsonValue,
   ListPaymentIntents,
   Payment,
   PaymentIntent,
@@ -47,6 +46,7 @@ export type {
   ListWebhookDeliveries,
   ListWebhookEndpoints,
   RedeliverEvent,
+  RedeliverWebhookEndpoint,
   RotateWebhookSecret,
   UpdateWebhookEndpoint,
   WebhookAttempt,

@@ -5,6 +5,7 @@ import { json } from './json-protocol.ts';
 import { createClient, refuseBrowsers } from './make-client.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
 
+export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
 export type { PaymentIntentsClient } from './client.ts';
 export type {
   Chain,
@@ -31,8 +32,6 @@ export type {
   AnyPaymentIntent,
   CreatePaymentIntent,
   JsonCompatible,
-  JsonObject,
-  JsonValue,
   ListPaymentIntents,
   Payment,
   PaymentIntent,
@@ -45,6 +44,7 @@ export type {
   ListWebhookDeliveries,
   ListWebhookEndpoints,
   RedeliverEvent,
+  RedeliverWebhookEndpoint,
   RotateWebhookSecret,
   UpdateWebhookEndpoint,
   WebhookAttempt,

@@ -70,6 +70,14 @@ export function createClient(options: CheckedOptions<string>, send: Send): Payme
     },
     listWebhookDeliveries: (id, filters = {}, options) =>
       list('listWebhookDeliveries', 'webhookDeliveries', readId(id), filters, options),
+    async redeliverWebhookEndpoint(id, redeliver = {}, options) {
+      const { deliveriesCount } = await make<{ deliveriesCount: number }>(
+        'redeliverWebhookEndpoint',
+        withoutKey(options),
+        { id, request: redeliver },
+      );
+      return deliveriesCount;
+    },
     async redeliverEvent(id, redeliver = {}, options) {
       const { webhookDeliveries } = await make<{ webhookDeliveries: WebhookDelivery[] }>(
         'redeliverEvent',
@@ -81,6 +89,14 @@ export function createClient(options: CheckedOptions<string>, send: Send): Payme
     listTransfers: (filters = {}, options) => list('listTransfers', 'transfers', undefined, filters, options),
     async attributeTransfer(id, attribute, options) {
       return make('attributeTransfer', withoutKey(options), { id, request: attribute });
+    },
+    async detachTransfer(id, options) {
+      return make('detachTransfer', withoutKey(options), { id });
+    },
+    watchEvents() {
+      throw new TypeError(
+        "watchEvents needs gRPC: create the client with protocol: 'grpc' and the address of the internal port, or follow events with listEvents",
+      );
     },
   };
 }
@@ -107,7 +123,7 @@ function makeWith(call: Call) {
     const asked = 'request' in given ? readAsked(name, given.request, options) : {};
     const { resource, replayed } = await call(name, { id, ...asked }, options);
     const hasKey = options.idempotencyKey !== undefined;
-    return (hasKey ? { ...resource, replayed } : resource) as Resource;
+    return (hasKey ? Object.assign(resource, { replayed }) : resource) as Resource;
   };
 }
 

@@ -25,6 +25,8 @@ import type {
   ListWebhookEndpointsResponse,
   RedeliverEventRequest,
   RedeliverEventResponse,
+  RedeliverWebhookEndpointRequest,
+  RedeliverWebhookEndpointResponse,
   RotateWebhookSecretRequest,
   UpdateWebhookEndpointRequest,
   WebhookEndpointService,
@@ -48,7 +50,14 @@ import {
   text,
   word,
 } from './request-fields.ts';
-import { type AnyFields, list, type ResourceFields, resource, textOrNone } from './resource-fields.ts';
+import {
+  type AnyFields,
+  integer,
+  list,
+  type ResourceFields,
+  resource,
+  textOrNone,
+} from './resource-fields.ts';
 import {
   createdIntent,
   delivery,
@@ -65,6 +74,7 @@ import type {
   ListWebhookDeliveries,
   ListWebhookEndpoints,
   RedeliverEvent,
+  RedeliverWebhookEndpoint,
   RotateWebhookSecret,
   UpdateWebhookEndpoint,
   WebhookDelivery,
@@ -134,6 +144,14 @@ const listEndpoints: RequestFields<ListWebhookEndpoints, ListWebhookEndpointsReq
 const listDeliveries: RequestFields<ListWebhookDeliveries, ListWebhookDeliveriesRequest, 'id' | 'pageToken'> =
   { status: word(deliveryStatuses), pageSize };
 
+const { failed, pending } = deliveryStatuses;
+
+const redeliverEndpoint: RequestFields<RedeliverWebhookEndpoint, RedeliverWebhookEndpointRequest, 'id'> = {
+  status: word({ failed, pending }),
+  createdFrom: moment,
+  createdBefore: moment,
+};
+
 const redeliver: RequestFields<RedeliverEvent, RedeliverEventRequest, 'id'> = {
   webhookEndpoint: filledText,
 };
@@ -145,6 +163,7 @@ const listTransfers: RequestFields<ListTransfers, ListTransfersRequest, 'pageTok
 
 const attributeTransfer: RequestFields<AttributeTransfer, AttributeTransferRequest, 'id'> = {
   paymentIntent: requiredId,
+  allowEnded: flag,
 };
 
 /** What a page has besides its items. */
@@ -174,6 +193,10 @@ const deliveryPage: ResourceFields<
 
 const redelivered: ResourceFields<{ webhookDeliveries: WebhookDelivery[] }, RedeliverEventResponse> = {
   webhookDeliveries: list(resource(delivery)),
+};
+
+const redeliveredCount: ResourceFields<{ deliveriesCount: number }, RedeliverWebhookEndpointResponse> = {
+  deliveriesCount: integer,
 };
 
 const transferPage: ResourceFields<{ transfers: Transfer[] } & Paged, ListTransfersResponse> = {
@@ -266,6 +289,12 @@ export const methods = {
     request: listDeliveries,
     answer: deliveryPage,
   },
+  redeliverWebhookEndpoint: {
+    http: 'POST /v1/webhook_endpoints/{id}/redeliver',
+    status: 200,
+    request: redeliverEndpoint,
+    answer: redeliveredCount,
+  },
   redeliverEvent: {
     http: 'POST /v1/events/{id}/redeliver',
     status: 200,
@@ -277,6 +306,12 @@ export const methods = {
     http: 'POST /v1/transfers/{id}/attribute',
     status: 200,
     request: attributeTransfer,
+    answer: transfer,
+  },
+  detachTransfer: {
+    http: 'POST /v1/transfers/{id}/detach',
+    status: 200,
+    request: {},
     answer: transfer,
   },
 } as const satisfies Record<MethodName, Method>;

@@ -1,3 +1,4 @@
+import type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
 import type {
   Chain,
   Label,
@@ -10,21 +11,19 @@ import type {
 } from './enums.ts';
 import type { AnyTransfer } from './transfer.ts';
 
-export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
-
-/** An object of JSON. */
-export interface JsonObject {
-  [name: string]: JsonValue;
-}
-
-/** The part of a type that JSON can hold: not a Date, a bigint, or anything else with methods. */
+/**
+ * The part of a type that JSON can hold: not a Date, a bigint, or anything else with methods. The text is what a
+ * compiler says of a Date.
+ */
 export type JsonCompatible<T> = unknown extends T
   ? T
   : T extends JsonValue | undefined
     ? T
-    : T extends bigint | symbol | ((...values: never) => unknown)
-      ? never
-      : { [Name in keyof T]: JsonCompatible<T[Name]> };
+    : T extends Date
+      ? 'not JSON: send the toISOString() of a Date'
+      : T extends bigint | symbol | ((...values: never) => unknown)
+        ? never
+        : { [Name in keyof T]: JsonCompatible<T[Name]> };
 
 /** A payment intent to create. Only `amountUnits` is required; a field that is `undefined` counts as left out. */
 export interface CreatePaymentIntent<Metadata extends object = object> {
@@ -49,7 +48,7 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
 }
 
 /** What is known of an intent from its creation on. */
-export interface AnyPaymentIntent {
+export interface AnyPaymentIntent extends ApiResource {
   /** Identifier of the intent, such as `pi_01m7yzn0mtexwagr0spq4wg7vz`. Store it with your order. */
   id: string;
   /** Where the payment stands: `requires_payment` for a new intent. Statuses will be added: see {@link Unknown}. */
@@ -120,6 +119,8 @@ export interface RetrievedPaymentIntent extends PaymentIntentState {
 export interface Payment extends AnyTransfer {
   /** Where the transfer stands. A value newer than this client is an {@link Unknown}. */
   status: PaymentStatus | Unknown;
+  /** Whether the transfer is part of the intent's `amountReceivedUnits`. Undefined in events of before the field. */
+  counts: boolean | undefined;
 }
 
 /** Which intents to list. Without a filter: all of them. */

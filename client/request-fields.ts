@@ -1,9 +1,10 @@
 // How the fields of a request are read from the caller's object, and sent over either protocol.
 
 import { notAName } from '../src/contract/nearest-name.ts';
+import { unitsHint } from '../src/contract/units.ts';
+import type { JsonObject } from './api-resource.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
-import type { JsonObject } from './payment-intent.ts';
 import { type FieldOf, snakeCase } from './resource-fields.ts';
 
 /** How a field of one type is read and sent. */
@@ -90,7 +91,7 @@ export const amount: Input<bigint, bigint> = {
     if (typeof given === 'number' && Number.isSafeInteger(given)) return BigInt(given);
     violate(
       field,
-      `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}`,
+      `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}, ${unitsHint(given)}`,
     );
     return undefined;
   },

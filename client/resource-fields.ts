@@ -1,12 +1,14 @@
-// How the fields of a resource are read, from JSON and from a protobuf message. One table for both protocols.
+// How the fields of a resource are read, from JSON and from a protobuf message, and written as JSON. One table for all.
 
-import { enumValueOf, type Unknown } from './enums.ts';
-import type { JsonObject } from './payment-intent.ts';
+import type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
+import { enumValueOf, type Unknown, wordOf } from './enums.ts';
 
-/** How a field of one type is read. Both functions throw a {@link FieldFault} for a value of another type. */
+/** How a field of one type is read and written. Those that read throw a {@link FieldFault} for a value of another type. */
 export interface Kind<Value, Sent> {
   fromJson(json: unknown, path: string): Value;
   fromMessage(sent: Sent, path: string): Value;
+  /** Returns the value as the service's JSON has it; undefined if that leaves the field out. */
+  toJson(value: Value): JsonValue | undefined;
 }
 
 /** Names a field of an answer that is missing or of another type. */
@@ -26,8 +28,9 @@ export type FieldOf<Message> = Exclude<keyof Message, '$typeName' | '$unknown'>;
  * lacks, `Left` excepted, or the other way round.
  */
 export type ResourceFields<Resource, Message, Left extends FieldOf<Message> = never> = {
-  readonly [Name in keyof Resource | Exclude<FieldOf<Message>, Left>]: Name extends keyof Resource &
-    keyof Message
+  readonly [Name in
+    | Exclude<keyof Resource, keyof ApiResource>
+    | Exclude<FieldOf<Message>, Left>]: Name extends keyof Resource & keyof Message
     ? Kind<Resource[Name], Message[Name]>
     : Name extends keyof Resource
       ? 'the message has no such field'
@@ -55,10 +58,28 @@ function mapFields<Resource>(
   read: (kind: Kind<unknown, never>, name: string, path: string) => unknown,
 ): Resource {
   const prefix = path === '' ? '' : `${path}.`;
-  return Object.fromEntries(
+  const resource = Object.fromEntries(
     Object.entries(fields).map(([name, kind]) => [name, read(kind, name, prefix + snakeCase(name))]),
-  ) as Resource;
+  );
+  const toJSON: ApiResource['toJSON'] = () => writeJson(fields, resource);
+  // Not enumerable: whoever goes through the fields of a resource finds its fields.
+  return Object.defineProperty(resource, 'toJSON', {
+    value: toJSON,
+    configurable: true,
+    writable: true,
+  }) as Resource;
 }
+
+function writeJson(fields: AnyFields, resource: Readonly<Record<string, unknown>>): JsonObject {
+  const json: JsonObject = {};
+  for (const [name, kind] of Object.entries(fields)) {
+    const value = kind.toJson(resource[name]);
+    if (value !== undefined) json[snakeCase(name)] = value;
+  }
+  return json;
+}
+
+const unchanged = <Value extends JsonValue | undefined>(value: Value) => value;
 
 /** Returns a field's name in the JSON: `amountUnits` is `amount_units`. */
 export function snakeCase(name: string): string {
@@ -79,12 +100,14 @@ function checked<Value>(isValid: (value: unknown) => value is Value, value: unkn
 export const text: Kind<string, string> = {
   fromJson: (json, path) => checked(isText, json, path),
   fromMessage: (sent) => sent,
+  toJson: unchanged,
 };
 
 /** Text that is never empty, such as an identifier or a secret. */
 export const filledText: Kind<string, string> = {
   fromJson: (json, path) => filled(checked(isText, json, path), path),
   fromMessage: filled,
+  toJson: unchanged,
 };
 
 function filled(value: string, path: string): string {
@@ -96,28 +119,34 @@ function filled(value: string, path: string): string {
 export const textOrNone: Kind<string | undefined, string> = {
   fromJson: (json, path) => (json == null ? undefined : checked(isText, json, path)),
   fromMessage: (sent) => (sent === '' ? undefined : sent),
+  toJson: unchanged,
 };
 
 export const flag: Kind<boolean, boolean> = {
   fromJson: (json, path) => checked(isBoolean, json, path),
   fromMessage: (sent) => sent,
+  toJson: unchanged,
 };
 
 export const integer: Kind<number, number> = {
   fromJson: (json, path) => checked(isInteger, json, path),
   fromMessage: (sent) => sent,
+  toJson: unchanged,
 };
 
 /** An int64 that is small, such as the number of a block. */
 export const smallInteger: Kind<number, bigint> = {
   fromJson: (json, path) => checked(isInteger, json, path),
   fromMessage: (sent) => Number(sent),
+  toJson: unchanged,
 };
 
 /** An amount of money. */
 export const units: Kind<bigint, bigint> = {
   fromJson: (json, path) => BigInt(checked(isInteger, json, path)),
   fromMessage: (sent) => sent,
+  // The service's JSON has no greater ones. A number would be another amount.
+  toJson: (value) => (isInteger(Number(value)) ? Number(value) : String(value)),
 };
 
 /** The part of a `google.protobuf.Timestamp` that is read; protobuf's own functions are not for the edge. */
@@ -136,11 +165,13 @@ export const moment: Kind<Date, Timestamp | undefined> = {
     if (sent === undefined) throw new FieldFault(path);
     return new Date(Number(sent.seconds) * 1_000 + Math.floor(sent.nanos / 1_000_000));
   },
+  toJson: (value) => value.toISOString(),
 };
 
 export const metadata: Kind<JsonObject, JsonObject | undefined> = {
   fromJson: (json, path) => checked(isObject, json, path) as JsonObject,
   fromMessage: (sent) => sent ?? {},
+  toJson: unchanged,
 };
 
 /** A value of an enum: a word over JSON, a number over gRPC. */
@@ -150,6 +181,7 @@ export function word<Word extends string>(
   return {
     fromJson: (json, path) => enumValueOf(words, checked(isText, json, path)),
     fromMessage: (sent) => enumValueOf(words, sent),
+    toJson: wordOf,
   };
 }
 
@@ -158,6 +190,7 @@ export function optional<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value | und
   return {
     fromJson: (json, path) => (json == null ? undefined : kind.fromJson(json, path)),
     fromMessage: (sent, path) => (sent === undefined ? undefined : kind.fromMessage(sent, path)),
+    toJson: (value) => (value === undefined ? undefined : kind.toJson(value)),
   };
 }
 
@@ -169,10 +202,11 @@ export function present<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value, Sent 
       if (sent === undefined) throw new FieldFault(path);
       return kind.fromMessage(sent, path);
     },
+    toJson: kind.toJson,
   };
 }
 
-/** A list, which JSON may leave out if it is empty. */
+/** A list, which JSON leaves out if it is empty. */
 export function list<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value[], Sent[]> {
   return {
     fromJson(json, path) {
@@ -181,6 +215,7 @@ export function list<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value[], Sent[]
       return json.map((item, i) => kind.fromJson(item, `${path}[${i}]`));
     },
     fromMessage: (sent, path) => sent.map((item, i) => kind.fromMessage(item, `${path}[${i}]`)),
+    toJson: (value) => (value.length === 0 ? undefined : value.map((item) => kind.toJson(item) as JsonValue)),
   };
 }
 
@@ -191,5 +226,6 @@ export function resource<Resource, Message extends object>(
   return {
     fromJson: (json, path) => readJson(fields as AnyFields, json, path),
     fromMessage: (sent, path) => readMessage(fields as AnyFields, sent, path),
+    toJson: (value) => writeJson(fields as AnyFields, value as Record<string, unknown>),
   };
 }

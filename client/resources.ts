@@ -51,7 +51,7 @@ import type {
 } from './webhook-endpoint.ts';
 
 /** What payments and transfers have in common. */
-const anyTransfer: ResourceFields<AnyTransfer, PaymentMessage, 'status'> = {
+const anyTransfer: ResourceFields<AnyTransfer, PaymentMessage, 'status' | 'counts'> = {
   transactionHash: text,
   logIndex: integer,
   blockNumber: smallInteger,
@@ -65,7 +65,11 @@ const anyTransfer: ResourceFields<AnyTransfer, PaymentMessage, 'status'> = {
   labels: list(text),
 };
 
-const payment: ResourceFields<Payment, PaymentMessage> = { ...anyTransfer, status: word(paymentStatuses) };
+const payment: ResourceFields<Payment, PaymentMessage> = {
+  ...anyTransfer,
+  status: word(paymentStatuses),
+  counts: optional(flag),
+};
 
 export const transfer: ResourceFields<Transfer, TransferMessage> = {
   ...anyTransfer,
@@ -156,6 +160,7 @@ const eventData: ResourceFields<EventData, EventDataMessage> = {
   paymentIntent: optional(resource<PaymentIntentState, IntentMessage>(intentState)),
   transfer: optional(resource<Transfer, TransferMessage>(transfer)),
   webhookEndpoint: optional(resource<WebhookEndpoint, EndpointMessage>(endpoint)),
+  transfersCount: optional(integer),
 };
 
 export const event: ResourceFields<Event, EventMessage> = {
@@ -184,6 +189,8 @@ const attempt: ResourceFields<WebhookAttempt, AttemptMessage> = {
 export const delivery: ResourceFields<WebhookDelivery, DeliveryMessage> = {
   id: filledText,
   event: text,
+  eventType: text,
+  paymentIntent: textOrNone,
   webhookEndpoint: text,
   status: word(deliveryStatuses),
   attempts: list(resource<WebhookAttempt, AttemptMessage>(attempt)),

@@ -1,7 +1,8 @@
+import type { ApiResource } from './api-resource.ts';
 import type { Chain, Label, TransferStatus, Unknown } from './enums.ts';
 
 /** What is known of a transfer on the chain, whether or not it is the payment of an intent. */
-export interface AnyTransfer {
+export interface AnyTransfer extends ApiResource {
   /** The transaction that holds the transfer. */
   transactionHash: string;
   /** Place of the transfer among the logs of its block. */
@@ -50,4 +51,6 @@ export interface ListTransfers {
 export interface AttributeTransfer {
   /** Id of the intent: one of the same mode, chain and wallet. */
   paymentIntent: string;
+  /** Attribute it although the intent has ended or has its amount already. Default: false. */
+  allowEnded?: boolean | undefined;
 }

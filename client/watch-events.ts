@@ -1,3 +1,4 @@
+import type { ApiResource } from './api-resource.ts';
 import type { PaymentIntentsError } from './error.ts';
 import type { Event } from './event.ts';
 
@@ -15,7 +16,7 @@ export interface WatchEvents {
 }
 
 /** A message of the stream. */
-export interface WatchedEvent {
+export interface WatchedEvent extends ApiResource {
   /** What has happened. Undefined in the first message of each stream, and about every 30 s while nothing happens. */
   event: Event | undefined;
   /** Store it once you have handled the event, also if there is none: `after` for the watch that goes on from here. */

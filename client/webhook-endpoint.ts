@@ -1,7 +1,8 @@
+import type { ApiResource } from './api-resource.ts';
 import type { EventType, Mode, Unknown, WebhookDeliveryStatus } from './enums.ts';
 
 /** An address of your backend that events are sent to. */
-export interface WebhookEndpoint {
+export interface WebhookEndpoint extends ApiResource {
   /** Identifier of the endpoint, such as `we_01m7z0c2h4f6k8m0p2r4t6v8xa`. */
   id: string;
   /** Where events are sent, by POST. */
@@ -72,6 +73,16 @@ export interface ListWebhookDeliveries {
   pageSize?: number | undefined;
 }
 
+/** Which deliveries of an endpoint to make due. Without a filter: all that have failed. */
+export interface RedeliverWebhookEndpoint {
+  /** `failed` for what was given up, `pending` for what waits for its next attempt. Default: `failed`. */
+  status?: 'failed' | 'pending' | undefined;
+  /** Only deliveries made at this moment or later. */
+  createdFrom?: Date | undefined;
+  /** Only deliveries made before this moment. */
+  createdBefore?: Date | undefined;
+}
+
 /** Where to deliver an event again. */
 export interface RedeliverEvent {
   /** Id of the endpoint to deliver it to. Default: every enabled endpoint that wants its type. */
@@ -79,11 +90,15 @@ export interface RedeliverEvent {
 }
 
 /** One event for one endpoint. */
-export interface WebhookDelivery {
+export interface WebhookDelivery extends ApiResource {
   /** Identifier of the delivery, such as `del_01m7z1n4rt5v7x9z1b3d5f7h9k`. */
   id: string;
   /** Id of the event. */
   event: string;
+  /** The type of the event. */
+  eventType: EventType;
+  /** Id of the intent that the event is about. `undefined` if it is about something else. */
+  paymentIntent: string | undefined;
   /** Id of the endpoint. */
   webhookEndpoint: string;
   /** Where the delivery stands. A value newer than this client is an {@link Unknown}. */
@@ -97,7 +112,7 @@ export interface WebhookDelivery {
 }
 
 /** One attempt to deliver. */
-export interface WebhookAttempt {
+export interface WebhookAttempt extends ApiResource {
   /** The moment it began. */
   at: Date;
   /** HTTP status of your answer, if there was one. */

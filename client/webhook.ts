@@ -6,12 +6,11 @@ import { describe } from './metadata.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 import { event } from './resources.ts';
 
+export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
 export type { EventType, Label, Mode, PaymentIntentStatus, PaymentStatus, Unknown } from './enums.ts';
 export type { Event, EventData } from './event.ts';
 export type {
   AnyPaymentIntent,
-  JsonObject,
-  JsonValue,
   Payment,
   PaymentIntentState,
 } from './payment-intent.ts';

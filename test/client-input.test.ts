@@ -73,6 +73,8 @@ describe('unknown field names', () => {
   });
 
   test('a name unlike any field gets the list of fields', async () => {
+    const amount = await refused({ amountUnits: 12.5 as never });
+    expect(amount.message).toContain('12.5, in units of 0.000001 USDC: 12.5 USDC is 12500000');
     const error = await refused({ amountUnits: 1, currency: 'USD' });
     expect(error.details[0]?.message).toBe(
       'is not a field here; there are amountUnits, chain, walletAddress, expiresInMinutes, lane, metadata, token',

@@ -110,8 +110,10 @@ const callsOf = (client: PaymentIntentsClient): Record<string, (id: never) => Pr
   rotateWebhookSecret: (id) => client.rotateWebhookSecret(id),
   pingWebhookEndpoint: (id) => client.pingWebhookEndpoint(id),
   listWebhookDeliveries: async (id) => client.listWebhookDeliveries(id).page(),
+  redeliverWebhookEndpoint: (id) => client.redeliverWebhookEndpoint(id),
   redeliverEvent: (id) => client.redeliverEvent(id),
   attributeTransfer: (id) => client.attributeTransfer(id, { paymentIntent: missing.pi }),
+  detachTransfer: (id) => client.detachTransfer(id),
 });
 
 describe.each(protocols)('over %s', (protocol) => {
@@ -259,7 +261,12 @@ describe.each(protocols)('over %s', (protocol) => {
           createdAt: snapshot.canceledAt,
           mode: 'testnet',
           sequence: 1,
-          data: { paymentIntent: snapshot, transfer: undefined, webhookEndpoint: undefined },
+          data: {
+            paymentIntent: snapshot,
+            transfer: undefined,
+            webhookEndpoint: undefined,
+            transfersCount: undefined,
+          },
         });
         expect(await client.retrieveEvent(event.id)).toEqual(event);
       }
@@ -393,6 +400,8 @@ describe.each(protocols)('over %s', (protocol) => {
       expect(delivery).toStrictEqual({
         id: expect.stringMatching(/^del_/),
         event: event.id,
+        eventType: 'webhook_endpoint.ping',
+        paymentIntent: undefined,
         webhookEndpoint: endpoint.id,
         status: 'delivered',
         attempts: [
@@ -408,6 +417,9 @@ describe.each(protocols)('over %s', (protocol) => {
         createdAt: expect.any(Date),
       });
       expect(await all(client.listWebhookDeliveries(endpoint.id, { status: 'failed' }))).toEqual([]);
+      const range = { status: 'failed', createdFrom: new Date(0), createdBefore: new Date() } as const;
+      expect(await client.redeliverWebhookEndpoint(endpoint.id, range)).toBe(0);
+      expect(await client.redeliverWebhookEndpoint(endpoint.id)).toBe(0);
       const again = await client.redeliverEvent(event.id, { webhookEndpoint: endpoint.id });
       expect(again).toMatchObject([{ id: delivery?.id, event: event.id, status: 'pending' }]);
       await vi.waitFor(
@@ -731,7 +743,10 @@ describe('a service newer than the client', () => {
 
   test('over JSON, unknown words, types, labels and kinds of data pass through', async () => {
     const client = await answering({ payment_intents: [intentJson], a_new_field: 1 });
-    expect(await all(client.listPaymentIntents())).toMatchObject([
+    const found = await all(client.listPaymentIntents());
+    const { a_new_field, ...knownFields } = paymentJson;
+    expect(JSON.parse(JSON.stringify(found))).toEqual([{ ...intentJson, payments: [knownFields] }]);
+    expect(found).toMatchObject([
       {
         status: 'unknown:refunded',
         mode: 'unknown:sandbox',
@@ -748,7 +763,12 @@ describe('a service newer than the client', () => {
       createdAt: new Date(moment),
       mode: 'unknown:sandbox',
       sequence: undefined,
-      data: { paymentIntent: undefined, transfer: undefined, webhookEndpoint: undefined },
+      data: {
+        paymentIntent: undefined,
+        transfer: undefined,
+        webhookEndpoint: undefined,
+        transfersCount: undefined,
+      },
     });
   });
 
@@ -766,6 +786,8 @@ describe('a service newer than the client', () => {
                   expiresAt: stamp,
                   createdAt: stamp,
                   amountReceivedUnits: 12500000n,
+                  // More than JSON can say.
+                  amountUnits: 9007199254740993n,
                   paymentsCount: 1,
                   labels: ['brand_new'],
                   payments: [
@@ -790,7 +812,11 @@ describe('a service newer than the client', () => {
       protocol: 'grpc',
       maxTries: 1,
     });
-    expect(await all(client.listPaymentIntents())).toMatchObject([
+    const found = await all(client.listPaymentIntents());
+    expect(JSON.parse(JSON.stringify(found))).toMatchObject([
+      { status: 'unknown:99', chain: 'unknown:3', amount_units: '9007199254740993' },
+    ]);
+    expect(found).toMatchObject([
       {
         status: 'unknown:99',
         mode: 'unknown:3',

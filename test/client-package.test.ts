@@ -199,6 +199,8 @@ async function follow(created: AnyPaymentIntent): Promise<void> {
   const endpoint: WebhookEndpointWithSecret = await payments.createWebhookEndpoint({ url: 'https://shop.example', eventTypes: ['*', 'payment_intent.succeeded', 'newer'] }, { idempotencyKey: secret });
   const deliveries: WebhookDelivery[] = await payments.redeliverEvent('evt_1', { webhookEndpoint: endpoint.id });
   console.log(deliveries[0]?.attempts[0]?.statusCode);
+  const due: number = await payments.redeliverWebhookEndpoint(endpoint.id, { status: 'pending', createdFrom: new Date(0) });
+  console.log(due);
   const transfers: Transfer[] = (await payments.listTransfers({ status: 'unattributed' }).page()).items;
   for (const { id } of transfers) await payments.attributeTransfer(id, { paymentIntent: created.id });
   // @ts-expect-error: a transfer is attributed to something
@@ -242,6 +244,27 @@ describe('its types', () => {
   ])('%s', { timeout: 60_000 }, async (_, file, compilation) => {
     await writeFile(join(folder, file), consumer);
     await compile([file], compilation);
+  });
+
+  test('what does not compile says why', { timeout: 60_000 }, async () => {
+    const wrong = `
+import { createPaymentIntentsClient } from 'payment-intents-client';
+import { createPaymentIntentsClient as overJson } from 'payment-intents-client/json';
+const options = { baseUrl: 'http://127.0.0.1', apiKey: 'sk' };
+createPaymentIntentsClient(options).watchEvents({ after: 'x' });
+overJson(options).watchEvents();
+overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date() } });
+`;
+    await writeFile(join(folder, 'wrong.mts'), wrong);
+    for (const compiler of [typeScript, oldTypeScript]) {
+      const node16 = { module: 'node16', moduleResolution: 'node16', compiler };
+      const output = await compile(['wrong.mts'], node16).catch((error: Error) => error.message);
+      const linesOf = (pattern: RegExp) => [...String(output).matchAll(pattern)].length;
+      expect(linesOf(/Events are watched over gRPC: create the client with protocol 'grpc'/g)).toBe(2);
+      expect(
+        linesOf(/'Date'.*not assignable.*"not JSON: send the toISOString\(\) of a Date"/g),
+      ).toBeGreaterThan(0);
+    }
   });
 
   test('every returned field has a doc comment', async () => {
@@ -356,7 +379,7 @@ describe('its README', () => {
   test('every block compiles', { timeout: 60_000 }, async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
-    expect(blocks.length).toBe(11);
+    expect(blocks.length).toBe(12);
     await mkdir(join(folder, 'readme'), { recursive: true });
     const files = blocks.map((_, i) => `readme/${i}.mts`);
     for (const [i, file] of files.entries()) await writeFile(join(folder, file), blocks[i] as string);
@@ -426,6 +449,15 @@ describe('its README', () => {
       new RegExp(`^${id} requires_payment 0n \\[\\]\\ncanceled \\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z\\n$`),
     );
     expect((await run(process.execPath, [file], { env })).stdout).toBe(`${id} canceled 0n []\n`);
+  });
+
+  test('writes an event as JSON', async () => {
+    const file = join(folder, 'json.mts');
+    await writeFile(file, await block('JSON.stringify('));
+    const [event] = await eventsOf(await cancelNew());
+    const { stdout } = await run(process.execPath, [file, event?.id ?? ''], { env });
+    const data = { payment_intent: { id: event?.data.paymentIntent?.id, amount_units: expect.any(Number) } };
+    expect(JSON.parse(stdout)).toMatchObject({ handled: true, event: { id: event?.id, data } });
   });
 
   test('lists unattributed transfers, and attributes one', async () => {
@@ -527,7 +559,7 @@ describe('its README', () => {
           },
           { timeout: 10_000 },
         );
-      // A delivery that is still being recorded is pending, and redelivery leaves it alone.
+      // A delivery whose attempt is still being recorded is left alone.
       await deliveredTimes([{ statusCode: 204 }]);
       await clientOfService().redeliverEvent(event?.id ?? '', { webhookEndpoint: id });
       await deliveredTimes([{ statusCode: 204 }, { statusCode: 204 }]);
@@ -702,5 +734,6 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/payments/v1/webhook_endpoint_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_service_pb.js',
     'contract/nearest-name.js',
+    'contract/units.js',
   ]);
 });

@@ -135,6 +135,7 @@ describe.each(protocols)('over %s', (protocol) => {
         confirmations: 1,
         status: 'pending',
         labels: [],
+        counts: true,
       },
     ]);
     expect(await all(client.listPaymentIntents())).toStrictEqual([intent]);
@@ -148,6 +149,19 @@ describe.each(protocols)('over %s', (protocol) => {
       paymentIntent: intent,
       transfer: undefined,
       webhookEndpoint: undefined,
+      transfersCount: undefined,
+    });
+
+    // Too much for an intent that has its amount, unless it is meant.
+    const [more = ''] = await insertTransfers(service, merchant, [{ blockTime, amountUnits: 1 }]);
+    expect(await errorOf(client.attributeTransfer(more, { paymentIntent }))).toMatchObject({
+      code: 'invalid_state',
+    });
+    await client.attributeTransfer(more, { paymentIntent, allowEnded: true });
+    expect(await client.detachTransfer(more)).toMatchObject({ id: more, status: 'unattributed' });
+    expect(await client.retrievePaymentIntent(paymentIntent)).toMatchObject({
+      amountReceivedUnits: 5n,
+      labels: [],
     });
   });
 
@@ -173,7 +187,7 @@ describe.each(protocols)('over %s', (protocol) => {
     await service.query(
       `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
        values (gen_random_uuid(), $1, 'testnet', 'transfer.unattributed', now(), null, 0, $2)`,
-      [merchant.id, JSON.stringify({ transfer: snapshot })],
+      [merchant.id, JSON.stringify({ transfer: snapshot, transfers_count: 3 })],
     );
     const [event] = await vi.waitFor(async () => {
       const found = await all(client.listEvents());
@@ -185,6 +199,7 @@ describe.each(protocols)('over %s', (protocol) => {
       paymentIntent: undefined,
       transfer: (await all(client.listTransfers()))[0],
       webhookEndpoint: undefined,
+      transfersCount: 3,
     });
   });
 

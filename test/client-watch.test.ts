@@ -9,6 +9,7 @@ import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import {
   createPaymentIntentsClient,
+  type GrpcPaymentIntentsClient,
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
   type WatchEvents,
@@ -465,6 +466,10 @@ describe('refusals end the watch', () => {
 
   test('there is no stream over JSON', () => {
     const client = createPaymentIntentsClient({ baseUrl: service.publicUrl, apiKey: 'sk_testnet_x' });
-    expect('watchEvents' in client).toBe(false);
+    const watch = () => (client as GrpcPaymentIntentsClient).watchEvents();
+    expect(watch).toThrow(TypeError);
+    expect(watch).toThrow(
+      /^watchEvents needs gRPC: create the client with protocol: 'grpc' and .* listEvents/,
+    );
   });
 });

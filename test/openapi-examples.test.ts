@@ -55,6 +55,8 @@ test('every transfer of an example has an intent exactly if it is attributed', (
   expect(statuses).toEqual([
     ['unattributed', false],
     ['attributed', true],
+    // Detached again, and in an event.
+    ['unattributed', false],
     ['unattributed', false],
   ]);
 });

@@ -295,7 +295,12 @@ describe('over HTTP', () => {
       'GET',
       '?written_from=today',
       undefined,
-      [{ field: 'written_from', message: 'must be a date and time as in RFC 3339' }],
+      [
+        {
+          field: 'written_from',
+          message: 'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z',
+        },
+      ],
     ],
     [
       'GET',
@@ -338,9 +343,9 @@ describe('over HTTP', () => {
   });
 
   test.each([
-    ['/v1/shelves/s1/books/'],
+    ['/v1/shelves/s1/books//'],
     ['/v1/shelves//books/b7'],
-    ['/v1/shelves/s1/books/b7/lend/'],
+    ['/v1/shelves/s1/books/b7/lend//'],
     ['/v1/shelves/%ff/books/b7'],
     ['/v1/shelves/s1'],
     ['/'],

@@ -46,7 +46,7 @@ export const catalogue = {
     httpStatus: 400,
     grpcCode: 'InvalidArgument',
     retryable: false,
-    message: 'The request body is not acceptable. The details name every faulty field.',
+    message: 'The request is not acceptable. The details name every faulty field.',
   },
   idempotency_key_reused: {
     httpStatus: 422,
@@ -72,6 +72,13 @@ export const catalogue = {
     grpcCode: 'FailedPrecondition',
     retryable: false,
     message: 'The state of the resource does not allow this. Retrieve it to see where it stands.',
+  },
+  chain_unwatched: {
+    httpStatus: 409,
+    grpcCode: 'FailedPrecondition',
+    retryable: false,
+    message:
+      'No intent can be created on this chain at the moment because its payments would not be seen. Choose another chain or tell us the request id.',
   },
   cursor_expired: {
     httpStatus: 410,
@@ -153,10 +160,10 @@ export function invalidBodyOf(violations: readonly FieldViolation[]): Refusal {
   const listed = violations.slice(0, maxViolations);
   const unlisted = violations.length - listed.length;
   if (unlisted > 0)
-    listed.push({ field: 'body', message: `has ${unlisted} more ${unlisted === 1 ? 'fault' : 'faults'}` });
+    listed.push({ field: 'request', message: `has ${unlisted} more ${unlisted === 1 ? 'fault' : 'faults'}` });
   const rest = others.length > 0 ? `; and ${others.length} more` : '';
   const message = first
-    ? `Invalid body: ${first.field} ${first.message}${rest}.`
+    ? `Invalid request: ${first.field} ${first.message}${rest}.`
     : catalogue.invalid_body.message;
   return { code: 'invalid_body', message, violations: listed };
 }

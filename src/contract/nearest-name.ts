@@ -1,16 +1,30 @@
 // Plain functions without imports: the client package compiles them too.
 
+/** What other services call the same thing, both as `plain` writes them. */
+const synonyms: Readonly<Record<string, string>> = {
+  limit: 'pagesize',
+  perpage: 'pagesize',
+  cursor: 'pagetoken',
+};
+
 /**
  * Returns the name that was probably meant: a different spelling (`wallet_address`), up to two typing mistakes
- * (`walletAdress`), or a prefix (`wallet`). Undefined if none is near.
+ * (`walletAdress`), a prefix (`wallet`), or another word for it (`limit`). Undefined if none is near.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const given = plain(name);
+  const synonym = names.find((known) => plain(known) === synonyms[given]);
+  if (synonym !== undefined) return synonym;
   const [best] = names
     .map((known) => ({ known, slips: slipsBetween(given, plain(known)) }))
     .sort((a, b) => a.slips - b.slips);
   if (best !== undefined && best.slips <= 2) return best.known;
   return names.find((known) => given.length >= 4 && plain(known).startsWith(given));
+}
+
+/** How many typing mistakes are between the two, whatever their spelling; more than 2 counts as 3. */
+export function slipsFrom(name: string, known: string): number {
+  return slipsBetween(plain(name), plain(known));
 }
 
 function plain(name: string): string {

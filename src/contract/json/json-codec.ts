@@ -15,6 +15,7 @@ import { FeatureSet_FieldPresence, type Timestamp } from '@bufbuild/protobuf/wkt
 import type { FieldViolation } from '../error-catalogue.ts';
 import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 import { nearestName } from '../nearest-name.ts';
+import { unitsHint } from '../units.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
 /** A message and the faults of the fields that could not be read. Faulty fields are left unset. */
@@ -233,18 +234,11 @@ function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
     case ScalarType.DOUBLE:
       return doubleCodec;
   }
-  switch (integerRangeOf(scalar)) {
-    case integerRanges.int32:
-      return int32Codec;
-    case integerRanges.uint32:
-      return uint32Codec;
-    case integerRanges.int64:
-      return int64Codec;
-    case integerRanges.uint64:
-      return uint64Codec;
-    default:
-      throw unsupported(field, ScalarType[scalar].toLowerCase());
-  }
+  const range = integerRangeOf(scalar);
+  if (range === undefined) throw unsupported(field, ScalarType[scalar].toLowerCase());
+  // Integers of up to 32 bits are `number` in a message, those of 64 bits `bigint`.
+  const isWide = range === integerRanges.int64 || range === integerRanges.uint64;
+  return integerCodec(field, range, isWide ? BigInt : Number);
 }
 
 const stringCodec: ValueCodec = {
@@ -270,14 +264,17 @@ const doubleCodec: ValueCodec = {
   encode: (value) => JSON.stringify(value),
 };
 
-/** Integers of up to 32 bits are `number` in a message. */
-const int32Codec = integerCodec(integerRanges.int32, (value) => Number(value));
-const uint32Codec = integerCodec(integerRanges.uint32, (value) => Number(value));
-/** Integers of 64 bits are `bigint` in a message. */
-const int64Codec = integerCodec(integerRanges.int64, (value) => BigInt(value));
-const uint64Codec = integerCodec(integerRanges.uint64, (value) => BigInt(value));
+/** True for an amount of money in the token's smallest unit. */
+const isAmount = ({ name }: DescField) => name.endsWith('_units');
+
+/** The fault of a value that is no integer. Where it is an amount with a fraction, says what it would be in units. */
+export function notAnInteger(field: DescField, json: IJsonValue): string {
+  if (!isAmount(field)) return 'must be an integer';
+  return `must be an integer, ${unitsHint(json instanceof InexactNumber ? json.text : json)}`;
+}
 
 function integerCodec(
+  field: DescField,
   { min, max }: IntegerRange,
   toLocal: (value: bigint | number) => bigint | number,
 ): ValueCodec {
@@ -289,10 +286,11 @@ function integerCodec(
         return json < min ? lowest : json > max ? highest : toLocal(json);
       }
       if (json instanceof InexactNumber && json.isInteger) return toLocal(json.toBigInt(min, max));
-      if (typeof json === 'string' && /^\s*[+-]?\d+(?:\.0*)?\s*$/.test(json)) {
+      const quoted = isAmount(field) ? /^\s*[+-]?\d+\s*$/ : /^\s*[+-]?\d+(?:\.0*)?\s*$/;
+      if (typeof json === 'string' && quoted.test(json)) {
         return violate(violations, path, 'must be a JSON number, without quotes');
       }
-      return violate(violations, path, 'must be an integer');
+      return violate(violations, path, notAnInteger(field, json));
     },
     encode(value) {
       const number = Number(value);
@@ -385,7 +383,12 @@ const timestampCodec: ValueCodec = {
   decode(json, path, violations) {
     const [, date = '', time, fraction = '', zone] = (typeof json === 'string' && rfc3339.exec(json)) || [];
     const ms = isDate(date) ? Date.parse(`${date}T${time}${zone?.toUpperCase()}`) : Number.NaN;
-    if (Number.isNaN(ms)) return violate(violations, path, 'must be a date and time as in RFC 3339');
+    if (Number.isNaN(ms))
+      return violate(
+        violations,
+        path,
+        'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z',
+      );
     return {
       $typeName: 'google.protobuf.Timestamp',
       seconds: BigInt(ms / 1000),

@@ -11,7 +11,7 @@ export const errorGuide = {
   browser_forbidden:
     'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
   invalid_body:
-    'The body is not JSON, or breaks a rule of a field. `details` lists every faulty field at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
+    'The body is not JSON, or a field of the body or of the query breaks a rule. `details` lists every faulty field at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
   idempotency_key_reused:
     'An earlier request with this `Idempotency-Key` had another body. Retry with the body of that request, or send the new request with a new key.',
   idempotency_key_invalid: 'The `Idempotency-Key` is empty, too long, or has spaces or other characters.',
@@ -19,6 +19,8 @@ export const errorGuide = {
     'The id is wrong, or the resource belongs to another merchant or to the other mode: the answer is the same for all of them. Check that the id is complete, and that a testnet id is asked for with a testnet key.',
   invalid_state:
     'The resource has moved on: an intent that is being paid, has succeeded or has expired cannot be canceled. Retrieve it and decide from its `status`. Repeating the request does not help.',
+  chain_unwatched:
+    'Nothing reads this chain at the moment, so a payment on it would not be seen, and the intent was not created. `details` names `chain`. Create it on the other chain, or tell us the `request_id`. A retry with the `Idempotency-Key` of an intent that exists still returns that intent.',
   cursor_expired:
     'The event named in `after` is older than what is kept (30 days, unless configured otherwise), so events after it may be missing. Retrieve the resources that you follow, then begin again without `after`. Follow more often than events are removed.',
   not_found: 'No route matches the path. Check the address against the operations on this page.',

@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/event.proto.
  */
 export const file_payments_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi4wMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJhCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MDQ6MDIuMDAwWiJdfRI/CgRtb2RlGAQgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjkKCHNlcXVlbmNlGAUgASgFQiKStRgeEhx7Im1pbmltdW0iOjEsImV4YW1wbGVzIjpbMV19SACIAQESPwoEZGF0YRgGIAEoCzIWLnBheW1lbnRzLnYxLkV2ZW50RGF0YUIZkrUYFQgBEhF7ImV4YW1wbGVzIjpbe31dfUILCglfc2VxdWVuY2UiigIKCUV2ZW50RGF0YRKHAQoOcGF5bWVudF9pbnRlbnQYASABKAsyGi5wYXltZW50cy52MS5QYXltZW50SW50ZW50QlOStRhPEk17ImV4YW1wbGVzIjpbeyJzdGF0dXMiOiJjYW5jZWxlZCIsImNhbmNlbGVkX2F0IjoiMjAyNi0xMS0yMVQxMjowNDowMi4wMDBaIn1dfRJAChB3ZWJob29rX2VuZHBvaW50GAIgASgLMhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50QgiStRgEEgJ7fRIxCgh0cmFuc2ZlchgDIAEoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgiStRgEEgJ7fWIGcHJvdG8z", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_transfer, file_payments_v1_webhook_endpoint]);
+  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi4wMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJhCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MDQ6MDIuMDAwWiJdfRI/CgRtb2RlGAQgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjkKCHNlcXVlbmNlGAUgASgFQiKStRgeEhx7Im1pbmltdW0iOjEsImV4YW1wbGVzIjpbMV19SACIAQESPwoEZGF0YRgGIAEoCzIWLnBheW1lbnRzLnYxLkV2ZW50RGF0YUIZkrUYFQgBEhF7ImV4YW1wbGVzIjpbe31dfUILCglfc2VxdWVuY2Ui4AIKCUV2ZW50RGF0YRKHAQoOcGF5bWVudF9pbnRlbnQYASABKAsyGi5wYXltZW50cy52MS5QYXltZW50SW50ZW50QlOStRhPEk17ImV4YW1wbGVzIjpbeyJzdGF0dXMiOiJjYW5jZWxlZCIsImNhbmNlbGVkX2F0IjoiMjAyNi0xMS0yMVQxMjowNDowMi4wMDBaIn1dfRJAChB3ZWJob29rX2VuZHBvaW50GAIgASgLMhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50QgiStRgEEgJ7fRIxCgh0cmFuc2ZlchgDIAEoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgiStRgEEgJ7fRJACg90cmFuc2ZlcnNfY291bnQYBCABKAVCIpK1GB4SHHsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxXX1IAIgBAUISChBfdHJhbnNmZXJzX2NvdW50YgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_transfer, file_payments_v1_webhook_endpoint]);
 
 /**
  * Something that has happened to a resource of the merchant. An event never changes.
@@ -36,10 +36,10 @@ export type Event = Message<"payments.v1.Event"> & {
 
   /**
    * What has happened. A payment intent: `payment_intent.partially_paid`, `payment_intent.processing`,
-   * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment that counts, after success),
+   * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment went beyond the amount, or came after success),
    * `payment_intent.expired`, `payment_intent.canceled`, `payment_intent.late_payment` (after expiry or cancellation),
-   * `payment_intent.wrong_token`, `payment_intent.reorged`. A transfer: `transfer.unattributed`. A webhook endpoint:
-   * `webhook_endpoint.ping`. Creation is answered to its caller and has no event.
+   * `payment_intent.wrong_token`, `payment_intent.reorged`, `payment_intent.payment_detached`. Transfers:
+   * `transfer.unattributed`. A webhook endpoint: `webhook_endpoint.ping`. Creation is answered to its caller and has no event.
    * Types may be added: ignore those that you do not know.
    *
    * @generated from field: string type = 2;
@@ -83,7 +83,7 @@ export const EventSchema: GenMessage<Event> = /*@__PURE__*/
   messageDesc(file_payments_v1_event, 0);
 
 /**
- * The resource that an event is about: one of the fields.
+ * The resource that an event is about: one of the messages.
  *
  * @generated from message payments.v1.EventData
  */
@@ -103,11 +103,18 @@ export type EventData = Message<"payments.v1.EventData"> & {
   webhookEndpoint?: WebhookEndpoint | undefined;
 
   /**
-   * The transfer.
+   * The transfer. Of several in one block, the largest.
    *
    * @generated from field: payments.v1.Transfer transfer = 3;
    */
   transfer?: Transfer | undefined;
+
+  /**
+   * How many new transfers of the same block are unattributed, this one included. All of them are in the list of transfers.
+   *
+   * @generated from field: optional int32 transfers_count = 4;
+   */
+  transfersCount?: number | undefined;
 };
 
 /**

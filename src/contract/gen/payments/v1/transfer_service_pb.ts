@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/transfer_service.proto.
  */
 export const file_payments_v1_transfer_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJwYXltZW50cy92MS90cmFuc2Zlcl9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSLnAQoUTGlzdFRyYW5zZmVyc1JlcXVlc3QSRQoJcGFnZV9zaXplGAEgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAIgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElAKBnN0YXR1cxgDIAEoDjIbLnBheW1lbnRzLnYxLlRyYW5zZmVyU3RhdHVzQiOStRgfEh17ImV4YW1wbGVzIjpbInVuYXR0cmlidXRlZCJdfSKMAQoVTGlzdFRyYW5zZmVyc1Jlc3BvbnNlEjQKCXRyYW5zZmVycxgBIAMoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgqStRgGEgJ7fSABEj0KD25leHRfcGFnZV90b2tlbhgCIAEoCUIkkrUYIBIceyJleGFtcGxlcyI6WyJBWnJlNGhtaWlPQSJdfRgBIq4BChhBdHRyaWJ1dGVUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfRJOCg5wYXltZW50X2ludGVudBgCIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6Il19MuECCg9UcmFuc2ZlclNlcnZpY2UScAoNTGlzdFRyYW5zZmVycxIhLnBheW1lbnRzLnYxLkxpc3RUcmFuc2ZlcnNSZXF1ZXN0GiIucGF5bWVudHMudjEuTGlzdFRyYW5zZmVyc1Jlc3BvbnNlIhiQAgGC0+STAg8SDS92MS90cmFuc2ZlcnMS2wEKEUF0dHJpYnV0ZVRyYW5zZmVyEiUucGF5bWVudHMudjEuQXR0cmlidXRlVHJhbnNmZXJSZXF1ZXN0GhUucGF5bWVudHMudjEuVHJhbnNmZXIihwGQAgKatRhZCg1pbnZhbGlkX3N0YXRlEkh7InN0YXR1cyI6ImF0dHJpYnV0ZWQiLCJwYXltZW50X2ludGVudCI6InBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6In2C0+STAiE6ASoiHC92MS90cmFuc2ZlcnMve2lkfS9hdHRyaWJ1dGViBnByb3RvMw", [file_google_api_annotations, file_payments_v1_json, file_payments_v1_transfer]);
+  fileDesc("CiJwYXltZW50cy92MS90cmFuc2Zlcl9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSLnAQoUTGlzdFRyYW5zZmVyc1JlcXVlc3QSRQoJcGFnZV9zaXplGAEgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAIgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElAKBnN0YXR1cxgDIAEoDjIbLnBheW1lbnRzLnYxLlRyYW5zZmVyU3RhdHVzQiOStRgfEh17ImV4YW1wbGVzIjpbInVuYXR0cmlidXRlZCJdfSKMAQoVTGlzdFRyYW5zZmVyc1Jlc3BvbnNlEjQKCXRyYW5zZmVycxgBIAMoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgqStRgGEgJ7fSABEj0KD25leHRfcGFnZV90b2tlbhgCIAEoCUIkkrUYIBIceyJleGFtcGxlcyI6WyJBWnJlNGhtaWlPQSJdfRgBItwBChhBdHRyaWJ1dGVUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfRJOCg5wYXltZW50X2ludGVudBgCIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6Il19EiwKC2FsbG93X2VuZGVkGAMgASgIQheStRgTEhF7ImRlZmF1bHQiOmZhbHNlfSJbChVEZXRhY2hUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfTKcBAoPVHJhbnNmZXJTZXJ2aWNlEnAKDUxpc3RUcmFuc2ZlcnMSIS5wYXltZW50cy52MS5MaXN0VHJhbnNmZXJzUmVxdWVzdBoiLnBheW1lbnRzLnYxLkxpc3RUcmFuc2ZlcnNSZXNwb25zZSIYkAIBgtPkkwIPEg0vdjEvdHJhbnNmZXJzEtsBChFBdHRyaWJ1dGVUcmFuc2ZlchIlLnBheW1lbnRzLnYxLkF0dHJpYnV0ZVRyYW5zZmVyUmVxdWVzdBoVLnBheW1lbnRzLnYxLlRyYW5zZmVyIocBkAICmrUYWQoNaW52YWxpZF9zdGF0ZRJIeyJzdGF0dXMiOiJhdHRyaWJ1dGVkIiwicGF5bWVudF9pbnRlbnQiOiJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJ9gtPkkwIhOgEqIhwvdjEvdHJhbnNmZXJzL3tpZH0vYXR0cmlidXRlErgBCg5EZXRhY2hUcmFuc2ZlchIiLnBheW1lbnRzLnYxLkRldGFjaFRyYW5zZmVyUmVxdWVzdBoVLnBheW1lbnRzLnYxLlRyYW5zZmVyImuQAgKatRhACg1pbnZhbGlkX3N0YXRlEi97InN0YXR1cyI6InVuYXR0cmlidXRlZCIsInBheW1lbnRfaW50ZW50IjpudWxsfYLT5JMCHjoBKiIZL3YxL3RyYW5zZmVycy97aWR9L2RldGFjaGIGcHJvdG8z", [file_google_api_annotations, file_payments_v1_json, file_payments_v1_transfer]);
 
 /**
  * Says which transfers to list. Without a filter: all.
@@ -98,6 +98,14 @@ export type AttributeTransferRequest = Message<"payments.v1.AttributeTransferReq
    * @generated from field: string payment_intent = 2;
    */
   paymentIntent: string;
+
+  /**
+   * Attribute it although the intent has ended or has its amount already: the transfer is recorded, and labeled if it
+   * does not count.
+   *
+   * @generated from field: bool allow_ended = 3;
+   */
+  allowEnded: boolean;
 };
 
 /**
@@ -106,6 +114,27 @@ export type AttributeTransferRequest = Message<"payments.v1.AttributeTransferReq
  */
 export const AttributeTransferRequestSchema: GenMessage<AttributeTransferRequest> = /*@__PURE__*/
   messageDesc(file_payments_v1_transfer_service, 2);
+
+/**
+ * Says which transfer to take away from its intent.
+ *
+ * @generated from message payments.v1.DetachTransferRequest
+ */
+export type DetachTransferRequest = Message<"payments.v1.DetachTransferRequest"> & {
+  /**
+   * Identifier of the transfer.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message payments.v1.DetachTransferRequest.
+ * Use `create(DetachTransferRequestSchema)` to create a new message.
+ */
+export const DetachTransferRequestSchema: GenMessage<DetachTransferRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_transfer_service, 3);
 
 /**
  * Transfers to the wallets of the merchant whose API key comes with the request, in the key's mode.
@@ -128,13 +157,26 @@ export const TransferService: GenService<{
   },
   /**
    * Attributes a transfer to an intent of the same mode, chain and wallet. It counts if it came in time and the intent has
-   * not ended; otherwise it is recorded with its label. Attributing it to the same intent again changes nothing.
+   * not ended; otherwise it is recorded with its label. Attributing it to the same intent again changes nothing. An intent
+   * that has ended, or has its amount already, is refused without `allow_ended`.
    *
    * @generated from rpc payments.v1.TransferService.AttributeTransfer
    */
   attributeTransfer: {
     methodKind: "unary";
     input: typeof AttributeTransferRequestSchema;
+    output: typeof TransferSchema;
+  },
+  /**
+   * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the transfer,
+   * which is unattributed again. Refused for a payment that was attributed by itself, and for one that has made its intent
+   * succeed. Detaching a transfer that is unattributed changes nothing.
+   *
+   * @generated from rpc payments.v1.TransferService.DetachTransfer
+   */
+  detachTransfer: {
+    methodKind: "unary";
+    input: typeof DetachTransferRequestSchema;
     output: typeof TransferSchema;
   },
 }> = /*@__PURE__*/

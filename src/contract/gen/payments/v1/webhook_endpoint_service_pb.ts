@@ -5,6 +5,8 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../google/api/annotations_pb.ts";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { EventSchema } from "./event_pb.ts";
 import { file_payments_v1_event } from "./event_pb.ts";
 import { file_payments_v1_json } from "./json_pb.ts";
@@ -16,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/webhook_endpoint_service.proto.
  */
 export const file_payments_v1_webhook_endpoint_service: GenFile = /*@__PURE__*/
-  fileDesc("CipwYXltZW50cy92MS93ZWJob29rX2VuZHBvaW50X3NlcnZpY2UucHJvdG8SC3BheW1lbnRzLnYxItwCChxDcmVhdGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0ElQKA3VybBgBIAEoCUJHkrUYQwgBEj97Im1heExlbmd0aCI6MjA0OCwiZXhhbXBsZXMiOlsiaHR0cHM6Ly9zaG9wLmV4YW1wbGUvd2ViaG9va3MiXX0SQQoLZXZlbnRfdHlwZXMYAiADKAlCLJK1GCgSJHsiZGVmYXVsdCI6WyIqIl0sImV4YW1wbGVzIjpbWyIqIl1dfSgBEj4KB2VuYWJsZWQYAyABKAhCKJK1GCQSInsiZGVmYXVsdCI6dHJ1ZSwiZXhhbXBsZXMiOlt0cnVlXX1IAIgBARJHCgtkZXNjcmlwdGlvbhgEIAEoCUItkrUYKRIneyJtYXhMZW5ndGgiOjIwMCwiZXhhbXBsZXMiOlsib3JkZXJzIl19SAGIAQFCCgoIX2VuYWJsZWRCDgoMX2Rlc2NyaXB0aW9uIl8KGUdldFdlYmhvb2tFbmRwb2ludFJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ3ZV8wMW03ejBjMmg0ZjZrOG0wcDJyNHQ2djh4YSJdfSKcAQobTGlzdFdlYmhvb2tFbmRwb2ludHNSZXF1ZXN0EkUKCXBhZ2Vfc2l6ZRgBIAEoBUIykrUYLhIseyJtYXhpbXVtIjoxMDAsImRlZmF1bHQiOjIwLCJleGFtcGxlcyI6WzIwXX0SNgoKcGFnZV90b2tlbhgCIAEoCUIikrUYHhIceyJleGFtcGxlcyI6WyJBWnJlNGhtaWlPQSJdfSKiAQocTGlzdFdlYmhvb2tFbmRwb2ludHNSZXNwb25zZRJDChF3ZWJob29rX2VuZHBvaW50cxgBIAMoCzIcLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludEIKkrUYBhICe30gARI9Cg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCJJK1GCASHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0YASKMAwocVXBkYXRlV2ViaG9va0VuZHBvaW50UmVxdWVzdBJCCgJpZBgBIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbIndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIl19ElcKA3VybBgCIAEoCUJFkrUYQRI/eyJtYXhMZW5ndGgiOjIwNDgsImV4YW1wbGVzIjpbImh0dHBzOi8vc2hvcC5leGFtcGxlL3dlYmhvb2tzIl19SACIAQESMQoLZXZlbnRfdHlwZXMYAyADKAlCHJK1GBgSFHsiZXhhbXBsZXMiOltbIioiXV19KAESLwoHZW5hYmxlZBgEIAEoCEIZkrUYFRITeyJleGFtcGxlcyI6W3RydWVdfUgBiAEBEkcKC2Rlc2NyaXB0aW9uGAUgASgJQi2StRgpEid7Im1heExlbmd0aCI6MjAwLCJleGFtcGxlcyI6WyJvcmRlcnMiXX1IAogBAUIGCgRfdXJsQgoKCF9lbmFibGVkQg4KDF9kZXNjcmlwdGlvbiJiChxEZWxldGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0iHwodRGVsZXRlV2ViaG9va0VuZHBvaW50UmVzcG9uc2UizgEKGlJvdGF0ZVdlYmhvb2tTZWNyZXRSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0SWgoNb3ZlcmxhcF9ob3VycxgCIAEoBUI+krUYOhI4eyJtaW5pbXVtIjowLCJtYXhpbXVtIjoxNjgsImRlZmF1bHQiOjI0LCJleGFtcGxlcyI6WzI0XX1IAIgBAUIQCg5fb3ZlcmxhcF9ob3VycyJgChpQaW5nV2ViaG9va0VuZHBvaW50UmVxdWVzdBJCCgJpZBgBIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbIndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIl19IrQCChxMaXN0V2ViaG9va0RlbGl2ZXJpZXNSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0SRQoJcGFnZV9zaXplGAIgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAMgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElEKBnN0YXR1cxgEIAEoDjIiLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeVN0YXR1c0IdkrUYGRIXeyJleGFtcGxlcyI6WyJmYWlsZWQiXX0ipAEKHUxpc3RXZWJob29rRGVsaXZlcmllc1Jlc3BvbnNlEkQKEndlYmhvb2tfZGVsaXZlcmllcxgBIAMoCzIcLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeUIKkrUYBhICe30gARI9Cg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCJJK1GCASHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0YASKsAQoVUmVkZWxpdmVyRXZlbnRSZXF1ZXN0EkMKAmlkGAEgASgJQjeStRgzCAESL3siZXhhbXBsZXMiOlsiZXZ0XzAxbTd6MW40cXBmMms4YzN2N3c1eDl5MHphIl19Ek4KEHdlYmhvb2tfZW5kcG9pbnQYAiABKAlCNJK1GDASLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0iXgoWUmVkZWxpdmVyRXZlbnRSZXNwb25zZRJEChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnlCCpK1GAYSAnt9IAEy4AwKFldlYmhvb2tFbmRwb2ludFNlcnZpY2USlQEKFUNyZWF0ZVdlYmhvb2tFbmRwb2ludBIpLnBheW1lbnRzLnYxLkNyZWF0ZVdlYmhvb2tFbmRwb2ludFJlcXVlc3QaHC5wYXltZW50cy52MS5XZWJob29rRW5kcG9pbnQiM5q1GA8KDWludmFsaWRfc3RhdGWC0+STAho6ASoiFS92MS93ZWJob29rX2VuZHBvaW50cxKBAQoSR2V0V2ViaG9va0VuZHBvaW50EiYucGF5bWVudHMudjEuR2V0V2ViaG9va0VuZHBvaW50UmVxdWVzdBocLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludCIlkAIBgtPkkwIcEhovdjEvd2ViaG9va19lbmRwb2ludHMve2lkfRKNAQoUTGlzdFdlYmhvb2tFbmRwb2ludHMSKC5wYXltZW50cy52MS5MaXN0V2ViaG9va0VuZHBvaW50c1JlcXVlc3QaKS5wYXltZW50cy52MS5MaXN0V2ViaG9va0VuZHBvaW50c1Jlc3BvbnNlIiCQAgGC0+STAhcSFS92MS93ZWJob29rX2VuZHBvaW50cxKKAQoVVXBkYXRlV2ViaG9va0VuZHBvaW50EikucGF5bWVudHMudjEuVXBkYXRlV2ViaG9va0VuZHBvaW50UmVxdWVzdBocLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludCIokAICgtPkkwIfOgEqMhovdjEvd2ViaG9va19lbmRwb2ludHMve2lkfRKVAQoVRGVsZXRlV2ViaG9va0VuZHBvaW50EikucGF5bWVudHMudjEuRGVsZXRlV2ViaG9va0VuZHBvaW50UmVxdWVzdBoqLnBheW1lbnRzLnYxLkRlbGV0ZVdlYmhvb2tFbmRwb2ludFJlc3BvbnNlIiWQAgKC0+STAhwqGi92MS93ZWJob29rX2VuZHBvaW50cy97aWR9EpEBChNSb3RhdGVXZWJob29rU2VjcmV0EicucGF5bWVudHMudjEuUm90YXRlV2ViaG9va1NlY3JldFJlcXVlc3QaHC5wYXltZW50cy52MS5XZWJob29rRW5kcG9pbnQiM4LT5JMCLToBKiIoL3YxL3dlYmhvb2tfZW5kcG9pbnRzL3tpZH0vcm90YXRlX3NlY3JldBKlAwoTUGluZ1dlYmhvb2tFbmRwb2ludBInLnBheW1lbnRzLnYxLlBpbmdXZWJob29rRW5kcG9pbnRSZXF1ZXN0GhIucGF5bWVudHMudjEuRXZlbnQi0AKQAgKatRieAgoNaW52YWxpZF9zdGF0ZRKMAnsidHlwZSI6IndlYmhvb2tfZW5kcG9pbnQucGluZyIsInNlcXVlbmNlIjpudWxsLCJkYXRhIjp7IndlYmhvb2tfZW5kcG9pbnQiOnsiaWQiOiJ3ZV8wMW03ejBjMmg0ZjZrOG0wcDJyNHQ2djh4YSIsInVybCI6Imh0dHBzOi8vc2hvcC5leGFtcGxlL3dlYmhvb2tzIiwiZXZlbnRfdHlwZXMiOlsiKiJdLCJlbmFibGVkIjp0cnVlLCJkZXNjcmlwdGlvbiI6Im9yZGVycyIsIm1vZGUiOiJ0ZXN0bmV0IiwiY3JlYXRlZF9hdCI6IjIwMjYtMTEtMjFUMTE6NTg6MDAuMTIwWiJ9fX2C0+STAiQ6ASoiHy92MS93ZWJob29rX2VuZHBvaW50cy97aWR9L3BpbmcSoAEKFUxpc3RXZWJob29rRGVsaXZlcmllcxIpLnBheW1lbnRzLnYxLkxpc3RXZWJob29rRGVsaXZlcmllc1JlcXVlc3QaKi5wYXltZW50cy52MS5MaXN0V2ViaG9va0RlbGl2ZXJpZXNSZXNwb25zZSIwkAIBgtPkkwInEiUvdjEvd2ViaG9va19lbmRwb2ludHMve2lkfS9kZWxpdmVyaWVzEpUBCg5SZWRlbGl2ZXJFdmVudBIiLnBheW1lbnRzLnYxLlJlZGVsaXZlckV2ZW50UmVxdWVzdBojLnBheW1lbnRzLnYxLlJlZGVsaXZlckV2ZW50UmVzcG9uc2UiOpACApq1GA8KDWludmFsaWRfc3RhdGWC0+STAh46ASoiGS92MS9ldmVudHMve2lkfS9yZWRlbGl2ZXJiBnByb3RvMw", [file_google_api_annotations, file_payments_v1_event, file_payments_v1_json, file_payments_v1_webhook_endpoint]);
+  fileDesc("CipwYXltZW50cy92MS93ZWJob29rX2VuZHBvaW50X3NlcnZpY2UucHJvdG8SC3BheW1lbnRzLnYxItwCChxDcmVhdGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0ElQKA3VybBgBIAEoCUJHkrUYQwgBEj97Im1heExlbmd0aCI6MjA0OCwiZXhhbXBsZXMiOlsiaHR0cHM6Ly9zaG9wLmV4YW1wbGUvd2ViaG9va3MiXX0SQQoLZXZlbnRfdHlwZXMYAiADKAlCLJK1GCgSJHsiZGVmYXVsdCI6WyIqIl0sImV4YW1wbGVzIjpbWyIqIl1dfSgBEj4KB2VuYWJsZWQYAyABKAhCKJK1GCQSInsiZGVmYXVsdCI6dHJ1ZSwiZXhhbXBsZXMiOlt0cnVlXX1IAIgBARJHCgtkZXNjcmlwdGlvbhgEIAEoCUItkrUYKRIneyJtYXhMZW5ndGgiOjIwMCwiZXhhbXBsZXMiOlsib3JkZXJzIl19SAGIAQFCCgoIX2VuYWJsZWRCDgoMX2Rlc2NyaXB0aW9uIl8KGUdldFdlYmhvb2tFbmRwb2ludFJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ3ZV8wMW03ejBjMmg0ZjZrOG0wcDJyNHQ2djh4YSJdfSKcAQobTGlzdFdlYmhvb2tFbmRwb2ludHNSZXF1ZXN0EkUKCXBhZ2Vfc2l6ZRgBIAEoBUIykrUYLhIseyJtYXhpbXVtIjoxMDAsImRlZmF1bHQiOjIwLCJleGFtcGxlcyI6WzIwXX0SNgoKcGFnZV90b2tlbhgCIAEoCUIikrUYHhIceyJleGFtcGxlcyI6WyJBWnJlNGhtaWlPQSJdfSKiAQocTGlzdFdlYmhvb2tFbmRwb2ludHNSZXNwb25zZRJDChF3ZWJob29rX2VuZHBvaW50cxgBIAMoCzIcLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludEIKkrUYBhICe30gARI9Cg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCJJK1GCASHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0YASKMAwocVXBkYXRlV2ViaG9va0VuZHBvaW50UmVxdWVzdBJCCgJpZBgBIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbIndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIl19ElcKA3VybBgCIAEoCUJFkrUYQRI/eyJtYXhMZW5ndGgiOjIwNDgsImV4YW1wbGVzIjpbImh0dHBzOi8vc2hvcC5leGFtcGxlL3dlYmhvb2tzIl19SACIAQESMQoLZXZlbnRfdHlwZXMYAyADKAlCHJK1GBgSFHsiZXhhbXBsZXMiOltbIioiXV19KAESLwoHZW5hYmxlZBgEIAEoCEIZkrUYFRITeyJleGFtcGxlcyI6W3RydWVdfUgBiAEBEkcKC2Rlc2NyaXB0aW9uGAUgASgJQi2StRgpEid7Im1heExlbmd0aCI6MjAwLCJleGFtcGxlcyI6WyJvcmRlcnMiXX1IAogBAUIGCgRfdXJsQgoKCF9lbmFibGVkQg4KDF9kZXNjcmlwdGlvbiJiChxEZWxldGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0iHwodRGVsZXRlV2ViaG9va0VuZHBvaW50UmVzcG9uc2UizgEKGlJvdGF0ZVdlYmhvb2tTZWNyZXRSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0SWgoNb3ZlcmxhcF9ob3VycxgCIAEoBUI+krUYOhI4eyJtaW5pbXVtIjowLCJtYXhpbXVtIjoxNjgsImRlZmF1bHQiOjI0LCJleGFtcGxlcyI6WzI0XX1IAIgBAUIQCg5fb3ZlcmxhcF9ob3VycyJgChpQaW5nV2ViaG9va0VuZHBvaW50UmVxdWVzdBJCCgJpZBgBIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbIndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIl19IrQCChxMaXN0V2ViaG9va0RlbGl2ZXJpZXNSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsid2VfMDFtN3owYzJoNGY2azhtMHAycjR0NnY4eGEiXX0SRQoJcGFnZV9zaXplGAIgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAMgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElEKBnN0YXR1cxgEIAEoDjIiLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeVN0YXR1c0IdkrUYGRIXeyJleGFtcGxlcyI6WyJmYWlsZWQiXX0ipAEKHUxpc3RXZWJob29rRGVsaXZlcmllc1Jlc3BvbnNlEkQKEndlYmhvb2tfZGVsaXZlcmllcxgBIAMoCzIcLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeUIKkrUYBhICe30gARI9Cg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCJJK1GCASHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0YASL4AgofUmVkZWxpdmVyV2ViaG9va0VuZHBvaW50UmVxdWVzdBJCCgJpZBgBIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbIndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIl19ElEKBnN0YXR1cxgCIAEoDjIiLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeVN0YXR1c0IdkrUYGRIXeyJleGFtcGxlcyI6WyJmYWlsZWQiXX0SXQoMY3JlYXRlZF9mcm9tGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIrkrUYJxIleyJleGFtcGxlcyI6WyIyMDI2LTExLTAxVDAwOjAwOjAwWiJdfRJfCg5jcmVhdGVkX2JlZm9yZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCK5K1GCcSJXsiZXhhbXBsZXMiOlsiMjAyNi0xMi0wMVQwMDowMDowMFoiXX0icQogUmVkZWxpdmVyV2ViaG9va0VuZHBvaW50UmVzcG9uc2USTQoQZGVsaXZlcmllc19jb3VudBgBIAEoBUIzkrUYLxIteyJtaW5pbXVtIjowLCJtYXhpbXVtIjoxMDAwMCwiZXhhbXBsZXMiOls0Ml19IqwBChVSZWRlbGl2ZXJFdmVudFJlcXVlc3QSQwoCaWQYASABKAlCN5K1GDMIARIveyJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0STgoQd2ViaG9va19lbmRwb2ludBgCIAEoCUI0krUYMBIueyJleGFtcGxlcyI6WyJ3ZV8wMW03ejBjMmg0ZjZrOG0wcDJyNHQ2djh4YSJdfSJeChZSZWRlbGl2ZXJFdmVudFJlc3BvbnNlEkQKEndlYmhvb2tfZGVsaXZlcmllcxgBIAMoCzIcLnBheW1lbnRzLnYxLldlYmhvb2tEZWxpdmVyeUIKkrUYBhICe30gATKhDgoWV2ViaG9va0VuZHBvaW50U2VydmljZRKVAQoVQ3JlYXRlV2ViaG9va0VuZHBvaW50EikucGF5bWVudHMudjEuQ3JlYXRlV2ViaG9va0VuZHBvaW50UmVxdWVzdBocLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludCIzmrUYDwoNaW52YWxpZF9zdGF0ZYLT5JMCGjoBKiIVL3YxL3dlYmhvb2tfZW5kcG9pbnRzEoEBChJHZXRXZWJob29rRW5kcG9pbnQSJi5wYXltZW50cy52MS5HZXRXZWJob29rRW5kcG9pbnRSZXF1ZXN0GhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50IiWQAgGC0+STAhwSGi92MS93ZWJob29rX2VuZHBvaW50cy97aWR9Eo0BChRMaXN0V2ViaG9va0VuZHBvaW50cxIoLnBheW1lbnRzLnYxLkxpc3RXZWJob29rRW5kcG9pbnRzUmVxdWVzdBopLnBheW1lbnRzLnYxLkxpc3RXZWJob29rRW5kcG9pbnRzUmVzcG9uc2UiIJACAYLT5JMCFxIVL3YxL3dlYmhvb2tfZW5kcG9pbnRzEooBChVVcGRhdGVXZWJob29rRW5kcG9pbnQSKS5wYXltZW50cy52MS5VcGRhdGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0GhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50IiiQAgKC0+STAh86ASoyGi92MS93ZWJob29rX2VuZHBvaW50cy97aWR9EpUBChVEZWxldGVXZWJob29rRW5kcG9pbnQSKS5wYXltZW50cy52MS5EZWxldGVXZWJob29rRW5kcG9pbnRSZXF1ZXN0GioucGF5bWVudHMudjEuRGVsZXRlV2ViaG9va0VuZHBvaW50UmVzcG9uc2UiJZACAoLT5JMCHCoaL3YxL3dlYmhvb2tfZW5kcG9pbnRzL3tpZH0SkQEKE1JvdGF0ZVdlYmhvb2tTZWNyZXQSJy5wYXltZW50cy52MS5Sb3RhdGVXZWJob29rU2VjcmV0UmVxdWVzdBocLnBheW1lbnRzLnYxLldlYmhvb2tFbmRwb2ludCIzgtPkkwItOgEqIigvdjEvd2ViaG9va19lbmRwb2ludHMve2lkfS9yb3RhdGVfc2VjcmV0EqUDChNQaW5nV2ViaG9va0VuZHBvaW50EicucGF5bWVudHMudjEuUGluZ1dlYmhvb2tFbmRwb2ludFJlcXVlc3QaEi5wYXltZW50cy52MS5FdmVudCLQApACApq1GJ4CCg1pbnZhbGlkX3N0YXRlEowCeyJ0eXBlIjoid2ViaG9va19lbmRwb2ludC5waW5nIiwic2VxdWVuY2UiOm51bGwsImRhdGEiOnsid2ViaG9va19lbmRwb2ludCI6eyJpZCI6IndlXzAxbTd6MGMyaDRmNms4bTBwMnI0dDZ2OHhhIiwidXJsIjoiaHR0cHM6Ly9zaG9wLmV4YW1wbGUvd2ViaG9va3MiLCJldmVudF90eXBlcyI6WyIqIl0sImVuYWJsZWQiOnRydWUsImRlc2NyaXB0aW9uIjoib3JkZXJzIiwibW9kZSI6InRlc3RuZXQiLCJjcmVhdGVkX2F0IjoiMjAyNi0xMS0yMVQxMTo1ODowMC4xMjBaIn19fYLT5JMCJDoBKiIfL3YxL3dlYmhvb2tfZW5kcG9pbnRzL3tpZH0vcGluZxKgAQoVTGlzdFdlYmhvb2tEZWxpdmVyaWVzEikucGF5bWVudHMudjEuTGlzdFdlYmhvb2tEZWxpdmVyaWVzUmVxdWVzdBoqLnBheW1lbnRzLnYxLkxpc3RXZWJob29rRGVsaXZlcmllc1Jlc3BvbnNlIjCQAgGC0+STAicSJS92MS93ZWJob29rX2VuZHBvaW50cy97aWR9L2RlbGl2ZXJpZXMSvgEKGFJlZGVsaXZlcldlYmhvb2tFbmRwb2ludBIsLnBheW1lbnRzLnYxLlJlZGVsaXZlcldlYmhvb2tFbmRwb2ludFJlcXVlc3QaLS5wYXltZW50cy52MS5SZWRlbGl2ZXJXZWJob29rRW5kcG9pbnRSZXNwb25zZSJFkAICmrUYDwoNaW52YWxpZF9zdGF0ZYLT5JMCKToBKiIkL3YxL3dlYmhvb2tfZW5kcG9pbnRzL3tpZH0vcmVkZWxpdmVyEpUBCg5SZWRlbGl2ZXJFdmVudBIiLnBheW1lbnRzLnYxLlJlZGVsaXZlckV2ZW50UmVxdWVzdBojLnBheW1lbnRzLnYxLlJlZGVsaXZlckV2ZW50UmVzcG9uc2UiOpACApq1GA8KDWludmFsaWRfc3RhdGWC0+STAh46ASoiGS92MS9ldmVudHMve2lkfS9yZWRlbGl2ZXJiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_payments_v1_event, file_payments_v1_json, file_payments_v1_webhook_endpoint]);
 
 /**
  * The endpoint to create.
@@ -46,7 +48,7 @@ export type CreateWebhookEndpointRequest = Message<"payments.v1.CreateWebhookEnd
   enabled?: boolean | undefined;
 
   /**
-   * A note of your own, at most 200 characters.
+   * A note of your own: one line of at most 200 characters.
    *
    * @generated from field: optional string description = 4;
    */
@@ -173,7 +175,7 @@ export type UpdateWebhookEndpointRequest = Message<"payments.v1.UpdateWebhookEnd
   enabled?: boolean | undefined;
 
   /**
-   * The new note; an empty one removes it.
+   * The new note: one line of at most 200 characters. An empty one removes it.
    *
    * @generated from field: optional string description = 5;
    */
@@ -343,6 +345,69 @@ export const ListWebhookDeliveriesResponseSchema: GenMessage<ListWebhookDeliveri
   messageDesc(file_payments_v1_webhook_endpoint_service, 10);
 
 /**
+ * Says which deliveries to an endpoint to make due.
+ *
+ * @generated from message payments.v1.RedeliverWebhookEndpointRequest
+ */
+export type RedeliverWebhookEndpointRequest = Message<"payments.v1.RedeliverWebhookEndpointRequest"> & {
+  /**
+   * Identifier of the endpoint.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * `failed` for deliveries that were given up, `pending` for those that wait for their next attempt. Default: `failed`.
+   *
+   * @generated from field: payments.v1.WebhookDeliveryStatus status = 2;
+   */
+  status: WebhookDeliveryStatus;
+
+  /**
+   * Only deliveries made at this moment or later.
+   *
+   * @generated from field: google.protobuf.Timestamp created_from = 3;
+   */
+  createdFrom?: Timestamp | undefined;
+
+  /**
+   * Only deliveries made before this moment.
+   *
+   * @generated from field: google.protobuf.Timestamp created_before = 4;
+   */
+  createdBefore?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message payments.v1.RedeliverWebhookEndpointRequest.
+ * Use `create(RedeliverWebhookEndpointRequestSchema)` to create a new message.
+ */
+export const RedeliverWebhookEndpointRequestSchema: GenMessage<RedeliverWebhookEndpointRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_webhook_endpoint_service, 11);
+
+/**
+ * Says how many deliveries are due now.
+ *
+ * @generated from message payments.v1.RedeliverWebhookEndpointResponse
+ */
+export type RedeliverWebhookEndpointResponse = Message<"payments.v1.RedeliverWebhookEndpointResponse"> & {
+  /**
+   * How many deliveries were made due, 0 to 10,000.
+   *
+   * @generated from field: int32 deliveries_count = 1;
+   */
+  deliveriesCount: number;
+};
+
+/**
+ * Describes the message payments.v1.RedeliverWebhookEndpointResponse.
+ * Use `create(RedeliverWebhookEndpointResponseSchema)` to create a new message.
+ */
+export const RedeliverWebhookEndpointResponseSchema: GenMessage<RedeliverWebhookEndpointResponse> = /*@__PURE__*/
+  messageDesc(file_payments_v1_webhook_endpoint_service, 12);
+
+/**
  * Says which event to deliver again.
  *
  * @generated from message payments.v1.RedeliverEventRequest
@@ -368,7 +433,7 @@ export type RedeliverEventRequest = Message<"payments.v1.RedeliverEventRequest">
  * Use `create(RedeliverEventRequestSchema)` to create a new message.
  */
 export const RedeliverEventRequestSchema: GenMessage<RedeliverEventRequest> = /*@__PURE__*/
-  messageDesc(file_payments_v1_webhook_endpoint_service, 11);
+  messageDesc(file_payments_v1_webhook_endpoint_service, 13);
 
 /**
  * The deliveries that were made.
@@ -389,7 +454,7 @@ export type RedeliverEventResponse = Message<"payments.v1.RedeliverEventResponse
  * Use `create(RedeliverEventResponseSchema)` to create a new message.
  */
 export const RedeliverEventResponseSchema: GenMessage<RedeliverEventResponse> = /*@__PURE__*/
-  messageDesc(file_payments_v1_webhook_endpoint_service, 12);
+  messageDesc(file_payments_v1_webhook_endpoint_service, 14);
 
 /**
  * Webhook endpoints of the merchant whose API key comes with the request, in the key's mode.
@@ -476,7 +541,10 @@ export const WebhookEndpointService: GenService<{
     output: typeof EventSchema;
   },
   /**
-   * Lists what was and is to be delivered to an endpoint, newest event first.
+   * Lists what was and is to be delivered to an endpoint, newest event first. With a status, a page may hold fewer
+   * deliveries than `page_size`, even none, and still have a next page: a page looks through at most 10,000 deliveries for
+   * those that match. A page counts as one request of the rate limit for each 20 deliveries, or for each 20 attempts if
+   * those are more.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.ListWebhookDeliveries
    */
@@ -486,7 +554,27 @@ export const WebhookEndpointService: GenService<{
     output: typeof ListWebhookDeliveriesResponseSchema;
   },
   /**
-   * Delivers an event again, with the whole schedule of attempts. A delivery that is still pending stays as it is.
+   * Makes up to 10,000 deliveries to an endpoint due now, oldest first: those that have failed, or those that wait for
+   * their next attempt. Each gets the whole schedule of attempts again. What is due already, or is being attempted at this
+   * moment, stays as it is and is not counted; so to reach more than 10,000, call it again until it returns 0.
+   *
+   * A disabled endpoint is refused as `invalid_state`: enable it first. Disabling an endpoint fails what was pending, so
+   * after enabling it again, redelivering what has failed sends that, too.
+   *
+   * It counts as one request of the rate limit for each 20 deliveries. Where that is more than the rest of the allowance,
+   * the key is refused until the debt is paid back.
+   *
+   * @generated from rpc payments.v1.WebhookEndpointService.RedeliverWebhookEndpoint
+   */
+  redeliverWebhookEndpoint: {
+    methodKind: "unary";
+    input: typeof RedeliverWebhookEndpointRequestSchema;
+    output: typeof RedeliverWebhookEndpointResponseSchema;
+  },
+  /**
+   * Delivers an event again, with the whole schedule of attempts. A delivery that waits for its next attempt is due now;
+   * one that is being attempted at this moment stays as it is. It counts as one request of the rate limit for each 20
+   * deliveries.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.RedeliverEvent
    */
