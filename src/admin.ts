@@ -2,15 +2,17 @@
 
 import { createInterface } from 'node:readline/promises';
 import completions from '@bomb.sh/tab/commander';
-import { Command, CommanderError, Help } from 'commander';
+import { Command, CommanderError, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { chainNames } from './contract/chains.ts';
+import { visible, visibleLines } from './contract/visible-text.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/administration-error.ts';
 import { addChainCommands } from './processes/admin-chains.ts';
+import { addListCommands } from './processes/admin-lists.ts';
 import {
   expiresInOption,
   keyOption,
@@ -31,7 +33,28 @@ import type { Database } from './processes/open-database.ts';
 // Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
 // completion and the refusal of wrong usage are quick.
 
-const program: Command = new Command('admin')
+/** Names an unknown option before a required one that is missing: a misspelt option is both. */
+class AdminCommand extends Command {
+  override createCommand(name?: string): Command {
+    return new AdminCommand(name);
+  }
+
+  override parseOptions(argv: string[]): ParseOptionsResult {
+    const parsed = super.parseOptions(argv);
+    const [unknown = ''] = parsed.unknown;
+    const isLeaf = this.commands.length === 0;
+    const wantsHelp = parsed.unknown.some((option) => option === '--help' || option === '-h');
+    if (isLeaf && unknown.startsWith('-') && !wantsHelp) refuseUnknownOption(this, unknown);
+    return parsed;
+  }
+}
+
+/** Commander's own refusal, with what was probably meant. Its types do not have it. */
+function refuseUnknownOption(command: Command, option: string): void {
+  (command as Command & { unknownOption(flag: string): void }).unknownOption(option);
+}
+
+const program: Command = new AdminCommand('admin')
   .description('Merchants, their payout wallets and API keys, webhooks, chains, and the database schema.')
   .version(manifest.version, '-V, --version', 'print the version')
   .option('--json', 'print JSON for scripts instead of a table')
@@ -93,10 +116,11 @@ withExample(program.command('doctor'), 'doctor')
     for await (const finding of diagnose(process.env, options)) {
       findings.push(finding);
       if (!program.opts().json) {
-        console.log(`${finding.ok ? 'ok    ' : 'FAILED'}  ${finding.check.padEnd(13)}  ${finding.message}`);
+        const state = finding.ok ? 'ok    ' : 'FAILED';
+        console.log(`${state}  ${finding.check.padEnd(13)}  ${visibleLines(finding.message)}`);
       }
     }
-    if (program.opts().json) console.log(JSON.stringify(findings, null, 2));
+    if (program.opts().json) printJson(findings);
     if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
   });
 
@@ -137,7 +161,7 @@ withExample(merchant.command('list'), 'merchant list')
         merchants.map(({ wallets, created_at, ...fields }) => ({
           ...fields,
           'created (UTC)': formatMinute(created_at),
-          wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`).join('\n'),
+          wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`),
         })),
         'There are no merchants yet: "merchant create" makes one.',
       );
@@ -264,7 +288,8 @@ const adminProgram: AdminProgram = {
   group,
   withExample,
   withDatabase: (use) => withDatabase({}, use),
-  print({ json, rows, secret }, whenEmpty) {
+  print({ json, rows, secret, note }, whenEmpty) {
+    if (note !== undefined) console.error(`admin: note: ${note}`);
     if (secret === undefined || program.opts().json) return print(json, rows, whenEmpty);
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${secret}\n`);
@@ -275,12 +300,13 @@ const adminProgram: AdminProgram = {
 };
 addWebhookCommands(adminProgram);
 addChainCommands(adminProgram);
+addListCommands(adminProgram);
 
 /** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const answer = await terminal.question(`${question} [y/N] `).finally(() => terminal.close());
+  const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
 }
 
@@ -362,8 +388,12 @@ function warnWithoutWallet({ merchantId, mode }: NewApiKey, wallets: Wallets): v
   );
 }
 
+function printJson(json: unknown): void {
+  console.log(visibleLines(JSON.stringify(json, null, 2)));
+}
+
 function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
-  if (program.opts().json) console.log(JSON.stringify(json, null, 2));
+  if (program.opts().json) printJson(json);
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
 }
 
@@ -382,10 +412,10 @@ program.parseAsync().catch(async (error: unknown) => {
   // Commander has printed the error or the requested help. Wrong usage exits with 2.
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
   else if (error instanceof WrongId) {
-    console.error(`error: ${error.message}`);
+    console.error(`error: ${visible(error.message)}`);
     process.exitCode = 2;
   } else if (error instanceof StartupError || error instanceof AdministrationError) {
-    console.error(`admin: ${error.message}`);
+    console.error(`admin: ${visibleLines(error.message)}`);
   } else await printFailure(error);
 });
 
@@ -395,5 +425,5 @@ async function printFailure(error: unknown): Promise<void> {
   const remedy = remedyFor(error);
   if (remedy === undefined && !isDatabaseUnavailable(error)) return console.error(error);
   const reason = faultOf(error)?.message ?? (error as Error).message;
-  console.error(`admin: the database refused (${reason}): ${remedy ?? 'try again when it answers'}`);
+  console.error(`admin: the database refused (${visible(reason)}): ${remedy ?? 'try again when it answers'}`);
 }

@@ -3,20 +3,48 @@
 import { join, resolve } from 'node:path';
 import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
-import { type Config, loadConfig, reachable } from './config/config.ts';
+import manifest from '../package.json' with { type: 'json' };
+import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import type { RunningServer } from './processes/serve.ts';
 import type { StandIns } from './processes/stand-in-chains.ts';
 import { createLogger, standardOutput } from './telemetry/logging.ts';
 
+const usage = `Usage: npm start
+
+Starts the payment intent service. Without a DATABASE_URL it runs a PostgreSQL of its own, for trying out.
+
+Its settings are environment variables, as in: HTTP_PORT=8081 npm start
+README.md lists them under "Configuration".
+
+  npm run -s admin -- doctor    checks the settings, the database and the chains
+  npm run -s admin -- --help    merchants, keys, webhooks and the database schema
+`;
+
+/** Prints what the arguments ask for. Throws StartupError for any but these. */
+function answerArguments(args: readonly string[]): void {
+  const [first] = args;
+  if (args.length === 1 && (first === '--help' || first === '-h')) process.stdout.write(usage);
+  else if (args.length === 1 && (first === '--version' || first === '-V')) console.log(manifest.version);
+  // They are not repeated: one may be a secret.
+  else {
+    throw new StartupError(
+      `it takes no arguments but --help and --version, and was given ${args.length}: set environment variables instead, as --help says`,
+    );
+  }
+}
+
 async function main(): Promise<void> {
+  const args = process.argv.slice(2);
+  if (args.length > 0) return answerArguments(args);
   const config = loadConfig(process.env);
   const output = await standardOutput(process.stdout.isTTY === true);
   const logger = createLogger(config.logLevel, output.destination);
   output.onRecovery((lines) => {
     logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
   });
+  for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
   const { stop, onHangup } = listenForSignals(logger, () => {
     if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
   });

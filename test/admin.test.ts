@@ -72,6 +72,11 @@ async function newKey(merchantId: string, expiresAt?: Date): Promise<string> {
   return (await createApiKey(orm.em, peppers, merchantId, 'testnet', expiresAt)).keyId;
 }
 
+/** Nobody watches their chains, with which `doctor` finds fault. */
+async function revokeMainnetKeys(): Promise<void> {
+  await orm.em.execute("update api_keys set revoked_at = now() where mode = 'mainnet'");
+}
+
 const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
 const other = `0x${'1'.repeat(40)}`;
 
@@ -219,7 +224,17 @@ describe('prints the problem in one line, exits 1', () => {
       ['merchant', 'create', '--name', '', '--mode', 'testnet', '--wallet', wallet],
       /1 to 200 characters/,
     ],
+    [
+      'a name that a terminal obeys',
+      ['merchant', 'create', '--name', 'a\x1b[2J', '--mode', 'testnet', '--wallet', wallet],
+      /a merchant's name must be one line without control characters or marks of direction, and has U\+001B/,
+    ],
     ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
+    [
+      'a misspelt option in place of a required one',
+      ['merchant', 'create', '--nam', 'x', '--mode', 'testnet', '--wallet', wallet],
+      /^error: unknown option '--nam'\n\(Did you mean --name\?\)/,
+    ],
     [
       'an unknown mode',
       ['key', 'create', '--merchant', unknown, '--mode', 'sandbox'],
@@ -360,6 +375,8 @@ describe('a key for a mode without a wallet', () => {
 });
 
 describe('output errors', () => {
+  beforeAll(revokeMainnetKeys);
+
   const through = (pipe: string) =>
     run('bash', ['-c', `set -o pipefail; "$1" src/admin.ts doctor ${pipe}`, 'bash', process.execPath], {
       env: {
@@ -527,6 +544,8 @@ describe('doctor', () => {
     });
   };
 
+  beforeAll(revokeMainnetKeys);
+
   test('prints one line for each check, exits 0 if all pass', async () => {
     const { code, stdout } = await doctor({});
     const lines = stdout.trim().split('\n');
@@ -607,6 +626,11 @@ describe('doctor', () => {
 
   test.each<[string, NodeJS.ProcessEnv, RegExp]>([
     ['a variable', { DATABASE_POOL: 'x' }, /FAILED +configuration .*DATABASE_POOL must be/],
+    [
+      'a misspelt variable',
+      { RPC_URL_BSE: 'http://127.0.0.1:1' },
+      /FAILED +configuration +RPC_URL_BSE is set and not read: did you mean RPC_URL_BASE\?\nok /,
+    ],
     [
       'no database',
       { DATABASE_URL: 'postgresql://nobody@127.0.0.1:1/none' },

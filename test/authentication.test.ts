@@ -57,6 +57,22 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     });
   });
 
+  test.each([
+    ['Basic dXNlcjpwYXNz', /has the scheme Basic\. Send your secret key .* Bearer/],
+    ['token x', /has the scheme Token/],
+    ['ApiKey x', /has the scheme ApiKey/],
+    // What it begins with may be the key itself, and is not repeated.
+    [
+      `sk_testnet_${'1'.repeat(49)}`,
+      /^The Authorization header has no scheme\. Put Bearer and a space before/,
+    ],
+    ['Nonsense x', /^No API key was given/],
+  ])('%s: says what is wrong with it', async (authorization, message) => {
+    const answer = await create(authorization);
+    expect(answer).toMatchObject({ code: 'api_key_missing', message: expect.stringMatching(message) });
+    expect(answer.message).not.toMatch(/sk_|dXNl/);
+  });
+
   test('an unknown key with valid check characters', async () => {
     expect((await create(`Bearer ${generateApiKey('testnet', peppers())}`)).code).toBe('api_key_invalid');
   });
@@ -426,4 +442,20 @@ test('no database column and no log line contains a key', async () => {
   expect(rows.length).toBeGreaterThan(2);
   expect(JSON.stringify(rows)).not.toContain(secretPart);
   expect(JSON.stringify(service.log)).not.toContain(secretPart);
+});
+
+test('a key in the header X-Api-Key is asked for in the other one', async () => {
+  const headers = { 'x-api-key': service.merchant.keys.testnet.apiKey };
+  const { status, body: text } = await httpRequest(`${service.publicUrl}/v1/payment_intents`, {
+    method: 'GET',
+    headers,
+  });
+  expect([status, JSON.parse(text).error]).toMatchObject([
+    401,
+    {
+      code: 'api_key_missing',
+      message:
+        'The key is not read from the header X-Api-Key. Send it in the Authorization header with the scheme Bearer.',
+    },
+  ]);
 });

@@ -250,10 +250,10 @@ test('an unknown method and an unknown service', async () => {
   }
 });
 
-/** Sends one HTTP/2 request with a raw body. */
+/** Sends one HTTP/2 request with a raw body. Without one its headers end the stream; an empty one is an empty frame. */
 function http2Request(
   headers: http2.OutgoingHttpHeaders,
-  body: Uint8Array,
+  body?: Uint8Array,
 ): Promise<{ headers: http2.IncomingHttpHeaders; trailers: http2.IncomingHttpHeaders; body: Buffer }> {
   const session = http2.connect(service.internalUrl);
   return new Promise((resolve, reject) => {
@@ -265,7 +265,7 @@ function http2Request(
         authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
         ...headers,
       },
-      { endStream: body.length === 0 },
+      { endStream: body === undefined },
     );
     let response: http2.IncomingHttpHeaders = {};
     let trailers: http2.IncomingHttpHeaders = {};
@@ -282,7 +282,7 @@ function http2Request(
       session.close();
       resolve({ headers: response, trailers, body: Buffer.concat(chunks) });
     });
-    if (body.length > 0) stream.end(body);
+    if (body !== undefined) stream.end(body);
   });
 }
 
@@ -294,11 +294,13 @@ const envelope = (bytes: Uint8Array, flags = 0, length = bytes.length) => {
 };
 
 describe('gRPC frames', () => {
-  test.each<[string, Uint8Array, Record<string, string>, string]>([
-    ['no message', new Uint8Array(), {}, 'INVALID_BODY'],
+  test.each<[string, Uint8Array | undefined, Record<string, string>, string]>([
+    ['no message, ended by an empty frame', new Uint8Array(), {}, 'INVALID_BODY'],
+    ['no message, ended by the headers', undefined, {}, 'INVALID_BODY'],
     ['two messages', Buffer.concat([envelope(valid), envelope(valid)]), {}, 'INVALID_BODY'],
     ['a wrong length: too long', envelope(valid, 0, valid.length + 10), {}, 'INVALID_BODY'],
     ['a wrong length: 4 GiB', envelope(valid, 0, 0xffffffff), {}, 'BODY_TOO_LARGE'],
+    ['half a message', envelope(valid).subarray(0, 6), {}, 'INVALID_BODY'],
     ['half a frame header', Uint8Array.from([0, 0, 0]), {}, 'INVALID_BODY'],
     ['flagged as compressed without an encoding', envelope(gzipSync(valid), 1), {}, 'INVALID_BODY'],
     ['an unknown compression', envelope(valid, 1), { 'grpc-encoding': 'zstd' }, 'UNSUPPORTED_MEDIA_TYPE'],
@@ -354,6 +356,20 @@ test('a message that arrives byte by byte is read', async () => {
 });
 
 describe('the same refusals over gRPC-Web and Connect', () => {
+  test.each<[string, Uint8Array | undefined]>([
+    ['no message, ended by an empty frame', new Uint8Array()],
+    ['no message, ended by the headers', undefined],
+    ['half a message', envelope(valid).subarray(0, 6)],
+    ['two messages', Buffer.concat([envelope(valid), envelope(valid)])],
+  ])('%s', async (_, body) => {
+    const web = await http2Request({ 'content-type': 'application/grpc-web+proto' }, body);
+    expect(web.body.toString()).toMatch(/grpc-status: 3\r\n/);
+    // Connect puts nothing before the one message of a unary call, and an empty one is a message without fields.
+    const connect = await http2Request({ 'content-type': 'application/proto' }, body);
+    expect(connect.headers[':status']).toBe(400);
+    expect(JSON.parse(connect.body.toString()).code).toBe('invalid_argument');
+  });
+
   test.each<[string, Uint8Array, string]>([
     ['garbage', Buffer.from([0xff]), 'INVALID_BODY'],
     ['a broken rule', toRequestBytes({ amount_units: 0 }), 'INVALID_BODY'],
@@ -400,7 +416,7 @@ test.each([
   ['POST', 'text/plain', 415, 'UNSUPPORTED_MEDIA_TYPE'],
   ['POST', 'application/grpc+thrift', 415, 'UNSUPPORTED_MEDIA_TYPE'],
 ])('%s with %s', async (method, contentType, status, reason) => {
-  const body = method === 'POST' ? valid : new Uint8Array();
+  const body = method === 'POST' ? valid : undefined;
   const answer = await http2Request({ ':method': method, 'content-type': contentType }, body);
   expect(answer.headers[':status']).toBe(status);
   const { code, details } = JSON.parse(answer.body.toString());

@@ -151,13 +151,29 @@ describe('a field of the wrong type or shape', () => {
     ]);
   });
 
+  test.each([
+    ['12.5', '12.5 USDC is 12500000'],
+    ['12.123456', '12.123456 USDC is 12123456'],
+    ['"12.50"', '12.50 USDC is 12500000'],
+    ['"12.00"', '12.00 USDC is 12000000'],
+    ['"0.1"', '0.1 USDC is 100000'],
+    ['12.1234567', '12.50 USDC is 12500000'],
+    ['"twelve"', '12.50 USDC is 12500000'],
+    ['true', '12.50 USDC is 12500000'],
+  ])('amount_units %s: says what a unit is', async (amount, example) => {
+    const message = `must be an integer, in units of 0.000001 USDC: ${example}`;
+    expect(refusal(await post(`{"amount_units":${amount}}`)).details).toEqual([
+      { field: 'amount_units', message },
+    ]);
+  });
+
   test('the message states the first fault and the number of others', async () => {
     const error = async (body: string) => JSON.parse((await post(body)).body).error.message;
     expect(await error('{"amount_units":"5","chain":"bse","lane":1}')).toBe(
-      'Invalid body: amount_units must be a JSON number, without quotes; and 2 more.',
+      'Invalid request: amount_units must be a JSON number, without quotes; and 2 more.',
     );
     expect(await error('{"amount_units":1,"walet_address":"0x"}')).toMatch(
-      /^Invalid body: walet_address is not a field here \(did you mean wallet_address\?\); the fields are amount_units/,
+      /^Invalid request: walet_address is not a field here \(did you mean wallet_address\?\); the fields are amount_units/,
     );
     expect(await error(`{"amount_units":1,"metadata":${'['.repeat(17)}${']'.repeat(17)}}`)).toBe(
       'The request body is nested deeper than 16 levels at line 1 column 45.',
@@ -168,7 +184,7 @@ describe('a field of the wrong type or shape', () => {
     const body = `{"amount_units":1${Array.from({ length: 1000 }, (_, i) => `,"f${i}":1`).join('')}}`;
     const { details } = refusal(await post(body));
     expect(details).toHaveLength(21);
-    expect(details[20]).toEqual({ field: 'body', message: 'has 980 more faults' });
+    expect(details[20]).toEqual({ field: 'request', message: 'has 980 more faults' });
   });
 });
 
@@ -203,14 +219,12 @@ describe('headers, methods, paths and lengths', () => {
   test.each([
     '/',
     '/v1',
-    '/v1/payment_intents/',
+    '/v1/payment_intents//',
     '/v1//payment_intents',
     '/V1/payment_intents',
-    '/v1/payment_intents/pi_x/',
     '/v1/payment_intents/pi_x/refund',
     '/v1/payment_intents/pi_x/Cancel',
     '/v1/payment_intents//cancel',
-    '/v1/payment_intents/pi_x/cancel/',
     '/v1/payment%5Fintents',
     '/v1/payment_intents/../payment_intents',
     '//v1/payment_intents',
@@ -226,6 +240,53 @@ describe('headers, methods, paths and lengths', () => {
       status: 404,
       code: 'not_found',
     });
+  });
+
+  test('a slash at the end of a path works like none', async () => {
+    const headers = authorized();
+    const created = await httpRequest(
+      `${service.publicUrl}/v1/payment_intents/`,
+      { headers },
+      '{"amount_units":1}',
+    );
+    expect(created.status).toBe(201);
+    const { id, client_secret } = JSON.parse(created.body);
+    const secret = { authorization: `Bearer ${client_secret}` };
+    const { Authorization: authorization } = headers;
+    for (const [url, method, given] of [
+      [`${service.publicUrl}/v1/payment_intents/${id}/`, 'GET', { authorization }],
+      [`${service.publicUrl}/v1/payment_intents/${id}/cancel/`, 'POST', { authorization }],
+      [`${service.publicUrl}/v1/payment_intents/?page_size=1`, 'GET', { authorization }],
+      [`${service.publicUrl}/v1/events/`, 'GET', { authorization }],
+      [`${service.publicUrl}/v1/checkout/`, 'GET', secret],
+      [`${service.publicUrl}/docs/`, 'GET', {}],
+      [`${service.publicUrl}/openapi.json/`, 'GET', {}],
+      [`${service.operationsUrl}/healthz/`, 'GET', {}],
+      [`${service.operationsUrl}/readyz/`, 'GET', {}],
+      [`${service.operationsUrl}/metrics/`, 'GET', {}],
+    ] as const) {
+      expect([url, (await httpRequest(url, { method, headers: given })).status]).toEqual([url, 200]);
+    }
+  });
+
+  test('a browser that asks for the root is led to the reference', async () => {
+    const ask = (method: string, headers: Record<string, string>, url = `${service.publicUrl}/`) =>
+      httpRequest(url, { method, headers });
+    const accept = 'text/html,application/xhtml+xml,*/*;q=0.8';
+    for (const method of ['GET', 'HEAD']) {
+      const { status, headers, body } = await ask(method, { accept });
+      expect([status, headers.location, headers.vary, body]).toEqual([302, '/docs', 'Accept', '']);
+    }
+    const followed = await fetch(service.publicUrl, { headers: { accept } });
+    expect([followed.status, new URL(followed.url).pathname]).toEqual([200, '/docs']);
+    for (const [method, headers] of [
+      ['GET', {}],
+      ['GET', { accept: '*/*' }],
+      ['GET', { accept: 'application/json' }],
+      ['POST', { accept }],
+    ] as const) {
+      expect(refusal(await ask(method, headers))).toMatchObject({ status: 404, code: 'not_found' });
+    }
   });
 
   test.each(['https://shop.example', 'null', ''])('an Origin header: %j', async (origin) => {

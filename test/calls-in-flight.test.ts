@@ -15,7 +15,8 @@ import { openEventDoors } from './support/events.ts';
 import { startService } from './support/service.ts';
 
 test('a call that waits for the database when the service stops is answered', async () => {
-  const service = await startService();
+  // Of 32 connections, the reads of one merchant have up to 7 at once.
+  const service = await startService({ DATABASE_POOL: '32' });
   const { apiKey } = service.merchant.keys.testnet;
   const baseUrl = service.internalUrl;
   const sessionManager = new Http2SessionManager(baseUrl);

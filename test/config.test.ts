@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { loadConfig } from '../src/config/config.ts';
+import { loadConfig, misspeltVariables } from '../src/config/config.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { parseIdempotencyKey } from '../src/requests/idempotency-key.ts';
@@ -24,8 +24,10 @@ describe('the configuration', () => {
       trustedProxies: [],
       roles: new Set(['api', 'watcher', 'deliveries', 'expiry']),
       chainNodes: [],
+      unattributedMinUnits: 10_000n,
       eventRetentionDays: 30,
       // Without a DATABASE_URL, a developer's own machine.
+      allowUnwatched: new Set(['testnet', 'mainnet']),
       webhookAllow: { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] },
       drainTimeoutMs: 10_000,
       databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
@@ -89,6 +91,42 @@ describe('the configuration', () => {
     expect(loadConfig(env as Record<string, string>).tracing).toBe(tracing);
   });
 
+  test.each<[string, string | undefined]>([
+    ['RPC_URL_BSE', 'RPC_URL_BASE'],
+    ['RPC_URL_BASE_SEPOLA', 'RPC_URL_BASE_SEPOLIA'],
+    ['DATABASE_ULR', 'DATABASE_URL'],
+    ['API_KEY_PEPPER', 'API_KEY_PEPPERS'],
+    ['http_port', 'HTTP_PORT'],
+    ['ROLE', 'ROLES'],
+    ['HTTP_PORT', undefined],
+    // What others read.
+    ['HOSTNAME', undefined],
+    ['HOME', undefined],
+    ['HTTP_PROXY', undefined],
+    ['SSL_CERT_FILE', undefined],
+    ['OTEL_TRACES_SAMPLER', undefined],
+    ['OTEL_METRICS_EXPORTER', undefined],
+    ['XDG_DATA_DIRS', undefined],
+    ['PATH', undefined],
+    ['PORT', undefined],
+    ['NODE_ENV', undefined],
+  ])('%s: did you mean %s?', (name, meant) => {
+    expect(misspeltVariables({ [name]: 'x' })).toEqual(meant === undefined ? [] : [{ name, meant }]);
+    expect(misspeltVariables({ [name]: '' })).toEqual([]);
+  });
+
+  test('a problem that a misspelt variable explains comes with it', () => {
+    const env = {
+      DATABASE_URL: url,
+      CLIENT_SECRET_KEYS: ring,
+      WEBHOOK_SECRET_KEYS: ring,
+      API_KEY_PEPPER: ring,
+    };
+    expect(() => loadConfig(env)).toThrow(
+      /API_KEY_PEPPERS is missing, .*; API_KEY_PEPPER is set and not read: did you mean API_KEY_PEPPERS\?$/,
+    );
+  });
+
   test('lists all problems at once, without secrets', () => {
     const env = {
       DATABASE_URL: url.replace('postgresql', 'mysql'),
@@ -136,6 +174,22 @@ describe('the configuration', () => {
       WEBHOOK_SECRET_KEYS: ring,
     });
     expect(config.secrets.CLIENT_SECRET_KEYS?.newestVersion).toBe(1);
+  });
+
+  test.each([
+    [undefined, ['testnet']],
+    ['all', ['testnet', 'mainnet']],
+    ['testnet', ['testnet']],
+    ['none', []],
+  ])('with a DATABASE_URL and ALLOW_UNWATCHED of %s, %j needs no watched chain', (value, modes) => {
+    const { allowUnwatched } = loadConfig({ DATABASE_URL: url, ALLOW_UNWATCHED: value }, []);
+    expect([...allowUnwatched]).toEqual(modes);
+  });
+
+  test.each(['mainnet', 'All', 'toString', 'true'])('ALLOW_UNWATCHED of %s is refused', (ALLOW_UNWATCHED) => {
+    expect(() => loadConfig({ ALLOW_UNWATCHED })).toThrow(
+      `ALLOW_UNWATCHED must be one of all, testnet, none, not "${ALLOW_UNWATCHED}"`,
+    );
   });
 });
 

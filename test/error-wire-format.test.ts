@@ -23,6 +23,7 @@ describe('the catalogue', () => {
     ['idempotency_key_invalid', 400, grpc.status.INVALID_ARGUMENT],
     ['resource_missing', 404, grpc.status.NOT_FOUND],
     ['invalid_state', 409, grpc.status.FAILED_PRECONDITION],
+    ['chain_unwatched', 409, grpc.status.FAILED_PRECONDITION],
     ['cursor_expired', 410, grpc.status.OUT_OF_RANGE],
     ['not_found', 404, grpc.status.UNIMPLEMENTED],
     ['method_not_allowed', 405, grpc.status.UNIMPLEMENTED],

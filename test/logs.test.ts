@@ -30,6 +30,7 @@ test('one line per request, with the caller, the outcome and the duration', asyn
       merchant_id: merchant.merchantId,
       key_id: merchant.keys.mainnet.keyId,
       mode: 'mainnet',
+      payment_intent: answer.intent?.id,
       code: 'ok',
       duration_ms: expect.any(Number),
       message: 'CreatePaymentIntent ok',
@@ -47,6 +48,72 @@ test('one line per request, with the caller, the outcome and the duration', asyn
       message: 'CreatePaymentIntent api_key_missing',
     });
   }
+});
+
+test('the line of a request about an intent names it', async () => {
+  const headers = { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` };
+  const [door] = doors as [Door];
+  const { intent } = await door.create({ amount_units: 1 }, headers);
+  const path = `${service.publicUrl}/v1/payment_intents/${intent?.id}`;
+  const elsewhere = { authorization: `Bearer ${service.merchant.keys.mainnet.apiKey}` };
+  const unknown = `${service.publicUrl}/v1/payment_intents/pi_nonsense`;
+  for (const [call, expected] of [
+    [() => httpRequest(path, { method: 'GET', headers }), { rpc: 'GetPaymentIntent', code: 'ok' }],
+    [
+      () => httpRequest(path, { method: 'GET', headers: elsewhere }),
+      { rpc: 'GetPaymentIntent', code: 'resource_missing' },
+    ],
+    [
+      () => httpRequest(`${path}/cancel`, { method: 'POST', headers }),
+      { rpc: 'CancelPaymentIntent', code: 'ok' },
+    ],
+    [
+      () =>
+        httpRequest(`${service.publicUrl}/v1/checkout`, {
+          method: 'GET',
+          headers: { authorization: `Bearer ${intent?.client_secret}` },
+        }),
+      { rpc: 'GetCheckout', code: 'ok' },
+    ],
+  ] as const) {
+    const line = service.nextLogLine();
+    await call();
+    expect(await line).toMatchObject({ ...expected, payment_intent: intent?.id });
+  }
+  const line = service.nextLogLine();
+  await httpRequest(unknown, { method: 'GET', headers });
+  expect(await line).not.toHaveProperty('payment_intent');
+});
+
+test('the line of a refused request names the faulty fields, and nothing that was in them', async () => {
+  const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  for (const door of doors) {
+    const line = service.nextLogLine();
+    await door.create(
+      { amount_units: -5, wallet_address: 'nonsense-of-mrs-smith', metadata: { a: 'x\0' } },
+      { authorization },
+    );
+    expect(await line).toMatchObject({
+      code: 'invalid_body',
+      fields: expect.toSatisfy((fields: string[]) =>
+        ['amount_units', 'metadata', 'wallet_address'].every((field) => fields.includes(field)),
+      ),
+    });
+  }
+  const headers = { authorization, 'content-type': 'application/json' };
+  const post = async (body: string, query = '') => {
+    const line = service.nextLogLine();
+    await httpRequest(`${service.publicUrl}/v1/payment_intents${query}`, { headers }, body);
+    return (await line).fields;
+  };
+  // A name that is not one of ours is the caller's own text.
+  expect(await post('{"amount_units":1,"walletAdress":"0x"}')).toEqual(['walletAdress']);
+  expect(await post(`{"amount_units":1,"${'sk_testnet_'.padEnd(60, '1')}":1,"a b":1}`)).toEqual(['…', '…']);
+  const many = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`field${i}`, 1]));
+  expect(await post(JSON.stringify({ amount_units: 1, ...many }))).toHaveLength(11);
+  const line = service.nextLogLine();
+  await httpRequest(`${service.publicUrl}/v1/payment_intents?limit=5`, { method: 'GET', headers });
+  expect(await line).toMatchObject({ code: 'invalid_body', fields: ['limit'] });
 });
 
 test('a flood of refusals is summarised: all are counted, few have a line', async () => {
@@ -157,4 +224,16 @@ test.each([
     createLogger('info', (await standardOutput(${isTerminal})).destination).info({ code: 'ok' }, 'hello');`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
   expect(stdout).toMatch(line);
+});
+
+test('a readable line holds nothing that a terminal obeys', async () => {
+  const hostile = 'a\x1b[2Jb\x07c\x7f\x9b31md\u202ee\u2028f\rg\\u001b';
+  const program = `
+    const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
+    const text = ${JSON.stringify(hostile)};
+    const logger = createLogger('info', (await standardOutput(true)).destination);
+    logger.error({ reason: text, err: Object.assign(new Error(text), { code: text }) }, text);`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
+  expect(stdout).toContain(String.raw`a\u001b[2Jb\u0007c\u007f\u009b31md\u202ee\u2028f\rg\u001b`);
+  expect(stdout.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Bidi_Control}\p{Zl}]/u);
 });

@@ -1,7 +1,10 @@
 // Checks of ops/ that need no cluster and no running systemd. test/faults/image.test.ts builds the image.
 
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -9,9 +12,10 @@ import { validate as validateDeployment } from 'kubernetes-models/_schemas/IoK8s
 import { validate as validateService } from 'kubernetes-models/_schemas/IoK8sApiCoreV1Service';
 import { validate as validatePodDisruptionBudget } from 'kubernetes-models/_schemas/IoK8sApiPolicyV1PodDisruptionBudget';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { parseAllDocuments } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config/config.ts';
+import { rpcVariables } from '../src/config/rpc-urls.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { succeeds } from './support/succeeds.ts';
 
@@ -149,6 +153,130 @@ describe('the Kubernetes manifest', async () => {
   });
 });
 
+interface ComposeService {
+  image: string;
+  build?: { context: string; dockerfile: string };
+  command?: string[];
+  environment: Record<string, string>;
+  depends_on?: Record<string, { condition: string }>;
+  healthcheck?: { test: string[] };
+  ports?: string[];
+  volumes?: string[];
+  stop_grace_period?: string;
+  ulimits?: { nofile: number };
+}
+
+// Nothing here can run it, and no package has its schema: what the file says is held against the rest of this folder.
+describe('the Compose file', async () => {
+  const text = await readFile('ops/compose.yaml', 'utf8');
+  const { services, volumes, ...rest } = parse(text) as {
+    services: Record<'postgres' | 'migrate' | 'service', ComposeService>;
+    volumes: Record<string, unknown>;
+  };
+  const { postgres, migrate, service } = services;
+  const secrets = ['POSTGRES_PASSWORD', 'CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS'];
+
+  test('has only names of the specification that it needs, and every argument is text', () => {
+    expect(Object.keys(rest)).toEqual(['name']);
+    const known =
+      'build cap_drop command depends_on environment healthcheck image mem_limit ports read_only restart security_opt shm_size stop_grace_period ulimits volumes';
+    const used = Object.values(services).flatMap((one) => Object.keys(one));
+    expect([...new Set(used)].sort().join(' ')).toBe(known);
+    const checks = Object.values(services).flatMap(({ healthcheck }) => healthcheck ?? []);
+    expect([...new Set(checks.flatMap(Object.keys))].sort()).toEqual(
+      ['interval', 'retries', 'start_period', 'test', 'timeout'].sort(),
+    );
+    for (const { command = [], healthcheck } of Object.values(services)) {
+      for (const argument of [...command, ...(healthcheck?.test ?? [])])
+        expect(typeof argument).toBe('string');
+    }
+  });
+
+  test('migrates before the service starts, with the same image and environment, when PostgreSQL answers', () => {
+    const healthy = { postgres: { condition: 'service_healthy' } };
+    expect(migrate.command).toEqual(['node', 'src/admin.ts', 'migrate']);
+    expect(migrate.depends_on).toEqual(healthy);
+    expect(service.depends_on).toEqual({
+      migrate: { condition: 'service_completed_successfully' },
+      ...healthy,
+    });
+    expect([migrate.image, migrate.build, migrate.environment]).toEqual([
+      service.image,
+      service.build,
+      service.environment,
+    ]);
+    expect(postgres.healthcheck?.test).toContain('pg_isready');
+    expect(Object.keys(volumes)).toEqual(postgres.volumes?.map((volume) => volume.split(':')[0]));
+    // The command of the image.
+    expect([service.command, service.build]).toEqual([
+      undefined,
+      { context: '..', dockerfile: 'ops/Containerfile' },
+    ]);
+    expect(service.image).toBe(`payment-intent-service:${manifest.version}`);
+  });
+
+  test('has no default for a secret, and makes a configuration that the service takes', () => {
+    const given: Record<string, string> = {
+      POSTGRES_PASSWORD: 'ab12',
+      ...Object.fromEntries(
+        secrets.slice(1).map((name) => [name, `1:${Buffer.alloc(32, 1).toString('base64')}`]),
+      ),
+    };
+    const required = new Set<string>();
+    const interpolated = (_: string, name: string, operator: string, other: string) => {
+      if (operator === ':?') required.add(name);
+      else expect([name.startsWith('RPC_URL_'), operator, other]).toEqual([true, ':-', '']);
+      return given[name] ?? other;
+    };
+    const environmentOf = ({ environment }: ComposeService) =>
+      Object.fromEntries(
+        Object.entries(environment).map(([name, value]) => [
+          name,
+          value.replace(/\$\{(\w+)(:[?-])([^}]*)\}/g, interpolated),
+        ]),
+      );
+    const { databaseUrl, chainNodes } = loadConfig(environmentOf(service));
+    const { POSTGRES_USER, POSTGRES_DB, POSTGRES_PASSWORD } = environmentOf(postgres);
+    expect(databaseUrl).toBe(
+      `postgresql://${POSTGRES_USER}:${POSTGRES_PASSWORD}@postgres:5432/${POSTGRES_DB}`,
+    );
+    expect(chainNodes).toEqual([]);
+    expect([...required].sort()).toEqual([...secrets].sort());
+    for (const { name } of rpcVariables) expect(service.environment).toHaveProperty(name);
+  });
+
+  test('opens the ports of the service to this machine only, and gives it time and files', () => {
+    const ports = [config.httpPort, config.grpcPort, config.metricsPort];
+    expect(service.ports).toEqual(ports.map((port) => `127.0.0.1:${port}:${port}`));
+    expect([postgres.ports, migrate.ports]).toEqual([undefined, undefined]);
+    expect(service.healthcheck?.test.at(-1)).toContain(`127.0.0.1:${config.metricsPort}/healthz`);
+    expect(Number(/^(\d+)s$/.exec(service.stop_grace_period ?? '')?.[1]) * 1000).toBeGreaterThan(stopMs);
+    expect(service.ulimits?.nofile).toBeGreaterThan(2 * config.limits.maxConnections);
+  });
+
+  test('its check of the health says whether the service is alive', async () => {
+    const statuses = [200, 503];
+    for (const status of statuses) {
+      const server = createServer((_, response) => response.writeHead(status).end()).listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const { port } = server.address() as AddressInfo;
+      const [, , ...args] = service.healthcheck?.test ?? [];
+      const script = args.map((argument) => argument.replace(`:${config.metricsPort}/`, `:${port}/`));
+      const ran = run(process.execPath, script).then(
+        () => 0,
+        ({ code }) => code,
+      );
+      expect([status, await ran]).toEqual([status, status === 200 ? 0 : 1]);
+      await once(server.close(), 'close');
+    }
+  });
+
+  test('what it asks for in a file is never committed', async () => {
+    expect(text).toContain('cat > ops/.env');
+    expect(await readFile('.gitignore', 'utf8')).toMatch(/^\.env$/m);
+  });
+});
+
 test('the image runs the command of npm start', async () => {
   const text = await readFile('ops/Containerfile', 'utf8');
   expect(text).toContain(`CMD ${JSON.stringify(['node', ...flags.split(' ')]).replaceAll(',', ', ')}\n`);
@@ -197,6 +325,34 @@ if (!hasPromtool) console.log('skipped: no promtool is installed (apt-get instal
 test.runIf(hasPromtool)('the alerts fire as expected, even if every process is gone', async () => {
   await run('promtool', ['check', 'rules', 'ops/prometheus-rules.yaml']);
   await run('promtool', ['test', 'rules', 'ops/prometheus-rules.test.yaml']);
+});
+
+describe('the dashboard', async () => {
+  const { panels } = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
+    panels: {
+      id: number;
+      title: string;
+      type: string;
+      gridPos: { x: number; y: number; w: number; h: number };
+    }[];
+  };
+
+  test('begins with a row of tiles for what a person asks first', () => {
+    expect(panels.filter(({ gridPos }) => gridPos.y === 0).map(({ type, title }) => [type, title])).toEqual([
+      ['stat', 'Received today'],
+      ['stat', 'Oldest unattributed transfer'],
+      ['stat', 'Oldest pending delivery'],
+      ['stat', 'Chain lag'],
+    ]);
+  });
+
+  test('every panel has an id and a place of its own', () => {
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+      Array.from({ length: w * h }, (_, i) => `${x + (i % w)} ${y + Math.floor(i / w)}`),
+    );
+    expect(new Set(cells).size).toBe(cells.length);
+  });
 });
 
 type Validator = ((data: unknown) => boolean) & { errors: { instancePath: string; message?: string }[] };

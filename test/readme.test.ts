@@ -49,6 +49,8 @@ test('the table of variables lists every variable with its default', () => {
       'RPC_URL_POLYGON',
       'RPC_URL_BASE_SEPOLIA',
       'RPC_URL_POLYGON_AMOY',
+      'ALLOW_UNWATCHED',
+      'UNATTRIBUTED_MIN_UNITS',
       'DATABASE_POOL',
       'DATABASE_CONNECT_TIMEOUT',
       'DATABASE_TIMEOUT',

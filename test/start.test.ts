@@ -457,6 +457,32 @@ describe('traces', () => {
     silent.close();
   });
 
+  test('--help and --version print and do not start; another argument is refused', async () => {
+    const env = { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts };
+    const npmStart = (...args: string[]) =>
+      run('npm', ['start', '--silent', '--', ...args], { env }).catch((error) => error);
+    const help = await npmStart('--help');
+    expect(help.stdout).toMatch(/^Usage: npm start\n[\s\S]*environment variables[\s\S]*admin -- --help/);
+    expect((await npmStart('-h')).stdout).toBe(help.stdout);
+    const { version } = JSON.parse(await readFile('package.json', 'utf8'));
+    expect((await npmStart('--version')).stdout).toBe(`${version}\n`);
+    const refused = await npmStart('--port', '8081');
+    expect([refused.code, refused.stdout, refused.stderr]).toEqual([
+      1,
+      '',
+      'payment-intent-service: it takes no arguments but --help and --version, and was given 2: set environment variables instead, as --help says\n',
+    ]);
+    await expect(stat(join(folder, 'data'))).rejects.toThrow('ENOENT');
+  });
+
+  test('a misspelt variable is named', async () => {
+    const service = await start({ DATA_DIR: await copyUsedData(), RPC_URL_BSE: 'http://127.0.0.1:1' });
+    const { output } = await service.exit('SIGTERM');
+    expect(output).toMatch(
+      /"level":"warn",.*"name":"RPC_URL_BSE","meant":"RPC_URL_BASE",.*did you mean RPC_URL_BASE\?/,
+    );
+  });
+
   test('OpenTelemetry’s SDK is not loaded if tracing is off', async () => {
     const watcher = join(folder, 'watcher.mjs');
     await writeFile(

@@ -53,6 +53,7 @@ test('the public door speaks HTTP/1.1 under TLS', async () => {
 test.each([
   ['{"amount_units":1}', 201],
   ['{"amount_units":0}', 400],
+  ['', 400],
   [`"${'x'.repeat(70_000)}"`, 413],
 ])('the public door speaks HTTP/2 under TLS', async (body, expected) => {
   const session = http2.connect(`https://localhost:${service.server.ports.http}`, { ca });

@@ -87,7 +87,18 @@ describe('plain ports', () => {
   ])('TLS to %s is logged', async (variable, expected, port) => {
     const socket = tls.connect({ port: port(), host: '127.0.0.1', ca });
     await once(socket, 'error');
-    expect(warnings(plain)).toContain(`a client speaks TLS to ${variable}, which speaks ${expected}`);
+    expect(warnings(plain)).toContain(
+      `a client speaks TLS to ${variable}, which speaks ${expected}: connect without TLS, or set TLS_CERT_FILE and TLS_KEY_FILE`,
+    );
+  });
+
+  test.each([
+    ['HTTP_PORT', () => ports(plain).http],
+    ['GRPC_PORT', () => ports(plain).grpc],
+  ])('TLS to %s is answered with HTTP, which tells TLS clients what they met', async (_, port) => {
+    expect(await talk(port(), '\x16\x03\x01\x00\x05hello')).toMatch(
+      /^HTTP\/1\.1 400 [\s\S]*This port does not speak TLS\. Use http in place of https\./,
+    );
   });
 
   test('a silent connection is closed after HEADERS_TIMEOUT', async () => {

@@ -3,7 +3,7 @@ import { getOption } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { json_method } from '../contract/gen/payments/v1/json_pb.ts';
 import type { ApiKeys } from '../merchants/api-keys.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import {
   type Identity,
   isIdentified,
@@ -72,7 +72,7 @@ export function createAuthentication(
       context.onIdentified?.();
     };
     const apiKey = bearerIn(header.get('authorization'));
-    if (apiKey === undefined) throw plainRefusal('api_key_missing');
+    if (apiKey === undefined) throw keyMissing(header);
     const identity = apiKeys.identify(apiKey, context);
     if (identity instanceof Promise) return identity.then(accept);
     accept(identity);
@@ -99,6 +99,27 @@ export function createAuthentication(
       return next(request);
     },
   };
+}
+
+/** Schemes that other services take. Only these are repeated: what stands in place of a scheme may be the key itself. */
+const otherSchemes = ['Basic', 'Token', 'ApiKey', 'Digest', 'Key'];
+
+/** The refusal of a request without a Bearer key: says where a key was found instead. */
+function keyMissing(header: RequestHeader): ServiceError {
+  const authorization = header.get('authorization') ?? '';
+  const given = /^[^\s]+/.exec(authorization)?.[0] ?? '';
+  const scheme = otherSchemes.find((known) => known.toLowerCase() === given.toLowerCase());
+  const message =
+    scheme !== undefined
+      ? `The Authorization header has the scheme ${scheme}. Send your secret key with the scheme Bearer instead.`
+      : given.startsWith('sk_')
+        ? 'The Authorization header has no scheme. Put Bearer and a space before the key.'
+        : authorization === '' && header.get('x-api-key') !== null
+          ? 'The key is not read from the header X-Api-Key. Send it in the Authorization header with the scheme Bearer.'
+          : undefined;
+  return message === undefined
+    ? plainRefusal('api_key_missing')
+    : new ServiceError('api_key_missing', { message });
 }
 
 /** The scheme ends at the first whitespace. */

@@ -14,6 +14,12 @@ export function pathOf(request: NodeRequest): string {
   return query === -1 ? target : target.slice(0, query);
 }
 
+/** The same without a slash at its end, which makes no difference to people. */
+export function pathWithoutSlashOf(request: NodeRequest): string {
+  const path = pathOf(request);
+  return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+}
+
 /** The requested query, without its question mark; empty if there is none. */
 export function queryOf(request: NodeRequest): string {
   const target = targetOf(request);

@@ -2,7 +2,7 @@ import type { DescMethod } from '@bufbuild/protobuf';
 import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
-import { plainRefusal } from '../requests/errors.ts';
+import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { ServedService } from '../requests/method.ts';
 import { type RequestContext, requestContextOf } from '../requests/request-context.ts';
 
@@ -20,9 +20,9 @@ export interface RateLimit {
 
 /**
  * Limits the requests of each API key on this process by policy, and of each client secret. A policy allows so many requests a second, with a
- * burst of twice that; 0 means no limit. Throws if a method names an unknown policy. Answers carry the headers of
- * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available
- * again.
+ * burst of twice that; 0 means no limit. A method may charge for more than one request (`requests/row-cost.ts`). Throws
+ * if a method names an unknown policy. Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy,
+ * the remaining requests, and the seconds until all are available again.
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,
@@ -91,11 +91,26 @@ function createPolicy(name: string, perSecond: number): Policy {
     const context = requestContextOf(values);
     const bucket = bucketOf(countedAs(context));
     const isAllowed = bucket.tryRemoveTokens(1);
-    const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
-    context.rateLimit = {
-      'RateLimit-Policy': policy,
-      RateLimit: `"${name}";r=${Math.floor(bucket.content)};t=${secondsUntilFull}`,
+    const showRest = () => {
+      const left = Math.max(0, Math.floor(bucket.content));
+      const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
+      context.rateLimit = {
+        'RateLimit-Policy': policy,
+        RateLimit: `"${name}";r=${left};t=${secondsUntilFull}`,
+      };
     };
-    if (!isAllowed) throw plainRefusal('rate_limited');
+    showRest();
+    if (!isAllowed) throw refusalAfter(Math.ceil((1 - bucket.content) / perSecond));
+    context.charge = (requests) => {
+      bucket.content -= requests;
+      showRest();
+    };
   };
+}
+
+/** The refusal of a key that has its next request after so many seconds: more than one if it is in debt. */
+function refusalAfter(retryAfterSeconds: number): ServiceError {
+  return retryAfterSeconds <= 1
+    ? plainRefusal('rate_limited')
+    : new ServiceError('rate_limited', { retryAfterSeconds });
 }

@@ -1,4 +1,4 @@
-// A client that uses the wrong protocol on a port gets a one-line answer, if its protocol allows one, and is logged.
+// A client that uses the wrong protocol on a port gets a one-line answer, if its protocol is known, and is logged.
 // Node by itself closes such a connection silently.
 
 import type { Server, Socket } from 'node:net';
@@ -20,6 +20,12 @@ export interface ExpectedProtocol {
   /** The message for clients that use HTTP but not the expected protocol. */
   hint: string;
 }
+
+/**
+ * For clients that use TLS where there is none. They cannot read it, but an answer that begins with HTTP tells them what
+ * they have met; a connection that is only closed does not.
+ */
+export const noTls = 'This port does not speak TLS. Use http in place of https.';
 
 /** The same mistake is logged once per interval, with its count. */
 const reportIntervalMs = 10_000;
@@ -55,10 +61,12 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
       repeated.set(kind, before + 1);
       return;
     }
+    const what = spoken === 'unknown' ? 'an unknown protocol' : spoken;
+    const remedy = spoken === 'TLS' ? ': connect without TLS, or set TLS_CERT_FILE and TLS_KEY_FILE' : '';
     const note = (count: number) =>
       logger.warn(
         { port: variable, spoken, expected, count },
-        `a client speaks ${spoken === 'unknown' ? 'an unknown protocol' : spoken} to ${variable}, which speaks ${expected}`,
+        `a client speaks ${what} to ${variable}, which speaks ${expected}${remedy}`,
       );
     note(1);
     repeated.set(kind, 0);
@@ -71,16 +79,16 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
 }
 
 /** An answer that any HTTP/1.1 client can read. */
-function wrongProtocolAnswer({ hint, door }: ExpectedProtocol): string {
+function wrongProtocolAnswer(spoken: Protocol, { hint, door }: ExpectedProtocol): string {
   const { requestId } = newRequestContext(door);
-  const error = new ServiceError('invalid_body', { message: hint });
+  const error = new ServiceError('invalid_body', { message: spoken === 'TLS' ? noTls : hint });
   const answer = toErrorJson(error, requestId, docPathOf(error.code));
   return `${rawRefusal('400 Bad Request', requestId, answer)}\n`;
 }
 
 /**
  * Passes only connections that begin with the expected protocol to the server. Others are closed, after an answer if
- * they use HTTP. A connection that sends nothing for `silenceMs` is closed too.
+ * they use HTTP or TLS. A connection that sends nothing for `silenceMs` is closed too.
  */
 export function admitOnly(
   server: Server,
@@ -106,9 +114,9 @@ export function admitOnly(
         return;
       }
       log(spoken, port);
-      if (spoken !== 'HTTP/1.1' && spoken !== 'HTTP/2') return void socket.destroy();
+      if (spoken === 'unknown') return void socket.destroy();
       // Further input is dropped, so that the client can read its answer. A client that does not close is closed.
-      socket.resume().end(wrongProtocolAnswer(port));
+      socket.resume().end(wrongProtocolAnswer(spoken, port));
       const lingering = setTimeout(() => socket.destroy(), silenceMs);
       socket.once('close', () => clearTimeout(lingering));
     });

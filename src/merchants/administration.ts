@@ -3,6 +3,7 @@
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainName, ModeName } from '../contract/chains.ts';
+import { invisibleProblem } from '../contract/visible-text.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
 import {
@@ -53,6 +54,8 @@ export async function createMerchant(
   if (name.length < 1 || [...name].length > maxMerchantNameLength) {
     throw new AdministrationError(`a merchant's name has 1 to ${maxMerchantNameLength} characters`);
   }
+  const problem = invisibleProblem(name);
+  if (problem !== undefined) throw new AdministrationError(`a merchant's name ${problem}`);
   const id = newUuid();
   await em.fork().transactional(async (tx) => {
     await tx.insert(MerchantEntity, { id, name, createdAt: new Date() });

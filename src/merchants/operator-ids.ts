@@ -38,6 +38,15 @@ export function intentUuidOf(paymentIntentId: string): string {
   );
 }
 
+/** Returns the UUID of a transfer's id. Throws AdministrationError if the text is not one. */
+export function transferUuidOf(transferId: string): string {
+  const id = parseIdentifier('tr', transferId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${transferId}" is not a transfer's id: it ${identifierProblem('tr', transferId)}`,
+  );
+}
+
 /** Returns the UUID of an event's id. Throws AdministrationError if the text is not one. */
 export function eventUuidOf(eventId: string): string {
   const id = parseIdentifier('evt', eventId);

@@ -1,8 +1,11 @@
-// The output of the command line: tables for people, JSON for scripts, and an error if output is lost.
+// The output of the command line: tables for people, JSON for scripts, and an error if output is lost. What a terminal
+// would obey is escaped, because much of it was written by others.
 
 import Table from 'cli-table3';
+import { visible } from '../contract/visible-text.ts';
 
-export type Row = Record<string, string | number | undefined>;
+/** Cells by their column. A list is a cell of several lines. */
+export type Row = Record<string, string | number | readonly string[] | undefined>;
 
 /** The maximum table width if there is no terminal. */
 const defaultWidth = 120;
@@ -14,7 +17,10 @@ const defaultWidth = 120;
 export function formatTable(rows: readonly Row[], maxWidth = process.stdout.columns || defaultWidth): string {
   const [first = {}] = rows;
   const columns = Object.keys(first).filter((column) => rows.some((row) => row[column] !== undefined));
-  const textOf = (row: Row, column: string) => String(row[column] ?? '');
+  const textOf = (row: Row, column: string) => {
+    const cell = row[column] ?? '';
+    return typeof cell === 'object' ? cell.map(visible).join('\n') : visible(String(cell));
+  };
   const style = { head: [], border: [] };
   const table = new Table({ head: columns, style });
   for (const row of rows) table.push(columns.map((column) => textOf(row, column)));

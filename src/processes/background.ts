@@ -8,6 +8,7 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
+import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -31,6 +32,8 @@ const removeEveryMs = 60_000;
 /** How late a retry may come, and what no notification has announced. */
 const deliverEveryMs = 500;
 const measureEveryMs = 10_000;
+/** How late a process learns that a chain is watched, if no notification has told it. */
+const readWatchedEveryMs = 10_000;
 
 export interface BackgroundOptions {
   config: Config;
@@ -40,6 +43,7 @@ export interface BackgroundOptions {
   /** `WEBHOOK_SECRET_KEYS`. */
   webhookKeys: KeyRing;
   addressPolicy: AddressPolicy;
+  watchedChains: WatchedChains;
 }
 
 export interface Background {
@@ -47,6 +51,8 @@ export interface Background {
   onEvent(): void;
   /** Call it when deliveries were made: they are attempted at once, if that is work of this process. */
   onDeliveries(): void;
+  /** Call it when a chain is watched, or no longer is. */
+  onWatchedChains(): void;
   /** Begins nothing more, and resolves when the work in hand is done, or was given up after the timeout. */
   stop(timeoutMs: number): Promise<void>;
 }
@@ -55,14 +61,32 @@ export function startBackground(em: EntityManager, options: BackgroundOptions): 
   const { roles } = options.config;
   const deliveries = roles.has('deliveries') ? startDeliveries(em, options) : undefined;
   const positions = startPositions(em, options, () => deliveries?.wake());
-  const repeaters = [positions, ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : [])];
+  const watchedChains = roles.has('api') ? startWatchedChains(options) : undefined;
+  const repeaters = [
+    positions,
+    ...(watchedChains ? [watchedChains] : []),
+    ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
+  ];
   return {
     onEvent: positions.wake,
     onDeliveries: () => deliveries?.wake(),
+    onWatchedChains: () => watchedChains?.wake(),
     async stop(timeoutMs) {
       await Promise.all([...repeaters.map((repeater) => repeater.stop()), deliveries?.stop(timeoutMs)]);
     },
   };
+}
+
+function startWatchedChains({ watchedChains, logger }: BackgroundOptions): Repeater {
+  return startRepeater({
+    name: 'watched chains',
+    work: async () => {
+      await watchedChains.refresh();
+      return false;
+    },
+    intervalMs: readWatchedEveryMs,
+    logger,
+  });
 }
 
 function startPositions(

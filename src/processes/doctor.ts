@@ -5,7 +5,15 @@ import { existsSync } from 'node:fs';
 import { access, constants, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, resolve } from 'node:path';
-import { type Config, loadConfig, reachable, type SecretName } from '../config/config.ts';
+import {
+  type Config,
+  loadConfig,
+  misspeltProblem,
+  misspeltVariables,
+  reachable,
+  type SecretName,
+} from '../config/config.ts';
+import { rpcVariableOf } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
 import { findEmbeddedPostgres } from '../database/embedded-postgres.ts';
@@ -14,6 +22,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { verifyPaymentIntents } from '../payment-intents/verification.ts';
+import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';
 import { type Database, openAsItIs, openDatabase } from './open-database.ts';
 
@@ -49,7 +58,12 @@ export async function* diagnose(
     yield { check: 'configuration', ok: false, message: (error as Error).message };
     return;
   }
-  yield { check: 'configuration', ok: true, message: 'every variable is usable' };
+  const misspelt = misspeltVariables(env).map(misspeltProblem);
+  yield {
+    check: 'configuration',
+    ok: misspelt.length === 0,
+    message: misspelt.join('; ') || 'every variable is usable',
+  };
   if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
   const databaseConfig: Config = { ...config, databasePool: 2 };
   // Reading every intent can take a long time.
@@ -225,11 +239,22 @@ async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check
   };
 }
 
+/** Real money that merchants expect must be seen. */
+async function unwatchedProblems({ orm }: Database): Promise<string[]> {
+  const { chains, anyChain } = await findUnwatchedMainnet(orm.em);
+  const remedy = (variables: string) =>
+    `is not watched, although a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
+  return [
+    ...chains.map((chain) => `mainnet ${chain} ${remedy(rpcVariableOf('mainnet', chain))}`),
+    ...(anyChain ? [`mainnet ${remedy('RPC_URL_BASE or RPC_URL_POLYGON')}`] : []),
+  ];
+}
+
 /** A chain that is watched has to be read, by a node whose blocks are new. */
 async function checkChains(database: Database, config: Config): Promise<Omit<Finding, 'check'>> {
   // Loads viem.
   const { chainsHealth } = await import('./chain-health.ts');
-  const problems: string[] = [];
+  const problems = await unwatchedProblems(database);
   const watched: string[] = [];
   const unwatched: string[] = [];
   for (const { settings, row, isHeld, nodes } of await chainsHealth(database, config)) {

@@ -2,6 +2,7 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import type net from 'node:net';
 import type { Socket } from 'node:net';
+import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
 import { createCheckoutService } from '../checkout/service.ts';
@@ -14,6 +15,7 @@ import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
+import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { createAuthentication, type Gate } from '../doors/authentication.ts';
@@ -38,6 +40,11 @@ import { createApiKeys } from '../merchants/api-keys.ts';
 import { intentOpenedBy } from '../payment-intents/client-secret.ts';
 import { createPaymentIntentService } from '../payment-intents/service.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
+import {
+  createWatchedChains,
+  findUnwatchedMainnet,
+  type WatchedChains,
+} from '../payment-intents/watched-chains.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { createTransferService } from '../settlement/service.ts';
@@ -97,6 +104,8 @@ export async function startServer(
   const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
   await assertWebhookKeys(em, webhookKeys.versions);
   const addressPolicy = createAddressPolicy(config.webhookAllow);
+  const watchedChains = createWatchedChains(em, config.allowUnwatched);
+  await watchedChains.refresh();
   const background = startBackground(em, {
     config,
     metrics: telemetry.metrics,
@@ -104,11 +113,13 @@ export async function startServer(
     tracing: telemetry.tracing,
     webhookKeys,
     addressPolicy,
+    watchedChains,
   });
   const core = createCore(config, database, telemetry, {
     feed,
     background,
     webhooks: { keys: webhookKeys, policy: addressPolicy },
+    watchedChains,
   });
   const stopping = new AbortController();
   const turns = new FairTurns();
@@ -154,6 +165,7 @@ export async function startServer(
         feed.notify();
         background.onDeliveries();
       },
+      [watchedChainsChangedChannel]: background.onWatchedChains,
     },
     logger,
   );
@@ -171,6 +183,7 @@ export async function startServer(
         logger,
         tracing,
         onEvent: background.onEvent,
+        unattributedMinUnits: config.unattributedMinUnits,
         ...(pollMs && { pollMs }),
       }),
     );
@@ -183,10 +196,8 @@ export async function startServer(
       feed.stop(),
     ]);
   try {
-    if (config.roles.has('watcher')) {
-      reportUnwatched([...config.chainNodes, ...standInChains(standIns)], telemetry.metrics, logger);
-      await watch(config.chainNodes);
-    }
+    await reportUnwatched(em, config, standIns, telemetry.metrics, logger);
+    if (config.roles.has('watcher')) await watch(config.chainNodes);
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
@@ -216,28 +227,41 @@ export async function startServer(
   };
 }
 
-/** Intents of a chain without a node are created, and nobody sees their payments: this is said at the start. */
-function reportUnwatched(
-  watched: readonly Pick<ChainNodes, 'mode' | 'chain'>[],
+/**
+ * Says at the start which chains this process could watch and has no node for. It is a warning if merchants expect real
+ * money there that nobody watches; other processes than watchers say only that.
+ */
+async function reportUnwatched(
+  em: EntityManager,
+  { roles, chainNodes }: Config,
+  standIns: readonly ChainName[],
   metrics: Metrics,
   logger: Logger,
-): void {
-  const unwatched = rpcVariables.filter(
-    ({ mode, chain }) => !watched.some((one) => one.mode === mode && one.chain === chain),
+): Promise<void> {
+  const isWatcher = roles.has('watcher');
+  const own = isWatcher
+    ? [...chainNodes, ...standIns.map((chain) => ({ mode: 'testnet' as const, chain }))]
+    : [];
+  const { chains, anyChain } = await findUnwatchedMainnet(em);
+  const without = rpcVariables.filter(
+    ({ mode, chain }) => !own.some((one) => one.mode === mode && one.chain === chain),
   );
-  for (const { mode, chain } of unwatched) metrics.unwatchedChain(mode, chain);
-  if (unwatched.length === 0) return;
-  logger.info(
+  const expected = without.filter(
+    ({ mode, chain }) =>
+      mode === 'mainnet' &&
+      (chains.includes(chain) || (anyChain && !own.some((one) => one.mode === 'mainnet'))),
+  );
+  if (isWatcher) for (const { mode, chain } of without) metrics.unwatchedChain(mode, chain);
+  const reported = isWatcher ? without : expected;
+  if (reported.length === 0) return;
+  logger[expected.length > 0 ? 'warn' : 'info'](
     {
-      chains: unwatched.map(({ mode, chain }) => `${mode} ${chain}`),
-      variables: unwatched.map(({ name }) => name),
+      chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
+      variables: reported.map(({ name }) => name),
     },
     'these chains have no node: their payments are not seen until the variables name one',
   );
 }
-
-const standInChains = (chains: readonly ChainName[]) =>
-  chains.map((chain) => ({ mode: 'testnet' as const, chain }));
 
 async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
   if (tls === undefined) return;
@@ -276,6 +300,7 @@ interface Work {
   feed: EventFeed;
   background: Background;
   webhooks: { keys: KeyRing; policy: AddressPolicy };
+  watchedChains: WatchedChains;
 }
 
 /** What the doors have in common: the services behind the same gate and interceptors. */
@@ -283,7 +308,7 @@ function createCore(
   config: Config,
   database: Database,
   { metrics, tracing }: Telemetry,
-  { feed, background: { onEvent, onDeliveries }, webhooks }: Work,
+  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
 ) {
   const { em } = database.orm;
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
@@ -298,7 +323,7 @@ function createCore(
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const services = [
-    createPaymentIntentService(em, store, clientSecretKeys, onEvent),
+    createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),

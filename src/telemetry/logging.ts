@@ -1,5 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from '../config/config.ts';
+import { visibleLines } from '../contract/visible-text.ts';
 
 /** Returns a logger that writes JSON, one object per line. */
 export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
@@ -37,12 +38,13 @@ const maxUnwrittenBytes = 4 * 1024 * 1024;
 export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   if (isTerminal) {
     const { default: pretty } = await import('pino-pretty');
-    const destination = pretty({
+    const readable = pretty({
       messageKey: 'message',
       translateTime: 'SYS:HH:MM:ss.l',
       singleLine: true,
       sync: true,
     });
+    const destination = { write: (line: string) => void readable.write(withEscapesKept(line)) };
     return { destination, droppedLines: () => 0, onRecovery: () => {} };
   }
   let isFailing = false;
@@ -83,6 +85,14 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
       });
     },
   };
+}
+
+/**
+ * Returns a line of JSON whose texts still hold their escapes once they are parsed, so that a terminal obeys nothing in
+ * them. Only line breaks and tabs, which stack traces have, become what they stand for.
+ */
+function withEscapesKept(line: string): string {
+  return visibleLines(line).replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
 }
 
 /**

@@ -49,6 +49,8 @@ export interface Metrics {
   ): ChainMetrics;
   /** Records how many transfers wait to be attributed, and how old the oldest is. */
   unattributed(waiting: { count: number; oldestMs: number }): void;
+  /** Records what was received on each chain today, in USDC's smallest unit. */
+  received(chains: readonly { mode: string; chain: string; units: number }[]): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -61,6 +63,8 @@ export interface ChainMetrics {
   head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
   /** Records a block that was committed, so long after the node's first answer with its header. */
   block(transfers: number, lagMs: number): void;
+  /** Counts transfers that were too small to be recorded, and nobody's payment. */
+  dust(transfers: number): void;
   /** Counts a reorganisation, and whether it took back blocks that a node had called final. */
   reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
   /** Counts transfers that the first reading had missed, or invented. */
@@ -75,6 +79,8 @@ export interface ChainMetrics {
   unconfirmed(since: Date | undefined): void;
   /** Counts intents that have expired by the chain's clock, of which the first was that late. */
   expiry(expired: number, lagMs: number): void;
+  /** Records which of the chain's nodes reads: its place among those that are configured, from 0. */
+  reader(place: number): void;
   /** Forgets what only the process with the lease measures. */
   leaseLost(): void;
 }
@@ -253,7 +259,7 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
 function createSettlementMetrics(
   registry: Registry,
   expiry: ExpiryMetrics,
-): Pick<Metrics, 'chain' | 'unwatchedChain' | 'unattributed'> {
+): Pick<Metrics, 'chain' | 'unwatchedChain' | 'unattributed' | 'received'> {
   const labelNames = ['mode', 'chain'] as const;
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `payment_intents_chain_${name}`, help, labelNames, registers: [registry] });
@@ -292,6 +298,7 @@ function createSettlementMetrics(
     'unconfirmed_oldest_seconds',
     'Age of the oldest transfer that has its confirmations and is not confirmed; 0 if there is none.',
   );
+  const reader = gauge('reader_place', 'Which of the configured nodes reads the chain: 0 is the first.');
   const missed = counter('missed_transfers', 'Transfers that only the second reading of final blocks found.');
   const invented = counter(
     'invented_transfers',
@@ -308,6 +315,10 @@ function createSettlementMetrics(
     'reorged_after_success',
     'Confirmed payments that were taken back after their intent had succeeded.',
   );
+  const dust = counter(
+    'dust_transfers',
+    "Transfers below UNATTRIBUTED_MIN_UNITS that were nobody's payment and are not recorded.",
+  );
   const waiting = new Gauge({
     name: 'payment_intents_unattributed_transfers',
     help: 'Transfers that wait to be attributed, counted up to a thousand.',
@@ -316,6 +327,12 @@ function createSettlementMetrics(
   const oldest = new Gauge({
     name: 'payment_intents_unattributed_oldest_seconds',
     help: 'How long the oldest transfer of the last seven days has waited to be attributed; 0 if there is none.',
+    registers: [registry],
+  });
+  const received = new Gauge({
+    name: 'payment_intents_received_today_units',
+    help: "Confirmed payments that count, recorded since midnight UTC, in USDC's smallest unit.",
+    labelNames,
     registers: [registry],
   });
   return {
@@ -329,7 +346,7 @@ function createSettlementMetrics(
       for (const type of counted.events) events.inc({ ...of, type }, 0);
       for (const count of [
         ...[blocks, transfers, reorganisations, finalReorganisations],
-        ...[missed, invented, foundLate, lost],
+        ...[missed, invented, foundLate, lost, dust],
       ])
         count.inc(of, 0);
       return {
@@ -354,6 +371,7 @@ function createSettlementMetrics(
           missed.inc(of, difference.missed);
           invented.inc(of, difference.invented);
         },
+        dust: (count) => dust.inc(of, count),
         nodeFault: (fault) => faults.inc({ ...of, fault }),
         nodeRequest: (method) => requests.inc({ ...of, method }),
         change(type, labels) {
@@ -364,7 +382,9 @@ function createSettlementMetrics(
         unconfirmed: (since) =>
           unconfirmed.set(of, since === undefined ? 0 : (Date.now() - since.getTime()) / 1000),
         expiry: (expired, lagMs) => expiry.count(`${mode} ${chain}`, expired, lagMs),
+        reader: (place) => reader.set(of, place),
         leaseLost() {
+          reader.remove(of);
           unconfirmed.remove(of);
           expiry.forget(`${mode} ${chain}`);
         },
@@ -373,6 +393,9 @@ function createSettlementMetrics(
     unattributed({ count, oldestMs }) {
       waiting.set(count);
       oldest.set(oldestMs / 1000);
+    },
+    received(chains) {
+      for (const { mode, chain, units } of chains) received.set({ mode, chain }, units);
     },
   };
 }

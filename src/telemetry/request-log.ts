@@ -62,9 +62,24 @@ export function createRequestLog(logger: Logger): RequestLog {
   };
 }
 
+/** Faulty fields that a line names. */
+const maxFields = 10;
+/**
+ * A name like those of the contract. A field that does not exist has the name that the client gave it, which may be
+ * anything: a key or a secret is longer than this.
+ */
+const fieldName = /^[A-Za-z_][\w.[\]]{0,39}$/;
+
+/** The names of the faulty fields, without what was in them; undefined if there are none. */
+function faultyFields({ error }: RequestContext): string[] | undefined {
+  const names = error?.violations.map(({ field }) => (fieldName.test(field) ? field : '…')) ?? [];
+  if (names.length === 0) return undefined;
+  return names.length > maxFields ? [...names.slice(0, maxFields), '…'] : names;
+}
+
 /**
  * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. An `internal` error is
- * logged whole, and `unavailable` with its reason.
+ * logged whole, and `unavailable` and `chain_unwatched`, which concern the operator, with their reason.
  */
 function logRequest(
   logger: Logger,
@@ -80,15 +95,17 @@ function logRequest(
     merchant_id: identity?.merchantTypeId,
     key_id: identity?.keyTypeId,
     mode: identity?.mode,
-    payment_intent: openedIntent?.typeId,
+    payment_intent: openedIntent?.typeId ?? context.paymentIntent,
     code: outcome,
+    fields: faultyFields(context),
     replayed: context.replayed,
     trace_id: traceIdOf(context),
     duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
   };
   const message = `${rpc ?? 'request'} ${outcome}`;
   if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
-  else if (error?.code === 'unavailable') logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
+  else if (error?.code === 'unavailable' || error?.code === 'chain_unwatched')
+    logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
   else logger.info(line, message);
 }
 

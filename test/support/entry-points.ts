@@ -35,6 +35,8 @@ export interface Operation {
   nonce?: bigint;
   /** 300,000 unless given. */
   callGasLimit?: bigint;
+  /** 300,000 unless given. */
+  verificationGasLimit?: bigint;
 }
 
 const entryPoints = {
@@ -180,13 +182,20 @@ async function signedPacked(operation: Operation, version: '0.7' | '0.8', chainI
 /** The first nonce of a random sequence, so that operations need not know of each other. */
 export const randomNonce = (): bigint => bytesToBigInt(randomBytes(24)) << 64n;
 
-function unsigned({ account, to, data, nonce = randomNonce(), callGasLimit = 300_000n }: Operation) {
+function unsigned({
+  account,
+  to,
+  data,
+  nonce = randomNonce(),
+  callGasLimit = 300_000n,
+  verificationGasLimit = 300_000n,
+}: Operation) {
   return {
     sender: account.address,
     nonce,
     callData: encodeFunctionData({ abi: executeAbi, functionName: 'execute', args: [to, 0n, data] }),
     callGasLimit,
-    verificationGasLimit: 300_000n,
+    verificationGasLimit,
     preVerificationGas: 50_000n,
     // The bundler pays.
     maxFeePerGas: 0n,

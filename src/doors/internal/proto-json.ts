@@ -11,6 +11,7 @@ import {
   integerRangeOf,
   isObject,
   notAField,
+  notAnInteger,
   refusesEmptyList,
   unsafeNumber,
 } from '../../contract/json/json-codec.ts';
@@ -106,7 +107,7 @@ function normalizeValue(
   const range = field.scalar === undefined ? undefined : integerRangeOf(field.scalar);
   return range === undefined
     ? exact(json, path, violations)
-    : normalizeInteger(range, json, path, violations);
+    : normalizeInteger(field, range, json, path, violations);
 }
 
 /**
@@ -114,6 +115,7 @@ function normalizeValue(
  * range.
  */
 function normalizeInteger(
+  field: DescField,
   { min, max }: { min: bigint; max: bigint },
   json: IJsonValue,
   path: string,
@@ -126,7 +128,7 @@ function normalizeInteger(
     value = new InexactNumber(json).toBigInt(min, max);
   }
   if (value === undefined) {
-    violations.push({ field: path, message: 'must be an integer' });
+    violations.push({ field: path, message: notAnInteger(field, json) });
     return undefined;
   }
   return String(value < min ? min : value > max ? max : value);

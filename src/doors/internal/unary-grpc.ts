@@ -207,6 +207,8 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
     };
     const onAbort = () => fail(endedByClient(signal.reason));
     if (signal.aborted) return onAbort();
+    // Node emits `end` as soon as a stream without data ends, which may be before this function listens.
+    if (stream.readableEnded) return onEnd();
     signal.addEventListener('abort', onAbort);
     stream.on('data', onData).once('end', onEnd);
   });

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { catalogue } from '../../contract/error-catalogue.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
-import { pathOf } from '../node-headers.ts';
+import { pathWithoutSlashOf } from '../node-headers.ts';
 import type { Readiness } from './readiness.ts';
 
 /**
@@ -13,7 +13,7 @@ export function createOperationsDoor(
   metrics: Metrics,
 ): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
-    const path = pathOf(request);
+    const path = pathWithoutSlashOf(request);
     if (path !== '/healthz' && path !== '/readyz' && path !== '/metrics') {
       return send(response, 404, { error: { code: 'not_found', message: catalogue.not_found.message } });
     }

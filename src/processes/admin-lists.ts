@@ -1,0 +1,111 @@
+// `admin intent …`, `transfer …`, `event list` and `delivery list`: the methods of the API that read, for any merchant.
+
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { chainNames, modeNames } from '../contract/chains.ts';
+import { eventTypes } from '../contract/event-types.ts';
+import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import { idOption, merchantOption } from './admin-options.ts';
+import type { AdminProgram } from './admin-webhooks.ts';
+
+/** Most rows of one list. */
+const maxLimit = 1_000;
+
+/** Needs the database, so only a command that runs loads it. */
+const loadTasks = () => import('./list-tasks.ts');
+
+export function addListCommands({ group, withExample, withDatabase, print }: AdminProgram): void {
+  const intent = group('intent', 'the payment intents of any merchant');
+  const transfer = group('transfer', 'the transfers to the wallets of any merchant');
+  const event = group('event', 'the events of any merchant');
+  const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
+
+  listOptions(withExample(intent.command('list'), 'intent list --merchant mer_… --status processing'))
+    .description('list payment intents, newest first')
+    .addOption(
+      choice('--status <status>', ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled']),
+    )
+    .addOption(choice('--chain <chain>', chainNames))
+    .addOption(choice('--lane <lane>', ['sdk', 'manual']))
+    .option('--idempotency-key <key>', 'only the one that was created with this key')
+    .addOption(momentOption('--created-from <time>', 'only those created then or later'))
+    .addOption(momentOption('--created-before <time>', 'only those created earlier'))
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).listIntents(database, options), 'There are none.'),
+      ),
+    );
+  withExample(intent.command('show'), 'intent show --intent pi_… --json')
+    .description('show a payment intent; with --json also its payments and metadata')
+    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
+    .action((options) =>
+      withDatabase(async (database) => print(await (await loadTasks()).showIntent(database, options.intent))),
+    );
+
+  listOptions(withExample(transfer.command('list'), 'transfer list --status unattributed'))
+    .description('list transfers, newest first')
+    .addOption(choice('--status <status>', ['unattributed', 'attributed']))
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).listTransfers(database, options), 'There are none.'),
+      ),
+    );
+  withExample(transfer.command('show'), 'transfer show --transfer tr_…')
+    .description('show a transfer')
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).showTransfer(database, options.transfer)),
+      ),
+    );
+
+  listOptions(withExample(event.command('list'), 'event list --intent pi_…'))
+    .description('list events, newest first')
+    .addOption(choice('--type <type>', eventTypes))
+    .addOption(
+      idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false),
+    )
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).listEvents(database, options), 'There are none.'),
+      ),
+    );
+
+  listOptions(withExample(delivery.command('list'), 'delivery list --merchant mer_… --failed'))
+    .description('list deliveries of webhooks, those of the newest event first')
+    .addOption(choice('--status <status>', ['pending', 'delivered', 'failed']))
+    .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
+    .addOption(
+      idOption('--endpoint <id>', 'only those to this endpoint', endpointUuidOf).makeOptionMandatory(false),
+    )
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).listDeliveries(database, options), 'There are none.'),
+      ),
+    );
+}
+
+const choice = (flags: string, values: readonly string[]) =>
+  new Option(flags, 'only these').choices([...values]);
+
+function listOptions(command: Command): Command {
+  return command
+    .addOption(merchantOption().makeOptionMandatory(false))
+    .addOption(choice('--mode <mode>', modeNames))
+    .addOption(
+      new Option('--limit <number>', `how many, at most ${maxLimit}`).default(20).argParser((text) => {
+        const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+        if (limit >= 1 && limit <= maxLimit) return limit;
+        throw new InvalidArgumentError(`It must be a whole number from 1 to ${maxLimit}.`);
+      }),
+    );
+}
+
+function momentOption(flags: string, description: string): Option {
+  return new Option(flags, `${description}, such as 2026-11-22 or 2026-11-22T09:30:00Z`).argParser((text) => {
+    const moment = /^\d{4}-\d\d-\d\d(?:T.*(?:Z|[+-]\d\d:\d\d))?$/.test(text) ? new Date(text) : undefined;
+    if (moment !== undefined && moment.getTime() >= 0) return moment;
+    throw new InvalidArgumentError(
+      'It must be a date, or a date and time with its time zone, in UTC or not.',
+    );
+  });
+}

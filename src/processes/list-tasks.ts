@@ -1,0 +1,312 @@
+// The work of `admin intent …`, `transfer …`, `event list` and `delivery list`: what the methods of the API show, of any
+// merchant.
+
+import { timestampDate } from '@bufbuild/protobuf/wkt';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { type ChainName, type ModeName, modeNames, networkOf, networks } from '../contract/chains.ts';
+import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
+import { EventEntity, type EventRow } from '../database/entities/event.ts';
+import {
+  type LaneName,
+  PaymentIntentEntity,
+  type PaymentIntentRow,
+  type StatusName,
+} from '../database/entities/payment-intent.ts';
+import { TransferEntity, type TransferRow, WatchedChainEntity } from '../database/entities/settlement.ts';
+import {
+  type DeliveryStatusName,
+  WebhookDeliveryEntity,
+  type WebhookDeliveryRow,
+} from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { eventText } from '../events/event.ts';
+import { merchantExists } from '../merchants/administration.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { endpointUuidOf, intentUuidOf, merchantUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
+import { createPaymentIntentReader } from '../payment-intents/reader.ts';
+import { toTransfer } from '../settlement/transfer.ts';
+import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
+import { formatMinute, type Row } from './admin-output.ts';
+import type { Database } from './open-database.ts';
+import { deliveryFields, deliveryRow, type Output } from './webhook-tasks.ts';
+
+/** Rows that a list looks through for those that match, newest first; with `--merchant` so many of each mode. */
+const maxScanned = 10_000;
+
+/** What every list can be narrowed by, and how many rows it shows. */
+export interface ListOptions {
+  merchant?: string;
+  mode?: ModeName;
+  limit: number;
+}
+
+/** An SQL condition on `t`, or on what is joined to it, with a `?` for its value. Left out if that is undefined. */
+type Condition = readonly [sql: string, value: unknown];
+
+interface Selection {
+  table: 'payment_intents' | 'transfers' | 'events';
+  /** Of `t` and of what is joined to it. */
+  columns: string;
+  join?: string;
+  /** The order in which the index of a merchant has the rows. */
+  order: 'id' | 'position';
+  /** What an index finds. */
+  range?: readonly Condition[];
+  matching: readonly Condition[];
+}
+
+/** Reads the newest rows that match. The note says that there may be more, if not all rows were looked through. */
+async function readNewest(
+  em: EntityManager,
+  options: ListOptions,
+  { table, columns, join = '', order, range = [], matching }: Selection,
+): Promise<{ rows: Record<string, unknown>[]; note?: string }> {
+  const { merchant, mode, limit } = options;
+  if (merchant !== undefined && !(await merchantExists(em, merchant))) {
+    throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
+  }
+  const values: unknown[] = [];
+  const and = (conditions: readonly Condition[]) =>
+    conditions
+      .filter(([, value]) => value !== undefined)
+      .map(([sql, value]) => ` and ${sql.replace('?', () => `$${values.push(value)}`)}`)
+      .join('');
+  const scan = (where: string, by: string) =>
+    `(select * from ${table} t where ${where}${and(range)} order by t.${by} desc limit ${maxScanned}) t`;
+  const from =
+    merchant === undefined
+      ? scan(table === 'events' ? 't.position is not null' : 'true', 'id')
+      : `unnest($${values.push(mode === undefined ? modeNames : [mode])}::payment_mode[]) as wanted (mode) cross join lateral ` +
+        scan(
+          `t.merchant_id = $${values.push(merchantUuidOf(merchant))}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
+          order,
+        );
+  const scannedValues = [...values];
+  const where = and([['t.mode = ?::payment_mode', merchant === undefined ? mode : undefined], ...matching]);
+  const text = `select ${columns} from ${from} ${join} where true${where} order by t.id desc limit $${values.push(limit)}`;
+  const { run } = createPreparedStatements(em);
+  const { rows } = await run(preparedStatement(`admin_list_${table}`, text), values);
+  if (rows.length >= limit || where === '') return { rows };
+  const counted = preparedStatement(`admin_count_${table}`, `select count(*)::int as n from ${from}`);
+  const scanned = (await run(counted, scannedValues)).rows[0]?.n ?? 0;
+  return scanned < maxScanned
+    ? { rows }
+    : { rows, note: `only the newest ${scanned} rows were looked through; there may be older ones` };
+}
+
+const ofMerchant = (row: { merchantId: string; mode: ModeName }) => ({
+  merchant_id: formatIdentifier('mer', row.merchantId),
+  mode: row.mode,
+});
+const minuteOf = (moment: Date) => formatMinute(moment.toISOString());
+const intentCodec = createJsonCodec(PaymentIntentSchema);
+const transferCodec = createJsonCodec(TransferSchema);
+
+export interface IntentListOptions extends ListOptions {
+  status?: StatusName;
+  chain?: ChainName;
+  lane?: LaneName;
+  idempotencyKey?: string;
+  createdFrom?: Date;
+  createdBefore?: Date;
+}
+
+export async function listIntents({ orm: { em } }: Database, options: IntentListOptions): Promise<Output> {
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const { status, chain, lane, idempotencyKey, createdFrom, createdBefore } = options;
+  const { rows, note } = await readNewest(em, options, {
+    table: 'payment_intents',
+    columns: columns.of('t'),
+    order: 'id',
+    range: [
+      ['t.id >= ?::uuid', createdFrom && lowestUuid(createdFrom.getTime())],
+      ['t.id < ?::uuid', createdBefore && lowestUuid(createdBefore.getTime())],
+    ],
+    matching: [
+      ['t.status = ?::payment_intent_status', status],
+      ['t.lane = ?::payment_lane', lane],
+      ['t.idempotency_key = ?', idempotencyKey],
+      [
+        't.network = any (?::smallint[])',
+        chain && networks.filter((network) => network.chain === chain).map(({ id }) => id),
+      ],
+    ],
+  });
+  return ofIntents(em, rows.map(columns.read), note);
+}
+
+export async function showIntent({ orm: { em } }: Database, intent: string): Promise<Output> {
+  const row = await em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(intent) });
+  if (row === null) throw new AdministrationError(`there is no payment intent ${intent}`);
+  const { json, rows } = await ofIntents(em, [row]);
+  const [shown] = json as Record<string, unknown>[];
+  return { json: shown ?? {}, rows };
+}
+
+/** Without client secrets. */
+async function ofIntents(
+  em: EntityManager,
+  intents: readonly PaymentIntentRow[],
+  note?: string,
+): Promise<Output> {
+  const payments = await createPaymentIntentReader(em).paymentsOf(intents);
+  return {
+    json: intents.map((row) => ({
+      merchant_id: formatIdentifier('mer', row.merchantId),
+      ...JSON.parse(intentCodec.encode(presentPaymentIntent(row, payments.get(row.id) ?? []))),
+    })),
+    rows: intents.map((row) => ({
+      payment_intent: formatIdentifier('pi', row.id),
+      ...ofMerchant(row),
+      chain: networkOf(row.network)?.chain,
+      status: row.status,
+      amount_units: String(row.amountUnits),
+      received: String(row.amountReceivedUnits),
+      labels: row.labels?.join(', ') || undefined,
+      idempotency_key: row.idempotencyKey ?? undefined,
+      'created (UTC)': minuteOf(row.createdAt),
+    })),
+    note,
+  };
+}
+
+export async function listTransfers(
+  { orm: { em } }: Database,
+  options: ListOptions & { status?: 'unattributed' | 'attributed' },
+): Promise<Output> {
+  const columns = entityColumns<TransferRow>(em, TransferEntity);
+  const isAttributed = options.status === undefined ? undefined : options.status === 'attributed';
+  const { rows, note } = await readNewest(em, options, {
+    table: 'transfers',
+    columns: columns.of('t'),
+    order: 'id',
+    // As in the API: one that the chain took back before anybody attributed it is not there to be attributed.
+    matching: [
+      ['(t.payment_intent is not null) = ?::boolean', isAttributed],
+      ["(t.state <> 'reorged' or ?::boolean)", isAttributed],
+    ],
+  });
+  return ofTransfers(em, rows.map(columns.read), note);
+}
+
+export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
+  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer) });
+  if (row === null) throw new AdministrationError(`there is no transfer ${transfer}`);
+  const { json, rows } = await ofTransfers(em, [row]);
+  const [shown] = json as Record<string, unknown>[];
+  return { json: shown ?? {}, rows };
+}
+
+async function ofTransfers(
+  em: EntityManager,
+  transfers: readonly TransferRow[],
+  note?: string,
+): Promise<Output> {
+  const watched = await em.fork().find(WatchedChainEntity, {});
+  const headOf = ({ chainId, blockNumber }: TransferRow) =>
+    Number(watched.find((chain) => chain.chainId === chainId)?.cursorNumber ?? blockNumber);
+  return {
+    json: transfers.map((row) => ({
+      ...ofMerchant(row),
+      ...JSON.parse(transferCodec.encode(toTransfer(row, headOf(row)))),
+    })),
+    rows: transfers.map((row) => ({
+      transfer: formatIdentifier('tr', row.id),
+      ...ofMerchant(row),
+      chain: networks.findLast(({ chainId }) => chainId === row.chainId)?.chain,
+      state: row.state,
+      payment_intent: row.paymentIntent == null ? 'unattributed' : formatIdentifier('pi', row.paymentIntent),
+      amount_units: String(row.amountUnits),
+      from_address: row.fromAddress,
+      transaction_hash: `0x${row.transactionHash}`,
+      'block (UTC)': minuteOf(row.blockTime),
+    })),
+    note,
+  };
+}
+
+const intentIdOf = (id: string | null | undefined) => (id == null ? undefined : formatIdentifier('pi', id));
+
+export async function listEvents(
+  { orm: { em } }: Database,
+  options: ListOptions & { type?: string; intent?: string },
+): Promise<Output> {
+  const columns = entityColumns<EventRow>(em, EventEntity);
+  const { rows, note } = await readNewest(em, options, {
+    table: 'events',
+    columns: columns.of('t'),
+    order: 'position',
+    matching: [
+      ['t.type = ?', options.type],
+      ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
+    ],
+  });
+  const events = rows.map(columns.read);
+  return {
+    json: events.map((row) => ({
+      merchant_id: formatIdentifier('mer', row.merchantId),
+      ...JSON.parse(eventText(row)),
+    })),
+    rows: events.map(
+      (row): Row => ({
+        event: formatIdentifier('evt', row.id),
+        ...ofMerchant(row),
+        type: row.type,
+        payment_intent: intentIdOf(row.paymentIntent),
+        'created (UTC)': minuteOf(row.createdAt),
+      }),
+    ),
+    note,
+  };
+}
+
+export async function listDeliveries(
+  { orm: { em } }: Database,
+  options: ListOptions & { status?: DeliveryStatusName; failed?: boolean; endpoint?: string },
+): Promise<Output> {
+  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+  const { rows, note } = await readNewest(em, options, {
+    table: 'events',
+    columns: `${columns.of('d')}, t.type as event_type, t.payment_intent, t.mode`,
+    join: 'join webhook_deliveries d on d.merchant_id = t.merchant_id and d.event_id = t.id',
+    order: 'position',
+    matching: [
+      ['d.status = ?::webhook_delivery_status', options.failed ? 'failed' : options.status],
+      ['d.endpoint_id = ?::uuid', options.endpoint && endpointUuidOf(options.endpoint)],
+    ],
+  });
+  const present = createDeliveryPresenter(em, createPreparedStatements(em).read);
+  const deliveries = await present(
+    rows.map((row) => ({
+      row: columns.read(row),
+      eventType: String(row.event_type),
+      paymentIntent: row.payment_intent as string | null,
+    })),
+  );
+  const about = rows.map((row) => ({
+    merchant_id: formatIdentifier('mer', String(row.merchant_id)),
+    mode: row.mode as ModeName,
+    event_type: String(row.event_type),
+    payment_intent: intentIdOf(row.payment_intent as string | null),
+  }));
+  const createdAt = deliveries.map((delivery) => delivery.createdAt && timestampDate(delivery.createdAt));
+  return {
+    json: deliveries.map((delivery, i) => ({
+      ...about[i],
+      ...deliveryFields(delivery),
+      created_at: createdAt[i]?.toISOString(),
+    })),
+    rows: deliveries.map((delivery, i) => ({
+      ...about[i],
+      webhook_endpoint: delivery.webhookEndpoint,
+      ...deliveryRow(delivery),
+      'created (UTC)': createdAt[i] && minuteOf(createdAt[i]),
+    })),
+    note,
+  };
+}

@@ -1,0 +1,291 @@
+// `admin intent …`, `transfer …`, `event list` and `delivery list`: for any merchant, what the API shows to one.
+
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { networkFor } from '../src/contract/chains.ts';
+import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
+import { createEndpoint } from '../src/webhooks/endpoints.ts';
+import { openDoors } from './support/doors.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { insertIntents } from './support/intent-rows.ts';
+import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { bareEnvironment } from './support/test-environment.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
+
+const run = promisify(execFile);
+let service: TestService;
+let one: TestMerchant;
+let two: TestMerchant;
+/** Of the first merchant, oldest first: testnet, testnet, mainnet. */
+let intents: string[];
+let transfers: string[];
+let events: string[];
+let endpoint: string;
+
+async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  const { database, socketFolder } = service.location;
+  const env = {
+    ...bareEnvironment(),
+    DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+  };
+  const ran = await run(process.execPath, ['src/admin.ts', ...args], { env }).catch((error) => error);
+  const output = { code: ran.code ?? 0, stdout: ran.stdout, stderr: ran.stderr };
+  expect(output.stdout).not.toMatch(/_secret_|whsec_/);
+  return output;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+async function json(...args: string[]): Promise<any> {
+  const { code, stdout, stderr } = await admin(...args, '--json');
+  expect([code, stderr]).toEqual([0, '']);
+  return JSON.parse(stdout);
+}
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+  one = service.merchant;
+  two = await createTestMerchant(service.database);
+  const doors = openDoors(service);
+  intents = [];
+  for (const [merchant, mode, chain] of [
+    [one, 'testnet', 'base'],
+    [one, 'testnet', 'polygon'],
+    [one, 'mainnet', 'base'],
+    [two, 'testnet', 'base'],
+  ] as const) {
+    const { intent } = await doors[0].create(
+      { amount_units: 5, chain, metadata: { order_id: 'a' } },
+      {
+        authorization: `Bearer ${merchant.keys[mode].apiKey}`,
+        idempotencyKey: `order-${intents.length}`,
+      },
+    );
+    intents.push(intent?.id ?? '');
+  }
+  for (const door of doors) door.close();
+  transfers = [
+    ...(await insertTransfers(service, one, [
+      { paymentIntent: intents[0] as string, labels: ['late'] },
+      {},
+      { state: 'reorged' },
+    ])),
+    ...(await insertTransfers(service, two, [{}])),
+  ];
+  await service.query('update payment_intents set payments_count = 1 where id = $1', [
+    parseIdentifier('pi', intents[0] as string),
+  ]);
+  const { em } = service.database.orm;
+  const keys = service.database.keyRing('WEBHOOK_SECRET_KEYS');
+  const settings = { url: 'https://shop.example/', eventTypes: ['*'], enabled: true, description: '' };
+  for (const { id } of [two, one]) {
+    const created = await createEndpoint(em, keys, { merchantId: id, mode: 'testnet' }, settings);
+    endpoint = formatIdentifier('we', created.endpoint.id);
+  }
+  const worker = createWebhookWorker(em, keys);
+  const paymentIntent = parseIdentifier('pi', intents[0] as string) as string;
+  events = await insertEventRows(service.query, [
+    { merchantId: one.id, paymentIntent },
+    { merchantId: one.id, type: 'payment_intent.succeeded' },
+    { merchantId: two.id },
+  ]);
+  await worker.makeDeliveries();
+  await worker.close();
+  await service.query(`update webhook_deliveries set status = 'failed' where event_id = any ($1)`, [
+    [events[0], events[2]].map((id) => parseIdentifier('evt', id as string)),
+  ]);
+});
+
+afterAll(() => service.close());
+
+const ids = (rows: { id: string }[]) => rows.map(({ id }) => id);
+
+describe('intent', () => {
+  test('list shows those of every merchant, newest first, without client secrets', async () => {
+    const listed = await json('intent', 'list');
+    expect(ids(listed)).toEqual([...intents].reverse());
+    expect(listed[3]).toMatchObject({
+      merchant_id: one.merchantId,
+      mode: 'testnet',
+      metadata: { order_id: 'a' },
+      payments: [{ labels: ['late'] }],
+      created_at: expect.stringMatching(/Z$/),
+    });
+    const { stdout } = await admin('intent', 'list', '--limit', '1');
+    expect([stdout.includes(intents[3] as string), stdout.includes(intents[2] as string)]).toEqual([
+      true,
+      false,
+    ]);
+  });
+
+  test.each([
+    [
+      ['--merchant', 'ONE'],
+      [2, 1, 0],
+    ],
+    [
+      ['--merchant', 'ONE', '--mode', 'testnet'],
+      [1, 0],
+    ],
+    [['--mode', 'mainnet'], [2]],
+    [['--merchant', 'ONE', '--chain', 'polygon'], [1]],
+    [['--lane', 'manual'], []],
+    [
+      ['--status', 'requires_payment', '--limit', '2'],
+      [3, 2],
+    ],
+    [['--idempotency-key', 'order-1'], [1]],
+    [['--created-before', '2026-01-01'], []],
+    [['--created-from', '2026-01-01T00:00:00+02:00', '--limit', '1'], [3]],
+  ])('list %j', async (args, expected) => {
+    const listed = await json('intent', 'list', ...args.map((arg) => (arg === 'ONE' ? one.merchantId : arg)));
+    expect(ids(listed)).toEqual(expected.map((i) => intents[i]));
+  });
+
+  test('show shows one, as the API does', async () => {
+    const shown = await json('intent', 'show', '--intent', intents[0] as string);
+    const answer = await fetch(`${service.publicUrl}/v1/payment_intents/${intents[0]}`, {
+      headers: { authorization: `Bearer ${one.keys.testnet.apiKey}` },
+    });
+    const { client_secret: _, ...intent } = (await answer.json()) as Record<string, unknown>;
+    expect(shown).toEqual({ merchant_id: one.merchantId, ...intent });
+    const { stdout } = await admin('intent', 'show', '--intent', intents[0] as string);
+    expect(stdout).toMatch(/requires_payment/);
+  });
+
+  test('a list that has not looked at every row says so', async () => {
+    const firstAtMs = Date.now() - 86_400_000;
+    await insertIntents(service, { merchantId: two.id, count: 10_001, firstAtMs });
+    const args = ['intent', 'list', '--merchant', two.merchantId, '--lane', 'manual'];
+    expect(await admin(...args)).toEqual({
+      code: 0,
+      stdout: 'There are none.\n',
+      stderr: 'admin: note: only the newest 10000 rows were looked through; there may be older ones\n',
+    });
+    expect((await admin(...args, '--created-before', new Date(firstAtMs + 9_000).toISOString())).stderr).toBe(
+      '',
+    );
+    await service.query('delete from payment_intents where created_at < now() - interval $$1 hour$$');
+  });
+});
+
+describe('transfer', () => {
+  test('list shows those of every merchant, newest first', async () => {
+    const listed = await json('transfer', 'list');
+    expect(ids(listed)).toEqual([...transfers].reverse());
+    expect(listed[3]).toMatchObject({
+      merchant_id: one.merchantId,
+      status: 'attributed',
+      payment_intent: intents[0],
+      amount_units: 12_500_000,
+    });
+    expect((await admin('transfer', 'list')).stdout).toContain(intents[0]);
+  });
+
+  test('list shows what can be attributed, as the API does', async () => {
+    expect(ids(await json('transfer', 'list', '--status', 'unattributed'))).toEqual([
+      transfers[3],
+      transfers[1],
+    ]);
+    const ofOne = ['--merchant', one.merchantId, '--status', 'attributed'];
+    expect(ids(await json('transfer', 'list', ...ofOne))).toEqual([transfers[0]]);
+  });
+
+  test('show shows one', async () => {
+    expect(await json('transfer', 'show', '--transfer', transfers[1] as string)).toMatchObject({
+      id: transfers[1],
+      merchant_id: one.merchantId,
+      mode: 'testnet',
+      to_address: one.wallets.testnet.base,
+      token_address: networkFor('testnet', 'base').usdcAddress,
+    });
+  });
+});
+
+describe('event and delivery', () => {
+  test('event list shows type, intent and time, newest first', async () => {
+    const listed = await json('event', 'list');
+    expect(ids(listed)).toEqual([...events].reverse());
+    expect(listed[2]).toMatchObject({
+      merchant_id: one.merchantId,
+      type: 'payment_intent.canceled',
+      data: { payment_intent: { id: intents[0] } },
+    });
+    const { stdout } = await admin('event', 'list', '--intent', intents[0] as string);
+    expect(stdout).toMatch(/payment_intent\.canceled/);
+    expect(stdout).toContain(intents[0]);
+    expect(stdout).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d/);
+    expect(ids(await json('event', 'list', '--intent', intents[0] as string))).toEqual([events[0]]);
+    expect(ids(await json('event', 'list', '--type', 'payment_intent.succeeded'))).toEqual([events[1]]);
+    expect(ids(await json('event', 'list', '--merchant', two.merchantId))).toEqual([events[2]]);
+  });
+
+  test.each([
+    [[], [2, 1, 0]],
+    [['--failed'], [2, 0]],
+    [['--status', 'pending'], [1]],
+    [['--merchant', 'ONE', '--failed'], [0]],
+    [['--merchant', 'ONE', '--mode', 'mainnet'], []],
+    [['--endpoint', 'ENDPOINT', '--limit', '1'], [1]],
+  ])('delivery list %j', async (args, expected) => {
+    const named: Record<string, string> = { ONE: one.merchantId, ENDPOINT: endpoint };
+    const listed = await json('delivery', 'list', ...args.map((arg) => named[arg] ?? arg));
+    expect(listed.map(({ event }: { event: string }) => event)).toEqual(expected.map((i) => events[i]));
+  });
+
+  test('a delivery has its merchant, the type and the intent of its event, and its time', async () => {
+    const args = ['delivery', 'list', '--merchant', one.merchantId, '--failed'];
+    expect(await json(...args)).toEqual([
+      {
+        merchant_id: one.merchantId,
+        mode: 'testnet',
+        event_type: 'payment_intent.canceled',
+        payment_intent: intents[0],
+        webhook_delivery: expect.stringMatching(/^del_/),
+        event: events[0],
+        webhook_endpoint: endpoint,
+        status: 'failed',
+        attempts: [],
+        next_attempt_at: expect.stringMatching(/Z$/),
+        created_at: expect.stringMatching(/Z$/),
+      },
+    ]);
+    const { stdout } = await admin(...args);
+    for (const shown of ['payment_intent.canceled', intents[0], endpoint, 'failed', 'created (UTC)']) {
+      expect(stdout).toContain(shown);
+    }
+  });
+});
+
+test.each([
+  [['intent', 'list', '--limit', '0'], 2, /whole number from 1 to 1000/],
+  [['intent', 'list', '--limit', '1001'], 2, /whole number from 1 to 1000/],
+  [['intent', 'list', '--status', 'paid'], 2, /requires_payment, processing/],
+  [['intent', 'list', '--created-from', 'yesterday'], 2, /must be a date/],
+  [['intent', 'list', '--created-from', '2026-13-01'], 2, /must be a date/],
+  [['intent', 'show', '--intent', 'pi_x'], 2, /is not a payment intent's id/],
+  [['intent', 'show'], 2, /--intent/],
+  [
+    ['intent', 'show', '--intent', formatIdentifier('pi', '01980000-0000-7000-8000-000000000000')],
+    1,
+    /there is no payment intent pi_/,
+  ],
+  [['transfer', 'show', '--transfer', 'tr_x'], 2, /is not a transfer's id/],
+  [
+    ['transfer', 'show', '--transfer', formatIdentifier('tr', '01980000-0000-7000-8000-000000000000')],
+    1,
+    /there is no transfer tr_/,
+  ],
+  [['event', 'list', '--type', 'payment_intent.paid'], 2, /choices are/],
+  [['delivery', 'list', '--failed', '--status', 'pending'], 2, /cannot be used with/],
+  [
+    ['delivery', 'list', '--merchant', formatIdentifier('mer', '01980000-0000-7000-8000-000000000000')],
+    1,
+    /there is no merchant mer_/,
+  ],
+])('%j is refused', async (args, code, message) => {
+  const refused = await admin(...args);
+  expect([refused.code, refused.stdout]).toEqual([code, '']);
+  expect(refused.stderr).toMatch(message);
+});
