@@ -102,9 +102,13 @@ test.each(hostileKinds)('%s, more than are recorded at once: each is what it is'
     const largest = kind === 'equal amounts' ? price : price + BigInt(count - 1);
     expect(await reports()).toEqual([{ n: count, amount: Number(largest) }]);
   }
-  // Read a second time, nothing is there twice.
-  await chain.mine(3);
+  // Confirmed, and read a second time: nothing is there twice, and a receipt of thousands is asked for once.
+  watcher.requests.length = 0;
+  await chain.mine(10);
   await watcher.catchUp();
+  const transactions = new Set(logs.map(({ transactionHash }) => transactionHash)).size;
+  const receipts = watcher.requests.filter((method) => method === 'eth_getTransactionReceipt').length;
+  expect(receipts).toBe(kind === 'other recipients' ? 1 : transactions);
   await watcher.readAllAgain();
   expect(await transfersOf(intent.id)).toEqual(paid);
   expect(watcher.log.filter(({ level }) => level !== 'info')).toEqual([]);

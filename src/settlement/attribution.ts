@@ -2,8 +2,10 @@
 // relayer or another user of the same bundle can add ids to anybody's transfer. Without an id a transfer belongs to the
 // one intent that it can be for, or to none.
 
-import { type Address, decodeFunctionData, type Hex, parseAbi, toFunctionSelector, zeroAddress } from 'viem';
+import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
+import { turn } from '../scheduling/slices.ts';
+import { bytesAt, pointerAt, wordAt } from './call-data.ts';
 import type { PlainLog, Transaction, TransferLog } from './node-answers.ts';
 import { transferTopic } from './node-answers.ts';
 
@@ -17,14 +19,15 @@ const idDigits = 2 * 29;
 /** `pi_` in hexadecimal digits. */
 const idPrefix = '70695f';
 
-/** ERC-4337 entry points, in lower case, with the ABI of their `handleOps`. 0.8 has that of 0.7. */
-const entryPoints: ReadonlyMap<string, typeof entryPoint06Abi | typeof entryPoint07Abi> = new Map<
-  string,
-  typeof entryPoint06Abi | typeof entryPoint07Abi
->([
-  ['0x5ff137d4b0fdcd49dca30c7cf57e578a026d2789', entryPoint06Abi],
-  ['0x0000000071727de22e5e9d8baf0edac6f37da032', entryPoint07Abi],
-  ['0x4337084d9e255ff0702461cf8895ce9e3b5ff108', entryPoint07Abi],
+/** Digits of a selector, behind `0x`. */
+const selectorEnd = 2 + 8;
+/** `handleOps` of ERC-4337 entry points, in lower case. Before and since 0.7, `callData` is the fourth field of an operation. */
+const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
+const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));
+const entryPoints: ReadonlyMap<string, Hex> = new Map([
+  ['0x5ff137d4b0fdcd49dca30c7cf57e578a026d2789', handleOps06],
+  ['0x0000000071727de22e5e9d8baf0edac6f37da032', handleOps07],
+  ['0x4337084d9e255ff0702461cf8895ce9e3b5ff108', handleOps07],
 ]);
 /** `BeforeExecution()`. */
 const beforeExecution = '0xbb47ee3e183a558b1a2ff0874b079f3fc5478b7454eacf2bfc5af2ff5878f972';
@@ -34,10 +37,9 @@ const userOperationEvent = '0x49628fd1471006c1482da88028e9ce4dbb080b815c9b0344d3
 /** Multicall3, at the same address on every chain, in lower case. */
 const multicall3 = '0xca11bde05977b3631167028862be2a173976ca11';
 
-const safeAbi = parseAbi([
+const execTransaction = toFunctionSelector(
   'function execTransaction(address to, uint256 value, bytes data, uint8 operation, uint256 safeTxGas, uint256 baseGas, uint256 gasPrice, address gasToken, address refundReceiver, bytes signatures)',
-]);
-const execTransaction = toFunctionSelector(safeAbi[0]);
+);
 
 /**
  * True if the logs of the transaction's receipt are needed to tell whose payment this transfer is: who paid in a bundle, and
@@ -51,27 +53,27 @@ export function needsReceipt(log: TransferLog, transaction: Transaction): boolea
  * Returns a function that tells for a transfer of this transaction which intent's public id (`pi_…`) the owner of the money
  * wrote into it for this very transfer, if any. `logs` are those of the transaction's receipt, in their order.
  *
- * What is in the transaction is read once, however many transfers it made: a stranger chooses both.
+ * What is in the transaction is read once, in slices, however many transfers it made: a stranger chooses both.
  */
 export function readNamedIntents(
   transaction: Transaction,
   logs: readonly PlainLog[],
-): (log: TransferLog) => string | undefined {
+): (log: TransferLog) => Promise<string | undefined> {
   const { input, to } = transaction;
   const direct = once(() => onlyIdIn(input.slice(2 + transferDigits)));
   const made = once(() => countTransfers(logs));
   const inInput = once(() => idsAfterCalls(input));
   const inSafe = once(() => idsAfterCalls(safeDataOf(input)));
   const inBundle = once(() => readBundle(to, input, logs));
-  return (log) => {
+  return async (log) => {
     if (isDirectTransfer(log, transaction)) return direct();
     switch (wayOf(log, transaction)) {
       case 'bundle':
-        return inBundle()(log);
+        return (await inBundle())(log);
       case 'own input':
-        return idOf(log, inInput(), made());
+        return idOf(log, await inInput(), await made());
       case 'safe':
-        return idOf(log, inSafe(), made());
+        return idOf(log, await inSafe(), await made());
       default:
         return undefined;
     }
@@ -107,25 +109,17 @@ type TransferCounts = ReadonlyMap<string, number>;
  * Returns a function that looks an id up in the user operation that moved the money: the logs before its
  * `UserOperationEvent` are its own.
  */
-function readBundle(
+async function readBundle(
   entryPoint: Address | null,
   input: Hex,
   logs: readonly PlainLog[],
-): (log: TransferLog) => string | undefined {
-  const abi = entryPoints.get(entryPoint ?? '');
-  const operations = new Map<string, () => IdsAfterCalls>();
-  for (const { sender, nonce, callData } of abi === undefined ? [] : operationsIn(abi, input)) {
-    const name = `${sender.toLowerCase()} ${wordOf(nonce)}`;
-    if (!operations.has(name))
-      operations.set(
-        name,
-        once(() => idsAfterCalls(callData)),
-      );
-  }
+): Promise<(log: TransferLog) => Promise<string | undefined>> {
+  const operations = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
   /** By the index of a log: the operation that made it, with everything that this operation made. */
-  const madeBy = new Map<number, { sender: string; ids: () => IdsAfterCalls; made: () => TransferCounts }>();
+  const madeBy = new Map<number, { sender: string; ids: Operation; made: () => Promise<TransferCounts> }>();
   let begin: number | undefined;
   for (const [i, { address, topics, data }] of logs.entries()) {
+    await turn();
     const [topic, , senderTopic = ''] = topics;
     if (address !== entryPoint || (topic !== beforeExecution && topic !== userOperationEvent)) continue;
     if (topic === userOperationEvent && begin !== undefined) {
@@ -137,31 +131,47 @@ function readBundle(
     }
     begin = i + 1;
   }
-  return (log) => {
+  return async (log) => {
     const operation = madeBy.get(log.logIndex);
-    return operation?.sender === log.from ? idOf(log, operation.ids(), operation.made()) : undefined;
+    return operation?.sender === log.from
+      ? idOf(log, await operation.ids(), await operation.made())
+      : undefined;
   };
 }
 
-function operationsIn(
-  abi: typeof entryPoint06Abi | typeof entryPoint07Abi,
-  input: Hex,
-): readonly { sender: Address; nonce: bigint; callData: Hex }[] {
-  try {
-    const { functionName, args } = decodeFunctionData({ abi: abi as typeof entryPoint07Abi, data: input });
-    return functionName === 'handleOps' ? args[0] : [];
-  } catch {
-    return [];
+/** Reads what an operation calls. Operations may share it. */
+type Operation = () => Promise<IdsAfterCalls>;
+
+/** The operations of a bundle, by their sender and nonce. */
+async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, Operation>> {
+  const operations = new Map<string, Operation>();
+  const byPlace = new Map<string, Operation>();
+  if (handleOps === undefined || !input.startsWith(handleOps)) return operations;
+  const data = input.slice(selectorEnd);
+  const list = pointerAt(data, 0) ?? Number.POSITIVE_INFINITY;
+  const count = pointerAt(data, list) ?? 0;
+  const first = list + 32;
+  for (let i = 0; i < count; i++) {
+    await turn();
+    const offset = pointerAt(data, first + 32 * i);
+    // The list ends before its own length: nobody has made such a call.
+    if (offset === undefined) break;
+    const at = first + offset;
+    const callData = bytesAt(data, at + 3 * 32, at);
+    if (callData === undefined) continue;
+    const { begin, digits } = callData;
+    const place = `${begin} ${digits.length}`;
+    const operation = byPlace.get(place) ?? once(() => idsAfterCalls(digits));
+    byPlace.set(place, operation);
+    const name = `0x${wordAt(data, at)?.slice(24)} ${wordAt(data, at + 32)}`;
+    if (!operations.has(name)) operations.set(name, operation);
   }
+  return operations;
 }
 
-/** What a Safe's owners have signed; nothing if the input cannot be read. */
-function safeDataOf(input: Hex): Hex {
-  try {
-    return decodeFunctionData({ abi: safeAbi, data: input }).args[2];
-  } catch {
-    return '0x';
-  }
+/** What a Safe's owners have signed, in hexadecimal digits; nothing if the input cannot be read. */
+function safeDataOf(input: Hex): string {
+  return bytesAt(input.slice(selectorEnd), 2 * 32, 0)?.digits ?? '';
 }
 
 /** The call that a transfer is the effect of, in hexadecimal digits. */
@@ -181,9 +191,10 @@ function onlyIdIn(digits: string): string | undefined {
 }
 
 /** Reads the data once: the calls that an id follows, at whole bytes. */
-function idsAfterCalls(data: Hex): IdsAfterCalls {
+async function idsAfterCalls(data: string): Promise<IdsAfterCalls> {
   const found = new Map<string, { ids: Set<string>; count: number }>();
   for (let at = data.indexOf(transferSelector); at !== -1; at = data.indexOf(transferSelector, at + 1)) {
+    await turn();
     const end = at + transferDigits;
     if (at % 2 !== 0 || !data.startsWith(idPrefix, end)) continue;
     const id = onlyIdIn(data.slice(end, end + idDigits));
@@ -197,13 +208,14 @@ function idsAfterCalls(data: Hex): IdsAfterCalls {
   return found;
 }
 
-function countTransfers(logs: readonly PlainLog[]): TransferCounts {
+async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts> {
   const counts = new Map<string, number>();
   for (const {
     address,
     topics: [topic, from = '', to = ''],
     data,
   } of logs) {
+    await turn();
     if (topic !== transferTopic || data.length !== 2 + 64) continue;
     const key = `${address} ${from.slice(26)} ${to.slice(26)} ${data.slice(2)}`;
     counts.set(key, (counts.get(key) ?? 0) + 1);

@@ -50,10 +50,12 @@ export async function readPurposes(
   }
   const receipts = await receiptsOf(
     node,
-    logs.flatMap((log) => {
-      const transaction = transactions.get(log.transactionHash);
-      return transaction !== undefined && needsReceipt(log, transaction) ? [log.transactionHash] : [];
-    }),
+    (
+      await mapInSlices(logs, (log) => {
+        const transaction = transactions.get(log.transactionHash);
+        return transaction !== undefined && needsReceipt(log, transaction) ? [log.transactionHash] : [];
+      })
+    ).flat(),
     onProgress,
   );
   const readers = new Map(
@@ -62,7 +64,7 @@ export async function readPurposes(
       readNamedIntents(transaction, receipts.get(hash)?.logs ?? []),
     ]),
   );
-  const namedBy = (log: TransferLog): string | undefined => {
+  const namedBy = (log: TransferLog): Promise<string | undefined> | undefined => {
     const transaction = transactions.get(log.transactionHash);
     if (transaction === undefined) return undefined;
     const receipt = receipts.get(log.transactionHash);
@@ -75,10 +77,10 @@ export async function readPurposes(
     return readers.get(log.transactionHash)?.(log);
   };
   const inOrder = [...logs].sort((a, b) => a.logIndex - b.logIndex);
-  return mapInSlices(inOrder, ({ owners, ...log }) => ({
+  return mapInSlices(inOrder, async ({ owners, ...log }) => ({
     log,
     blockTime: header.time,
-    named: namedBy(log),
+    named: await namedBy(log),
     owners,
   }));
 }

@@ -10,16 +10,16 @@ const ofRate =
 /** `LimitExceeded`, which some nodes say of sizes too. */
 const limitExceeded = -32005;
 const maxRead = 1_000;
-const maxText = 200;
 
 export interface NodeRefusal {
   fault: 'rate_limited' | 'too_large';
-  /** The node's own words, cut short. */
-  text: string;
   retryAfterMs: number | undefined;
 }
 
-/** Reads an error of viem's. Returns undefined for anything but a refusal for rate or size. */
+/**
+ * Reads what a node has answered: the status and headers of HTTP, the code and the message (`details`) of JSON-RPC. Returns
+ * undefined for anything but a refusal for rate or size.
+ */
 export function readRefusal(reason: unknown): NodeRefusal | undefined {
   const { status, code, details, headers } = reason as {
     status?: unknown;
@@ -28,17 +28,16 @@ export function readRefusal(reason: unknown): NodeRefusal | undefined {
     headers?: unknown;
   };
   const words = typeof details === 'string' ? details.slice(0, maxRead) : '';
-  const text = (words || `HTTP ${String(status ?? code)}`).slice(0, maxText);
   const retryAfterMs = headers instanceof Headers ? retryAfterOf(headers) : undefined;
   const isTooMany = (status === 429 || code === 429) && !/\brange\b/i.test(words);
-  if (status === 413 || (!isTooMany && ofSize.test(words))) return { fault: 'too_large', text, retryAfterMs };
+  if (status === 413 || (!isTooMany && ofSize.test(words))) return { fault: 'too_large', retryAfterMs };
   const isRate =
     status === 429 ||
     code === limitExceeded ||
     code === 429 ||
     ofRate.test(words) ||
     retryAfterMs !== undefined;
-  return isRate ? { fault: 'rate_limited', text, retryAfterMs } : undefined;
+  return isRate ? { fault: 'rate_limited', retryAfterMs } : undefined;
 }
 
 /** In milliseconds; nobody is waited for longer than a minute. */

@@ -1,7 +1,8 @@
 // One node of a chain, over JSON-RPC: asks, checks that the answer is one to this question, and says so if it is not.
 
 import * as Bloom from 'ox/Bloom';
-import { createClient, type Hash, type Hex, http } from 'viem';
+import type { Hash, Hex } from 'viem';
+import { callJsonRpc } from './json-rpc.ts';
 import {
   type Header,
   NodeError,
@@ -18,12 +19,9 @@ import {
   transferTopic,
 } from './node-answers.ts';
 import { createNodePace, type NodePace } from './node-pace.ts';
-import { readRefusal } from './node-refusals.ts';
 
 /** A request takes no longer, its answer's body included. */
 const defaultTimeoutMs = 10_000;
-/** Largest answer in bytes. A block with 2,000 transfers has receipts of 3.3 MB. */
-const maxAnswerBytes = 64 * 1024 * 1024;
 /** An empty answer for a block that may have transfers is believed when it has come as often. */
 const emptyAnswers = 5;
 /** A question that the node refuses for its rate is asked again for so long: half of a watcher's lease. */
@@ -101,25 +99,11 @@ export function connectNode({
   timeoutMs = defaultTimeoutMs,
   patienceMs = defaultPatienceMs,
 }: NodeOptions): Node {
-  const name = new URL(url).host;
+  const address = new URL(url);
+  const name = address.host;
   const wanted: ReadonlySet<string> = new Set(tokens);
   const pace = createNodePace();
   let failingSinceMs: number | undefined;
-  const client = createClient({
-    transport: http(url, {
-      timeout: timeoutMs,
-      retryCount: 0,
-      maxResponseBodySize: maxAnswerBytes,
-      // viem's own limit ends with the headers of the answer; this one covers its body.
-      fetchFn: (target, init) => {
-        const limit = AbortSignal.timeout(timeoutMs);
-        return fetch(target, {
-          ...init,
-          signal: init?.signal ? AbortSignal.any([init.signal, limit]) : limit,
-        });
-      },
-    }),
-  });
 
   const ask = async <T>(
     method: string,
@@ -131,24 +115,23 @@ export function connectNode({
       await pace.turn();
       onRequest?.(method);
       try {
-        const found = await trace(method, async () => {
-          // The methods that viem knows have types of their own, which promise what has to be checked here.
-          const answer: unknown = await client.request({ method, params } as never);
-          return read(answer);
-        });
+        const found = await trace(method, async () =>
+          read(await callJsonRpc(address, method, params, timeoutMs)),
+        );
         pace.answered();
         failingSinceMs = undefined;
         return found;
       } catch (reason) {
-        const error = reason instanceof NodeError ? reason : faultOf(reason, method, name, timeoutMs);
-        onFault?.(error);
-        if (error.fault === 'rate_limited') {
-          pace.refused(error.retryAfterMs);
-          if (performance.now() + (error.retryAfterMs ?? 0) < deadlineMs) continue;
-        } else if (unanswered.has(error.fault)) {
+        if (!(reason instanceof NodeError)) throw reason;
+        const { fault, retryAfterMs } = reason;
+        onFault?.(reason);
+        if (fault === 'rate_limited') {
+          pace.refused(retryAfterMs);
+          if (performance.now() + (retryAfterMs ?? 0) < deadlineMs) continue;
+        } else if (unanswered.has(fault)) {
           failingSinceMs ??= performance.now();
         }
-        throw error;
+        throw reason;
       }
     }
   };
@@ -265,31 +248,4 @@ const topicOf = (address: Hex): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`;
 
 function anotherBlock(name: string): NodeError {
   return new NodeError('another_block', `${name} answered with another block than the one asked for`);
-}
-
-/** viem's errors name the whole address, which may hold a key: only the host is passed on. */
-function faultOf(reason: unknown, method: string, name: string, timeoutMs: number): NodeError {
-  const { name: kind = '', code, details } = reason as { name?: string; code?: unknown; details?: unknown };
-  const isLate =
-    /Timeout|Abort/.test(kind) || (reason instanceof DOMException && reason.name === 'TimeoutError');
-  if (isLate) return new NodeError('late', `${name} did not answer ${method} within ${timeoutMs / 1000} s`);
-  if (kind === 'ResponseBodyTooLargeError') {
-    return new NodeError('malformed', `${name} answered ${method} with more than ${maxAnswerBytes} bytes`);
-  }
-  const refusal = readRefusal(reason);
-  if (refusal !== undefined) {
-    const { fault, text, retryAfterMs } = refusal;
-    return new NodeError(fault, `${name} refused ${method}: ${text}`, { retryAfterMs });
-  }
-  if (typeof code === 'number') {
-    const text = typeof details === 'string' ? details.slice(0, 200) : '';
-    return new NodeError('refused', `${name} refused ${method} (${code})${text === '' ? '' : `: ${text}`}`);
-  }
-  if (reason instanceof SyntaxError || /JSON/.test(String(details))) {
-    return new NodeError('malformed', `${name} answered ${method} with something that is not JSON`);
-  }
-  return new NodeError(
-    'unreachable',
-    `${name} cannot be reached, or does not answer ${method} as a node does`,
-  );
 }

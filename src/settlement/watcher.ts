@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import { type Address, type Hash, zeroAddress } from 'viem';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
 import type { ChainWork } from '../requests/trace.ts';
+import { mapInSlices } from '../scheduling/slices.ts';
 import { holds, readPurposes, receiptsOf, transfersThatMatter } from './block-reader.ts';
 import type { DueTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -399,8 +400,8 @@ export function createWatcher({
       if (onChain.length < own.length) denying.add(confirmer);
       let left = own.length;
       // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
-      for (let begin = 0; begin < onChain.length; begin += maxConfirmedAtOnce) {
-        let confirmed = onChain.slice(begin, begin + maxConfirmedAtOnce);
+      for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
+        let confirmed = some;
         // What only the second reading has found was never asked of the first node.
         for (const each of new Set([confirmer, node])) {
           const has = await heldBy(held, each, confirmed);
@@ -604,10 +605,16 @@ export function createWatcher({
       blocks.map(({ header }) => header),
     );
     const known = await ledger.transfersIn(from, to);
-    const read = new Set(blocks.flatMap(({ found }) => found.map(({ log }) => keyOf(log))));
-    let invented = known.filter(
-      (transfer) => !read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
+    const read = new Set(
+      await mapInSlices(
+        blocks.flatMap(({ found }) => found),
+        ({ log }) => keyOf(log),
+      ),
     );
+    const isRead = await mapInSlices(known, (transfer) =>
+      read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
+    );
+    let invented = known.filter((_, i) => !isRead[i]);
     // A node may have lost what it had: what any of them has is on the chain.
     for (const asked of new Set([confirmer, ...nodes])) {
       await assertReached(asked, invented);
@@ -638,7 +645,9 @@ export function createWatcher({
     // A transfer that has moved to another block was not denied there.
     const placeOf = ({ id, blockHash }: DueTransfer) => `${id} ${blockHash}`;
     const places = new Set(denied.map(placeOf));
-    for (const place of known.map(placeOf)) if (!places.has(place)) deniedSince.delete(place);
+    if (deniedSince.size > 0) {
+      for (const place of known.map(placeOf)) if (!places.has(place)) deniedSince.delete(place);
+    }
     const now = performance.now();
     let isEarly = false;
     for (const place of places) {
@@ -757,6 +766,18 @@ function keyOf({
   amountUnits,
 }: Omit<TransferLog, 'transactionHash' | 'blockNumber'>): string {
   return [blockHash, logIndex, token, from, to, amountUnits].join(' ');
+}
+
+/** Parts of about that many; those of one transaction are together, so that its receipt is asked for once. */
+function* inTransactions(transfers: readonly DueTransfer[], size: number): Generator<DueTransfer[]> {
+  let part: DueTransfer[] = [];
+  for (const own of Map.groupBy(transfers, ({ transactionHash }) => transactionHash).values()) {
+    part = part.concat(own);
+    if (part.length < size) continue;
+    yield part;
+    part = [];
+  }
+  if (part.length > 0) yield part;
 }
 
 function logOf(transfer: DueTransfer) {

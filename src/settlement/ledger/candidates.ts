@@ -6,6 +6,7 @@ import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { inHalves } from '../../database/halves.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
 import { onlyCandidate } from '../attribution.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
@@ -118,11 +119,11 @@ export function createAttribution(
     const open = transfers.filter(
       (transfer) => !transfer.isOnlyNamed && !isUnknown(transfer) && provenOf(transfer) === undefined,
     );
-    const candidates = await findCandidates(
-      blockTime,
-      new Map(open.map((transfer) => [keyOf(transfer), transfer])),
+    const questions = new Map(
+      await mapInSlices(open, (transfer): [string, Arriving] => [keyOf(transfer), transfer]),
     );
-    return transfers.map((transfer) => {
+    const candidates = await findCandidates(blockTime, questions);
+    return mapInSlices(transfers, (transfer) => {
       const proven = provenOf(transfer);
       if (proven !== undefined) {
         const isOwn = proven.merchantId === transfer.merchantId;

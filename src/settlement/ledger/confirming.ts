@@ -114,7 +114,7 @@ const transferColumns = `id, transaction_hash, log_index, block_number, block_ha
 const findDue = preparedStatement(
   'find_due_transfers',
   `select ${transferColumns} from transfers where chain_id = $1 and state = 'pending' and block_number <= $2
-    order by block_number limit 2000`,
+    order by block_number, transaction_hash limit 2000`,
 );
 const findBetween = preparedStatement(
   'find_transfers_between',

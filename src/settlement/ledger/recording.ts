@@ -11,7 +11,7 @@ import { entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import { mapInSlices } from '../../scheduling/slices.ts';
+import { mapInSlices, turn } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import type { ChainSettings } from '../watched-chain.ts';
 import { createAttribution } from './candidates.ts';
@@ -119,6 +119,7 @@ export function createRecording({
     const entries: Entry[] = [];
     let dust = 0;
     for (const [i, known] of arriving.entries()) {
+      await turn();
       const { intentId: found, isDoubtful } = attributions[i] ?? { intentId: undefined, isDoubtful: true };
       // A transfer that returns stays with its intent, also if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;

@@ -1,0 +1,141 @@
+// What a node's server may answer to a question, and what becomes of it.
+
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { callJsonRpc } from '../src/settlement/json-rpc.ts';
+import { NodeError } from '../src/settlement/node-answers.ts';
+
+type Answer = (request: http.IncomingMessage, response: http.ServerResponse) => void;
+
+const secret = 'a-key-of-a-plan';
+let answer: Answer;
+const server = http.createServer((request, response) => answer(request, response));
+
+beforeAll(async () => {
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+});
+
+afterAll(async () => {
+  server.closeAllConnections();
+  await once(server.close(), 'close');
+});
+
+const url = (user = '') =>
+  new URL(`http://${user}127.0.0.1:${(server.address() as AddressInfo).port}/v2/${secret}`);
+const ask = (given: Answer, user?: string) => {
+  answer = given;
+  return callJsonRpc(url(user), 'eth_chainId', ['0x1'], 1_000);
+};
+const faultOf = async (given: Answer): Promise<NodeError> => {
+  const reason = await ask(given).catch((error: unknown) => error);
+  expect(reason).toBeInstanceOf(NodeError);
+  return reason as NodeError;
+};
+const says =
+  (body: string, status = 200, headers: http.OutgoingHttpHeaders = {}): Answer =>
+  (_, response) =>
+    response.writeHead(status, headers).end(body);
+
+test.each([
+  ['{"jsonrpc":"2.0","id":1,"result":"0x2105"}', '0x2105'],
+  [
+    ' {"result":{"a":[1,{"b":null}],"text":"\\u00e9 é"},"error":null}\n',
+    { a: [1, { b: null }], text: 'é é' },
+  ],
+  ['{"result":null}', null],
+  ['{}', undefined],
+])('the result is read: %s', async (body, result) => {
+  expect(await ask(says(body))).toEqual(result);
+});
+
+test('an answer in pieces, cut inside a character, is one', async () => {
+  const bytes = Buffer.from(JSON.stringify({ result: Array(50_000).fill('€') }));
+  const result = await ask((_, response) => {
+    for (let at = 0; at < bytes.length; at += 997) response.write(bytes.subarray(at, at + 997));
+    response.end();
+  });
+  expect(result).toEqual(Array(50_000).fill('€'));
+});
+
+test('the question is one of JSON-RPC, and credentials of the address are sent as such', async () => {
+  const asked: unknown[] = [];
+  await ask((request, response) => {
+    request.setEncoding('utf8').on('data', (body: string) => {
+      asked.push(JSON.parse(body), request.headers.authorization, request.headers['content-type']);
+      response.end('{"result":1}');
+    });
+  }, 'user:p%40ss@');
+  expect(asked).toEqual([
+    { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: ['0x1'] },
+    `Basic ${Buffer.from('user:p@ss').toString('base64')}`,
+    'application/json',
+  ]);
+});
+
+test.each<[string, Answer, Partial<NodeError>, RegExp]>([
+  ['no JSON', says('<html>hello</html>'), { fault: 'malformed' }, /something that is not JSON$/],
+  ['JSON cut short', says('{"result":[1,2'), { fault: 'malformed' }, /something that is not JSON$/],
+  ['two answers', says('{"result":1}{"result":2}'), { fault: 'malformed' }, /something that is not JSON$/],
+  [
+    'an error of JSON-RPC',
+    says('{"error":{"code":-32601,"message":"the method does not exist"}}'),
+    { fault: 'refused' },
+    /refused eth_chainId: the method does not exist \(-32601\)$/,
+  ],
+  ['an error without a code', says('{"error":"no"}'), { fault: 'refused' }, /refused eth_chainId: HTTP 200/],
+  ['a page with the address', says(`Cannot POST /v2/${secret}`, 404), { fault: 'refused' }, /: HTTP 404/],
+  [
+    'too many questions, on a page',
+    says(`too many requests for ${secret}`, 429, { 'Retry-After': '2' }),
+    { fault: 'rate_limited', retryAfterMs: 2_000 },
+    /: HTTP 429/,
+  ],
+  [
+    'too many questions, in JSON-RPC',
+    says('{"error":{"code":-32005,"message":"slow down"}}', 429, { 'Retry-After': '1' }),
+    { fault: 'rate_limited', retryAfterMs: 1_000 },
+    /slow down \(-32005\)$/,
+  ],
+  ['a connection that is cut', (request) => request.destroy(), { fault: 'unreachable' }, /cannot be reached/],
+  [
+    'an answer that is cut',
+    (_, response) => {
+      response.writeHead(200, { 'Content-Length': 100 }).write('{"result":');
+      setImmediate(() => response.destroy());
+    },
+    { fault: 'unreachable' },
+    /cannot be reached/,
+  ],
+  [
+    'an answer that does not end',
+    (_, response) => response.write('{"result":"0x'),
+    { fault: 'late' },
+    /did not answer eth_chainId within 1 s$/,
+  ],
+])('%s', async (_, given, fault, message) => {
+  const error = await faultOf(given);
+  expect(error).toMatchObject(fault);
+  expect(error.message).toMatch(message);
+  expect(error.message).not.toContain(secret);
+});
+
+test('an answer of more than 64 MiB is not read to its end', async () => {
+  let sent = 0;
+  const error = await faultOf((_, response) => {
+    const piece = Buffer.alloc(1 << 20, ' ');
+    const more = (): void => {
+      while (!response.destroyed && sent < 200) {
+        sent++;
+        if (!response.write(piece)) return void response.once('drain', more);
+      }
+    };
+    more();
+  });
+  expect(error).toMatchObject({
+    fault: 'malformed',
+    message: expect.stringMatching(/more than 67108864 bytes$/),
+  });
+  expect(sent).toBeLessThan(200);
+});
