@@ -1,11 +1,9 @@
 // The client's stream of events resumes by itself: nothing is lost, nothing comes twice, and refusals are reported.
 
 import { once } from 'node:events';
-import http2 from 'node:http2';
 import net, { type AddressInfo } from 'node:net';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import {
   createPaymentIntentsClient,
@@ -15,13 +13,9 @@ import {
   type WatchEvents,
   type WatchedEvent,
 } from '../client/index.ts';
-import {
-  EventService,
-  type WatchEventsRequest,
-  type WatchEventsResponse,
-} from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { revokeApiKey } from '../src/merchants/administration.ts';
 import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { startStreamingServer } from './support/streaming-server.ts';
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
 
 let service: TestService;
@@ -32,7 +26,6 @@ beforeAll(async () => {
 });
 
 afterEach(async () => {
-  vi.useRealTimers();
   await Promise.all(opened.splice(0).map((server) => server.close()));
 });
 
@@ -107,36 +100,6 @@ async function startProxy(
   );
   opened.push(proxy);
   return { ...proxy, baseUrl: `http://127.0.0.1:${proxy.port}`, connections: () => connections };
-}
-
-/** A server that streams what `watch` returns. Records what it was asked for. */
-async function startStreaming(
-  watch: (stream: number) => AsyncIterable<Pick<WatchEventsResponse, 'position'> & { event?: object }>,
-) {
-  const asked: string[] = [];
-  const server = http2.createServer(
-    connectNodeAdapter({
-      routes: (router) =>
-        router.service(EventService, {
-          watchEvents({ after }: WatchEventsRequest) {
-            asked.push(after);
-            return watch(asked.length);
-          },
-        }),
-    }),
-  );
-  const sessions = new Set<http2.ServerHttp2Session>();
-  server.on('session', (session) => void sessions.add(session));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  opened.push({
-    async close() {
-      for (const session of sessions) session.destroy();
-      server.close();
-      await once(server, 'close');
-    },
-  });
-  return { asked, sessions, baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
 }
 
 const anEvent = (id: string) => ({
@@ -327,37 +290,6 @@ describe('on a network that breaks', () => {
     await first.close();
   });
 
-  test('65 seconds without a message: the connection is given up, and the next begins behind the last', async () => {
-    const merchant = await newMerchant();
-    let isDead = false;
-    const proxy = await startProxy((connection, client, server) => {
-      client.pipe(server);
-      // The first connection stays open, and nothing arrives.
-      server.on('data', (chunk) => {
-        if (connection > 1 || !isDead) client.write(chunk);
-      });
-    });
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
-    const interruptions: string[] = [];
-    const watch = clientFor(merchant, { baseUrl: proxy.baseUrl })
-      .watchEvents({ onInterruption: ({ message }) => interruptions.push(message) })
-      [Symbol.asyncIterator]();
-    await watch.next();
-    isDead = true;
-    const next = watch.next();
-    await vi.advanceTimersByTimeAsync(64_000);
-    expect([proxy.connections(), interruptions]).toEqual([1, []]);
-    await vi.advanceTimersByTimeAsync(2_000);
-    expect(interruptions).toEqual(['No message came within 65000 ms']);
-    vi.useRealTimers();
-    const message = await next;
-    expect(message.value.event).toBeUndefined();
-    expect(proxy.connections()).toBe(2);
-    await makeEvents(merchant, 1);
-    expect([(await watch.next()).value.event.id]).toEqual(await eventsOnce(merchant, 1));
-    await watch.return?.();
-  });
-
   test('a server that accepts the call and never sends the first message is given up after timeoutMs', async () => {
     const silent = net.createServer();
     silent.listen(0, '127.0.0.1');
@@ -385,7 +317,7 @@ describe('on a network that breaks', () => {
   });
 
   test('the next stream begins behind the last message, with or without an event', async () => {
-    const { asked, baseUrl } = await startStreaming(async function* (stream) {
+    const server = await startStreamingServer(async function* (stream) {
       if (stream === 1) {
         yield { position: 'p1' };
         yield { event: anEvent('evt_1'), position: 'p2' };
@@ -397,11 +329,12 @@ describe('on a network that breaks', () => {
       yield { position: 'p3' };
       yield { event: anEvent('evt_2'), position: 'p4' };
     });
+    opened.push(server);
     const messages = await watchUntil(
-      clientFor(service.merchant, { baseUrl }).watchEvents({ after: 'stored' }),
+      clientFor(service.merchant, { baseUrl: server.baseUrl }).watchEvents({ after: 'stored' }),
       (messages) => idsIn(messages).length === 2,
     );
-    expect(asked).toEqual(['stored', 'p3', 'p3']);
+    expect(server.asked).toEqual(['stored', 'p3', 'p3']);
     expect(messages.map(({ event, position }) => [event?.id, position])).toEqual([
       [undefined, 'p1'],
       ['evt_1', 'p2'],
