@@ -236,6 +236,15 @@ describe('lies about an answer', () => {
     });
   });
 
+  test('a newest block that is not there', async () => {
+    const real = (await honest(['eth_getBlockByNumber', ['latest', false]])) as { number: Hex };
+    const number = numberToHex(Number(real.number) + 1_000_000);
+    expect((await told('far head', ['eth_getBlockByNumber', ['latest', false]])).result).toEqual({
+      ...real,
+      number,
+    });
+  });
+
   test('another chain', async () => {
     expect((await told('other chain', ['eth_chainId', []])).result).toBe('0x1');
   });
@@ -389,7 +398,7 @@ describe('lies about the transport', () => {
     node.lie('rate limit', { times: 1 });
     const response = await post(call());
     expect(response.status).toBe(429);
-    expect(response.headers.get('retry-after')).toBe('1');
+    expect(response.headers.get('retry-after')).toBe('0');
     expect((await post(call())).status).toBe(200);
   });
 

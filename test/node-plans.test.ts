@@ -161,6 +161,48 @@ test('while each of three nodes dies, stands still, lags and comes back, payment
   expect(n).toBe(0);
 });
 
+test('a node whose newest block is not there reads for a moment, and not again', async () => {
+  const { chain, urls } = await openNodes(2);
+  const [, second] = nodes as [LyingNode, LyingNode];
+  const places: number[] = [];
+  const times = { failsMs: 100, standsStillMs: 300, wellMs: 60_000, probeEveryMs: 50 };
+  const observer = { onReader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
+  const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
+  watcher = current;
+  await current.catchUp();
+  second.lie('far head');
+  const follow = async () => {
+    await chain.mine();
+    await current.follow().catch(() => {});
+  };
+  await vi.waitFor(
+    async () => {
+      await follow();
+      expect(places).toEqual([0, 1, 0]);
+    },
+    { timeout: 10_000, interval: 20 },
+  );
+  const intent = await calls.createIntent();
+  await pay(chain, intent);
+  for (let i = 0; i < 20; i++) await follow();
+  expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
+  expect(places).toEqual([0, 1, 0]);
+});
+
+test('a node that asks to be left alone for long is not waited for', async () => {
+  const { chain, urls } = await openNodes(1);
+  const [node] = nodes as [LyingNode];
+  const current = createTestWatcher(service, { urls, patienceMs: 500 });
+  watcher = current;
+  await current.catchUp();
+  node.lie('rate limit', { times: 1, retryAfter: 60 });
+  await chain.mine();
+  await expect(current.follow()).rejects.toThrow(/refused/);
+  const asked = node.requests.length;
+  await expect(current.follow()).rejects.toThrow(/asked not to be asked for 60 s more$/);
+  expect(node.requests.length).toBe(asked);
+});
+
 test('with one of two nodes alive, payments are seen and none succeeds', async () => {
   const { chain, urls } = await openNodes(2);
   const [first] = nodes as [LyingNode];

@@ -24,6 +24,8 @@ const defaultTimes: NodeChoiceTimes = {
 /** A node that has so many blocks less than another one is behind. */
 const behindBlocks = 20;
 
+const failing = 'it fails';
+
 export interface NodeChoice {
   readonly reader: Node;
   /** Another node than the reader, if there is one. */
@@ -49,6 +51,8 @@ interface Health {
   movedAtMs: number;
   /** Since when it works and keeps up. */
   wellSinceMs: number | undefined;
+  /** When it failed as the reader: what it says of its newest block is doubted for a while. */
+  failedAtMs: number;
   probedAtMs: number;
 }
 
@@ -65,6 +69,7 @@ export function createNodeChoice(
       head: 0,
       movedAtMs: startedAtMs,
       wellSinceMs: undefined,
+      failedAtMs: Number.NEGATIVE_INFINITY,
       probedAtMs: Number.NEGATIVE_INFINITY,
     }),
   );
@@ -79,12 +84,14 @@ export function createNodeChoice(
     of.movedAtMs = performance.now();
   };
 
+  const isTrusted = ({ failedAtMs }: Health) => performance.now() - failedAtMs >= wellMs;
+
   /** Why a node is not to read; undefined if it may. */
   const problemOf = ({ node, head, movedAtMs }: Health): string | undefined => {
     const now = performance.now();
     const sinceMs = Math.min(node.failingSinceMs ?? now, node === nodes[place] ? (stuckSinceMs ?? now) : now);
-    if (now - sinceMs >= failsMs) return 'it fails';
-    const best = Math.max(...health.map((other) => other.head));
+    if (now - sinceMs >= failsMs) return failing;
+    const best = Math.max(head, ...health.flatMap((other) => (isTrusted(other) ? [other.head] : [])));
     if (best - head >= behindBlocks) return `it is ${best - head} blocks behind another node`;
     return best > head && now - movedAtMs >= standsStillMs ? 'it stands still' : undefined;
   };
@@ -117,7 +124,10 @@ export function createNodeChoice(
     const before = health.slice(0, place).flatMap((of, i) => (isLongWell(of) ? [i] : []));
     if (problem === undefined) return before;
     const others = health.map((_, i) => (place + 1 + i) % health.length).filter((i) => i !== place);
-    return others.filter((i) => health[i]?.wellSinceMs !== undefined);
+    const well = others.filter((i) => health[i]?.wellSinceMs !== undefined);
+    return well.sort(
+      (a, b) => Number(isTrusted(health[b] as Health)) - Number(isTrusted(health[a] as Health)),
+    );
   };
 
   return {
@@ -142,12 +152,14 @@ export function createNodeChoice(
     async decide(isSame) {
       if (nodes.length === 1) return false;
       probe();
+      const current = health[place] as Health;
+      const problem = problemOf(current);
+      if (problem === failing) current.failedAtMs = performance.now();
       noteHealth();
-      const problem = problemOf(health[place] as Health);
       for (const i of placesToTry(problem)) {
         const { node } = health[i] as Health;
         if (!(await isSame(node).catch(() => false))) continue;
-        const from = nodes[place]?.name;
+        const from = current.node.name;
         place = i;
         stuckSinceMs = undefined;
         logger.warn(

@@ -6,13 +6,15 @@ import { setTimeout } from 'node:timers/promises';
 /** After a refusal a node is not asked for so long, unless it says how long itself; twice as long after each further one. */
 const firstPauseMs = 250;
 const maxPauseMs = 1_000;
-/** The rate at which a node refused is reached again in so many seconds. */
-const recoverySeconds = 8;
+/** Each answer adds this to the questions a second, so that a rate that is used doubles in 6 seconds. */
+const growth = 1 / 8;
 const minPerSecond = 1;
 
 export interface NodePace {
   /** Questions a second; infinite until the node has refused one. */
   readonly perSecond: number;
+  /** For how long the node has asked to be left alone, in milliseconds. */
+  pausedMs(): number;
   /** Resolves when the next question may be asked. */
   turn(): Promise<void>;
   /** The node has answered. */
@@ -24,9 +26,8 @@ export interface NodePace {
 /** Returns the pace of one node, which all that ask it share: it is halved at a refusal, and grows slowly. */
 export function createNodePace(): NodePace {
   let perSecond = Number.POSITIVE_INFINITY;
-  /** What the rate grows by in a second. */
-  let growth = 0;
   let nextAtMs = 0;
+  let pausedUntilMs = 0;
   /** Answers since the rate was halved last. */
   let answers = 0;
   let pauseMs = firstPauseMs;
@@ -43,6 +44,7 @@ export function createNodePace(): NodePace {
     get perSecond() {
       return perSecond;
     },
+    pausedMs: () => Math.max(0, pausedUntilMs - performance.now()),
     async turn() {
       const now = performance.now();
       const atMs = Math.max(now, nextAtMs);
@@ -54,19 +56,19 @@ export function createNodePace(): NodePace {
       count++;
       answers++;
       pauseMs = firstPauseMs;
-      perSecond += growth / perSecond;
+      perSecond += growth;
     },
     refused(retryAfterMs = 0) {
       const now = performance.now();
       note(now);
-      nextAtMs = Math.max(nextAtMs, now + Math.max(retryAfterMs, pauseMs));
+      pausedUntilMs = Math.max(pausedUntilMs, now + retryAfterMs);
+      nextAtMs = Math.max(nextAtMs, pausedUntilMs, now + pauseMs);
       pauseMs = Math.min(2 * pauseMs, maxPauseMs);
       // A node that answers nothing has no rate: it is left alone, and asked as before when it answers again.
       const reached = Math.min(perSecond, Math.max(before, count));
       if (answers === 0 || reached === 0) return;
       answers = 0;
       perSecond = Math.max(minPerSecond, reached / 2);
-      growth = perSecond / recoverySeconds;
     },
   };
 }

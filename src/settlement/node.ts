@@ -112,6 +112,12 @@ export function connectNode({
   ): Promise<T> => {
     const deadlineMs = performance.now() + patienceMs;
     for (;;) {
+      // Waiting for it would lose the lease.
+      const pausedMs = pace.pausedMs();
+      if (performance.now() + pausedMs > deadlineMs) {
+        const seconds = Math.ceil(pausedMs / 1_000);
+        throw new NodeError('rate_limited', `${name} asked not to be asked for ${seconds} s more`);
+      }
       await pace.turn();
       onRequest?.(method);
       try {

@@ -217,7 +217,8 @@ export function createWatcher({
       suspected = undefined;
     }
     node = choice.reader;
-    confirmer = choice.confirmer;
+    // A second reading asks the same node to its end.
+    if (readingAgain === undefined) confirmer = choice.confirmer;
     observer.onReader?.(choice.place);
   };
 
@@ -722,7 +723,9 @@ export function createWatcher({
   return {
     follow: guarded(follow),
     readAgain() {
-      const reading = guarded(readAgain)();
+      const reading = guarded(readAgain)().finally(() => {
+        readingAgain = undefined;
+      });
       readingAgain = reading;
       return reading;
     },

@@ -33,6 +33,8 @@ export interface LieOptions {
   times?: number;
   /** For `older head`: how many blocks behind. */
   depth?: number;
+  /** For `rate limit`: how many seconds it asks to be left alone. */
+  retryAfter?: number;
   /** For `invented log`: the transfer that never was. */
   transfer?: { token: Address; from?: Address; to: Address; amountUnits: bigint };
 }
@@ -172,6 +174,17 @@ export const answerLies = {
     tell: ({ params: [tag] }, honest) =>
       tag === 'finalized'
         ? changed<Block>(honest, (block) => ({ ...block, number: numberToHex(Number(block.number) + 1_000) }))
+        : honest,
+  },
+  /** A newest block that is far behind the one there is. */
+  'far head': {
+    methods: ['eth_getBlockByNumber'],
+    tell: ({ params: [tag] }, honest) =>
+      tag === 'latest'
+        ? changed<Block>(honest, (block) => ({
+            ...block,
+            number: numberToHex(Number(block.number) + 1_000_000),
+          }))
         : honest,
   },
   /** All logs at the index of the first: as some nodes of Polygon had the logs of its own messages. */

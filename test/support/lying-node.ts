@@ -148,7 +148,7 @@ export async function startLyingNode(
 
     const spoiled = calls.map((call) => lieAbout(call, isTransportLie)).find((lie) => lie !== undefined);
     if (spoiled !== undefined && isTransportLie(spoiled.lie)) {
-      const { lie } = spoiled;
+      const { lie, options } = spoiled;
       const honest = async () => {
         const answers = await forward(upstream, calls);
         return bodyOf(
@@ -156,7 +156,7 @@ export async function startLyingNode(
           Array.isArray(parsed),
         );
       };
-      const responseBytes = Math.round((await spoil[lie](response, honest)) / calls.length);
+      const responseBytes = Math.round((await spoil[lie](response, honest, options)) / calls.length);
       for (const { method, params } of calls) {
         record({ method, params, lie, batchSize: calls.length, requestBytes: body.length, responseBytes });
       }
@@ -304,14 +304,18 @@ function refusedResults(
 }
 
 /** Writes the response and returns how many bytes of it were written. */
-type Spoil = (response: http.ServerResponse, honest: () => Promise<string>) => Promise<number>;
+type Spoil = (
+  response: http.ServerResponse,
+  honest: () => Promise<string>,
+  options: LieOptions,
+) => Promise<number>;
 
 const json = { 'Content-Type': 'application/json' };
 
 const spoil: Record<TransportLieName, Spoil> = {
-  async 'rate limit'(response) {
+  async 'rate limit'(response, _, { retryAfter = 0 }) {
     const body = '{"jsonrpc":"2.0","id":null,"error":{"code":429,"message":"Too Many Requests"}}';
-    response.writeHead(429, { ...json, 'Retry-After': '1' }).end(body);
+    response.writeHead(429, { ...json, 'Retry-After': retryAfter }).end(body);
     return body.length;
   },
   async 'malformed JSON'(response, honest) {
