@@ -9,8 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
 import { type ChainName, chainNames } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
-import type { RunningChain } from '../src/local-chain/local-chain.ts';
-import { startLocalChains } from '../src/local-chain/start-local-chains.ts';
+import type { RunningChain } from '../src/embedded/local-chain.ts';
+import { startLocalChains } from '../src/embedded/start-local-chains.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { onThisMachine, publish, residentMbOf, table } from './setting.ts';
 

@@ -12,9 +12,9 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import pg from 'pg';
 import { pgConfigOf, type SocketLocation } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
+import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
 import { createApiKey, createMerchant } from '../src/merchants/administration.ts';
 
 export interface Setting {

@@ -6,9 +6,9 @@ import type { Logger } from 'pino';
 import manifest from '../package.json' with { type: 'json' };
 import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
-import { startEmbeddedPostgres } from './database/embedded-postgres.ts';
+import { startEmbeddedPostgres } from './embedded/postgres.ts';
+import type { StandIns } from './embedded/stand-in-chains.ts';
 import type { RunningServer } from './processes/serve.ts';
-import type { StandIns } from './processes/stand-in-chains.ts';
 import { createLogger, standardOutput } from './telemetry/logging.ts';
 
 const usage = `Usage: npm start
@@ -61,9 +61,9 @@ async function main(): Promise<void> {
   ] = await Promise.all([
     config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
     import('./processes/open-database.ts'),
-    import('./processes/demo.ts'),
+    import('./embedded/demo.ts'),
     import('./processes/serve.ts'),
-    import('./processes/stand-in-chains.ts'),
+    import('./embedded/stand-in-chains.ts'),
   ]);
   const database = await openDatabase(config, postgres);
   let stopStandIns = async () => {};

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { type Demo, demoClientSecret, ensureDemo } from '../src/processes/demo.ts';
+import { type Demo, demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let dataDir: string;

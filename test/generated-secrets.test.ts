@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { secretNames } from '../src/config/config.ts';
-import { loadOrGenerateSecrets, loadSecrets } from '../src/config/generated-secrets.ts';
+import { loadOrGenerateSecrets, loadSecrets } from '../src/embedded/secrets.ts';
 
 let folder: string;
 

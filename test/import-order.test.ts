@@ -17,8 +17,8 @@ const order = [
   'webhooks',
   'settlement',
   'checkout',
-  'local-chain',
   'doors',
+  'embedded',
   'processes',
 ];
 

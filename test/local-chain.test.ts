@@ -21,10 +21,10 @@ import {
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { StartupError } from '../src/config/startup-error.ts';
 import { type ChainName, chainNames, networkFor } from '../src/contract/chains.ts';
-import { findLocalChain } from '../src/local-chain/find-local-chain.ts';
-import type { RunningChain } from '../src/local-chain/local-chain.ts';
-import { endNode, isNodeRunning, readRecord } from '../src/local-chain/node-record.ts';
-import { type LocalChains, startLocalChains } from '../src/local-chain/start-local-chains.ts';
+import { findLocalChain } from '../src/embedded/find-local-chain.ts';
+import type { RunningChain } from '../src/embedded/local-chain.ts';
+import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
+import { type LocalChains, startLocalChains } from '../src/embedded/start-local-chains.ts';
 
 const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
 const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';

@@ -6,7 +6,7 @@ import { chmod, mkdir, mkdtemp, readdir, rm, utimes, watch } from 'node:fs/promi
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { startEmbeddedPostgres } from '../src/database/embedded-postgres.ts';
+import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 let dataDir: string;

@@ -3,7 +3,7 @@
 import type { Config } from '../config/config.ts';
 import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
-import { findLocalChain } from '../local-chain/find-local-chain.ts';
+import { findLocalChain } from '../embedded/find-local-chain.ts';
 import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
 import { type ChainSettings, chains } from '../settlement/watched-chain.ts';

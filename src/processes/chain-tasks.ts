@@ -5,7 +5,7 @@ import { rpcVariableOf } from '../config/rpc-urls.ts';
 import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
-import { payIntent, TransferRefused } from '../local-chain/pay-intent.ts';
+import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { chains } from '../settlement/watched-chain.ts';

@@ -16,11 +16,11 @@ import {
 import { rpcVariableOf } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
-import { findEmbeddedPostgres } from '../database/embedded-postgres.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
+import { findEmbeddedPostgres } from '../embedded/postgres.ts';
 import { verifyPaymentIntents } from '../payment-intents/verification.ts';
 import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';

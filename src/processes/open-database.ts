@@ -1,13 +1,13 @@
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { DatabaseLocation } from '../config/database-location.ts';
-import { loadOrGenerateSecrets, loadSecrets } from '../config/generated-secrets.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../database/embedded-postgres.ts';
 import { createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
 import { isDatabaseUnavailable } from '../database/unavailable.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
+import { loadOrGenerateSecrets, loadSecrets } from '../embedded/secrets.ts';
 
 export interface Database {
   orm: MikroORM;

@@ -31,9 +31,9 @@ import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
-import { createTestWallet, type TestWalletOptions } from '../doors/public/test-wallet.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
 import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
+import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createEventService } from '../events/service.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
@@ -417,7 +417,7 @@ function testWalletOf(
 ): TestWalletOptions['pay'] {
   return async (intent, amount) => {
     // Loads viem, as the watcher of these chains does.
-    const { payFromTestWallet } = await import('../local-chain/test-wallet.ts');
+    const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
     return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
   };
 }

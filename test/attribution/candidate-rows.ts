@@ -2,8 +2,8 @@
 
 import { type Address, encodeFunctionData, erc20Abi } from 'viem';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
-import { readArtifact } from '../../src/local-chain/artifact.ts';
-import { deployAt } from '../../src/local-chain/deploy-at.ts';
+import { readArtifact } from '../../src/embedded/artifact.ts';
+import { deployAt } from '../../src/embedded/deploy-at.ts';
 import { idBytes } from '../support/settlement.ts';
 import {
   amount,

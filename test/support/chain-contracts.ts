@@ -3,11 +3,11 @@
 import { type Address, type Hex, toHex } from 'viem';
 import { mnemonicToAccount, privateKeyToAccount } from 'viem/accounts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
-import { readArtifact } from '../../src/local-chain/artifact.ts';
-import type { ChainClient } from '../../src/local-chain/chain-client.ts';
-import { assertSucceeded, deployAt } from '../../src/local-chain/deploy-at.ts';
-import { multicall3 } from '../../src/local-chain/multicall3.ts';
-import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from '../../src/local-chain/usdc.ts';
+import { readArtifact } from '../../src/embedded/artifact.ts';
+import type { ChainClient } from '../../src/embedded/chain-client.ts';
+import { assertSucceeded, deployAt } from '../../src/embedded/deploy-at.ts';
+import { multicall3 } from '../../src/embedded/multicall3.ts';
+import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from '../../src/embedded/usdc.ts';
 import {
   createSimpleAccounts,
   entryPointDeployments,

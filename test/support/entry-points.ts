@@ -13,9 +13,9 @@ import {
   toPackedUserOperation,
 } from 'viem/account-abstraction';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { type Artifact, readArtifact } from '../../src/local-chain/artifact.ts';
-import type { ChainClient } from '../../src/local-chain/chain-client.ts';
-import type { Deployment } from '../../src/local-chain/deploy-at.ts';
+import { type Artifact, readArtifact } from '../../src/embedded/artifact.ts';
+import type { ChainClient } from '../../src/embedded/chain-client.ts';
+import type { Deployment } from '../../src/embedded/deploy-at.ts';
 
 export type EntryPointVersion = '0.6' | '0.7' | '0.8';
 

@@ -1,7 +1,7 @@
 // A process that runs the local chain of Base, prints its address, and waits to be killed.
 
 import { pino } from 'pino';
-import { startLocalChains } from '../../src/local-chain/start-local-chains.ts';
+import { startLocalChains } from '../../src/embedded/start-local-chains.ts';
 
 const [dataDir = ''] = process.argv.slice(2);
 const local = await startLocalChains({

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
-import { startEmbeddedPostgres } from '../../src/database/embedded-postgres.ts';
 import { migrate } from '../../src/database/orm.ts';
+import { startEmbeddedPostgres } from '../../src/embedded/postgres.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {

@@ -2,9 +2,9 @@
 
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { readArtifact } from '../../src/local-chain/artifact.ts';
-import type { ChainClient } from '../../src/local-chain/chain-client.ts';
-import type { Deployment } from '../../src/local-chain/deploy-at.ts';
+import { readArtifact } from '../../src/embedded/artifact.ts';
+import type { ChainClient } from '../../src/embedded/chain-client.ts';
+import type { Deployment } from '../../src/embedded/deploy-at.ts';
 
 export interface Safe {
   address: Address;

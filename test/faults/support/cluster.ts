@@ -13,8 +13,8 @@ import {
   type SocketLocation,
 } from '../../../src/config/database-location.ts';
 import { parseKeyRing } from '../../../src/config/key-ring.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/database/embedded-postgres.ts';
 import { createOrm, migrate, ourMigrations } from '../../../src/database/orm.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/embedded/postgres.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
 import { logLines } from './process.ts';

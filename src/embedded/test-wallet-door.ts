@@ -2,17 +2,17 @@
 // this machine stand in for the test networks, and it is no part of the API.
 
 import { createContextValues } from '@connectrpc/connect';
-import { CheckoutService } from '../../contract/gen/payments/v1/checkout_service_pb.ts';
-import type { IJsonValue } from '../../contract/json/i-json.ts';
-import { isObject, notAField } from '../../contract/json/json-codec.ts';
-import { type TestAmount, testAmountNames } from '../../local-chain/test-amounts.ts';
-import { invalidBody, ServiceError } from '../../requests/errors.ts';
-import { type OpenedIntent, openedIntentOf, requestContextKey } from '../../requests/request-context.ts';
-import type { Gate } from '../authentication.ts';
-import { parseJsonBody, readJsonBytes } from './json-body.ts';
-import { isOwnOrigin } from './own-origin.ts';
-import type { Site } from './public-door.ts';
-import { sendJson } from './send-json.ts';
+import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
+import type { IJsonValue } from '../contract/json/i-json.ts';
+import { isObject, notAField } from '../contract/json/json-codec.ts';
+import type { Gate } from '../doors/authentication.ts';
+import { parseJsonBody, readJsonBytes } from '../doors/public/json-body.ts';
+import { isOwnOrigin } from '../doors/public/own-origin.ts';
+import type { Site } from '../doors/public/public-door.ts';
+import { sendJson } from '../doors/public/send-json.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { type OpenedIntent, openedIntentOf, requestContextKey } from '../requests/request-context.ts';
+import { type TestAmount, testAmountNames } from './test-amounts.ts';
 
 const path = '/checkout/test-wallet';
 

@@ -51,8 +51,10 @@ export interface LocalChainOptions {
 /** The folder of a chain within the data folder. */
 export const chainFolder = (dataDir: string, { chain }: Network): string => resolve(dataDir, 'chains', chain);
 
-export function localChain(network: Network, { port }: NodeRecord): LocalChain {
-  const rpcUrl = `http://127.0.0.1:${port}`;
+const rpcUrlOf = ({ port }: NodeRecord) => `http://127.0.0.1:${port}`;
+
+export function localChain(network: Network, node: NodeRecord): LocalChain {
+  const rpcUrl = rpcUrlOf(node);
   const client = createChainClient(rpcUrl);
   return { network, rpcUrl, client, payer: createPayer(client, network) };
 }
@@ -181,7 +183,7 @@ const deploymentTimeoutMs = 15_000;
 /** True if this anvil runs, answers and has the contracts, or is about to have them. */
 async function isUsable(node: NodeRecord, folder: string, network: Network): Promise<boolean> {
   if (!(await isNodeRunning(node.pid, folder))) return false;
-  const { client } = localChain(network, node);
+  const client = createChainClient(rpcUrlOf(node), silenceTimeoutMs);
   const isSilent = !(await untilTrue(silenceTimeoutMs, () => answers(node.port)));
   if (isSilent) return false;
   return untilTrue(

@@ -2,7 +2,9 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create as createMessage } from '@bufbuild/protobuf';
 import { createContextValues } from '@connectrpc/connect';
-import type { Config } from '../config/config.ts';
+import type { MikroORM } from '@mikro-orm/postgresql';
+import type { Config, SecretName } from '../config/config.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 import { readIfThere, writeOnce } from '../config/write-once.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -13,7 +15,6 @@ import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
 import { type Identity, newRequestContext, requestContextKey } from '../requests/request-context.ts';
-import type { Database } from './open-database.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
 export interface Demo {
@@ -22,6 +23,12 @@ export interface Demo {
   wallet_address: string;
   /** The private key of a wallet made only for this demo. It should hold only test money. */
   wallet_private_key: string;
+}
+
+/** An embedded database that is open, with its secrets. */
+interface Database {
+  orm: MikroORM;
+  keyRing(name: SecretName): KeyRing;
 }
 
 /** Returns the demo merchant of this database. Creates it with a new testnet wallet and key if there is none. */

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { type SecretName, secretNames } from './config.ts';
-import { type KeyRing, minKeyBytes, parseKeyRing } from './key-ring.ts';
-import { StartupError } from './startup-error.ts';
-import { readIfThere, writeOnce } from './write-once.ts';
+import { type SecretName, secretNames } from '../config/config.ts';
+import { type KeyRing, minKeyBytes, parseKeyRing } from '../config/key-ring.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { readIfThere, writeOnce } from '../config/write-once.ts';
 
 /**
  * Returns the secrets of an embedded database, which are kept beside it in `secrets.json` (0600) and generated on first

@@ -3,11 +3,10 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
-import { rpcVariables } from '../config/rpc-urls.ts';
+import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
 import { type ChainName, chainNames, networkFor } from '../contract/chains.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { findAnvil } from '../local-chain/anvil.ts';
-import type { RunningServer } from './serve.ts';
+import { findAnvil } from './anvil.ts';
 
 /** A block each second is looked for each second. */
 const pollMs = 1_000;
@@ -36,7 +35,7 @@ export function runStandIns(
   { chains }: StandIns,
   { dataDir }: Config,
   em: EntityManager,
-  server: RunningServer,
+  server: { watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void> },
   logger: Logger,
 ): () => Promise<void> {
   if (chains.length === 0) return async () => {};
@@ -47,7 +46,7 @@ export function runStandIns(
     return rows[0]?.is_awaited === true;
   };
   // After the start: viem takes a while to load, and nobody has to wait for the chains.
-  const starting = import('../local-chain/start-local-chains.ts').then(({ startLocalChains }) =>
+  const starting = import('./start-local-chains.ts').then(({ startLocalChains }) =>
     startLocalChains({ dataDir, chains, isBusy, logger }),
   );
   const running = starting
