@@ -124,7 +124,7 @@ interface Explained {
   plan: string;
 }
 
-/** Runs the query several times, and takes back what it changes. */
+/** Runs the query several times, and reverts what it changes. */
 async function explain(client: pg.Client, query: string): Promise<Explained> {
   const times: number[] = [];
   let plan = '';

@@ -137,12 +137,12 @@ describe('the view', () => {
       'choose-wallet',
     ],
     [
-      'a payment that the chain has taken back',
+      'a payment that the chain has reverted',
       { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }) },
       'taken-back',
     ],
     [
-      'a payment that the chain has taken back, and the payer has given up',
+      'a payment that the chain has reverted, and the payer has given up',
       { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }), givenUp: [otherHash] },
       'choose-wallet',
     ],

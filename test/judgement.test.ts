@@ -9,7 +9,7 @@ import {
   detach,
   type Judged,
   judge,
-  takeBack,
+  revert,
 } from '../src/settlement/judgement.ts';
 
 const amount = 100n;
@@ -263,7 +263,7 @@ describe('an intent of which the chain has taken payments back', () => {
       ['late'],
     ],
   ])('%s', ([, row, receivedUnits, left, status, labels]) => {
-    expect(takeBack(row, { receivedUnits, labels: left, wasConfirmed: true })).toEqual([
+    expect(revert(row, { receivedUnits, labels: left, wasConfirmed: true })).toEqual([
       {
         type: 'payment_intent.reorged',
         fields: { ...(status && { status }), amountReceivedUnits: receivedUnits, labels },
@@ -273,14 +273,14 @@ describe('an intent of which the chain has taken payments back', () => {
 
   test('a payment without all its confirmations, after success', () => {
     const more = intent('succeeded', 150n, ['overpaid']);
-    expect(takeBack(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
+    expect(revert(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
       { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
     ]);
   });
 
   test('a payment that returns and is too much is said to be', () => {
     const less = intent('succeeded', 0n, ['reorged']);
-    expect(takeBack(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
+    expect(revert(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
       {
         type: 'payment_intent.reorged',
         fields: { amountReceivedUnits: 150n, labels: ['reorged', 'overpaid'] },

@@ -1,4 +1,4 @@
-// When a payment is final enough: what the second node, Polygon's finality, and a chain that takes back more than is
+// When a payment is final enough: what the second node, Polygon's finality, and a chain that reverts more than is
 // remembered do to an intent.
 
 import { randomBytes } from 'node:crypto';
@@ -281,7 +281,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
       expect.objectContaining({
         level: 'error',
         block: keptIn,
-        message: 'the chain has taken back blocks that were final: a person has to look at it',
+        message: 'the chain reverted blocks that were final: a person has to look at it',
       }),
     );
     const still = await calls.getIntent(kept.id);
@@ -308,7 +308,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
   });
 
-  test('is read again where it was taken back while it was read a second time', async () => {
+  test('is read again where it was reverted while it was read a second time', async () => {
     await watch('only');
     await chain.mine(8);
     await watcher.catchUp();
@@ -318,7 +318,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     const [{ lease_number: lease } = { lease_number: '' }] = await service.query<{ lease_number: string }>(
       'select lease_number from watched_chains',
     );
-    await ledger.takeBackTo(BigInt(lease), ancestor);
+    await ledger.revertTo(BigInt(lease), ancestor);
     expect(await ledger.noteSecondReading(BigInt(lease), cursor.number, cursor)).toBe(false);
     expect((await ledger.progress())?.secondNumber).toBe(secondNumber);
     expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);

@@ -99,7 +99,7 @@ describe.each(lies)('%s', (lie) => {
       expect(paid, lie).toMatchObject({
         status: 'succeeded',
         amount_received_units: intent.amount_units,
-        // The copy that never was stays in the list, as one that was taken back.
+        // The copy that never was stays in the list, as one that was reverted.
         payments_count: lie === 'log twice' ? 2 : 1,
       });
       const isThere = ({ status }: { status: string }) => status !== 'reorged';
@@ -270,7 +270,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   });
 
-  test('later, what it has taken back returns with the next reading', async () => {
+  test('later, what it has reverted returns with the next reading', async () => {
     const intent = await payment();
     await watcher.readAgain();
     expect(node.isHonest()).toBe(true);
@@ -458,7 +458,7 @@ describe('of two nodes,', () => {
     await first.close();
   });
 
-  test('the second one is on another fork: it neither adds nor takes back', async () => {
+  test('the second one is on another fork: it neither adds nor reverts', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(12);
@@ -478,7 +478,7 @@ describe('of two nodes,', () => {
   test.each([
     ['', 1],
     [', and would confirm it', 3],
-  ])('the second one invents a payment at the second reading%s: it is taken back', async (_, times) => {
+  ])('the second one invents a payment at the second reading%s: it is reverted', async (_, times) => {
     const wallet = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address: wallet });
     await send(intent, BigInt(intent.amount_units));

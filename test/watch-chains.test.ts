@@ -127,7 +127,7 @@ test('payments that have their confirmations and are not confirmed are measured'
   expect((await createMerchantCalls(service).getIntent(intent.id)).status).toBe('succeeded');
 });
 
-test('what only the process with the lease measures is not there in another', async () => {
+test('only the lease holder exports chain metrics', async () => {
   const chain = await openChain();
   const service = await openService();
   await watch(service, chain.url);

@@ -24,7 +24,7 @@ export function rpcVariableOf(mode: ModeName, chain: ChainName): string {
 /** A chain and its nodes. */
 export interface ChainNodes extends RpcVariable {
   /**
-   * The first is read, the second confirms; all are asked before a payment is taken back. They may hold keys and are never
+   * The first is read, the second confirms; all are asked before a payment is reverted. They may hold keys and are never
    * printed whole.
    */
   urls: readonly [string, ...string[]];

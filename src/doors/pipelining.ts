@@ -71,7 +71,7 @@ export function isLastOfConnection({ socket }: NodeRequest): boolean {
   );
 }
 
-/** What was read of the connection, and what may still come, is not parsed: behind bytes that are not HTTP is nothing to find. */
+/** What was read of the connection, and what may still come, is not parsed: nothing after a parse error is read. */
 export function stopParsing(socket: object): void {
   const connection = connections.get(socket);
   if (connection !== undefined) connection.isMalformed = true;

@@ -21,7 +21,7 @@ const maxBatchSize = 64;
 const maxWaiting = 4_096;
 const maxWaitMs = 3_000;
 
-/** As everybody locks several intents, so that nobody waits for somebody who waits. */
+/** Lock intents in id order to prevent deadlocks. */
 const lockInOrder = preparedStatement(
   'lock_payment_intents_in_order',
   'select from payment_intents where id = any ($1::uuid[]) order by id for update',

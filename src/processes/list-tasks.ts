@@ -185,7 +185,7 @@ export async function listTransfers(
     table: 'transfers',
     columns: columns.of('t'),
     order: 'id',
-    // As in the API: one that the chain took back before anybody attributed it is not there to be attributed.
+    // As in the API: one that the chain reverted before anybody attributed it is not there to be attributed.
     matching: [
       ['(t.payment_intent is not null) = ?::boolean', isAttributed],
       ["(t.state <> 'reorged' or ?::boolean)", isAttributed],

@@ -33,7 +33,7 @@ export function traceparentOfSpan(span: Span | undefined): string | null {
 export interface ChainWork {
   name: 'block' | 'confirmation' | 'reorganisation' | 'second reading';
   chainId: number;
-  /** The block that is read, confirmed or taken back to. */
+  /** The block that is read, confirmed or reverted to. */
   block: number;
   /** Transfers that it concerns, where that is known before. */
   transfers?: number;

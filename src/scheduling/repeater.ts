@@ -1,4 +1,4 @@
-// Work in the background that has to be done again and again, and soon when somebody knows of more.
+// Runs a background task at an interval, or immediately when woken.
 
 import type { Logger } from 'pino';
 

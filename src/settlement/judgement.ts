@@ -103,7 +103,7 @@ export interface Remaining {
   receivedUnits: bigint;
   /** Labels of the payments that are on the chain. */
   labels: readonly string[];
-  /** A payment that had all its confirmations was taken back. */
+  /** A payment that had all its confirmations was reverted. */
   wasConfirmed: boolean;
 }
 
@@ -129,7 +129,7 @@ function openStatusOf(row: PaymentIntentRow, receivedUnits: bigint): StatusName 
 }
 
 /** The steps of an intent of which the chain has taken payments back, or given back what it had taken. */
-export function takeBack(
+export function revert(
   row: PaymentIntentRow,
   { receivedUnits, labels, wasConfirmed }: Remaining,
 ): ChangeStep[] {

@@ -33,7 +33,7 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
   const everything = statementFor('');
   const statements: Partial<Record<TransferStatus, ReturnType<typeof preparedStatement>>> = {
     [TransferStatus.UNSPECIFIED]: everything,
-    // One that the chain took back before anybody attributed it is not there to be attributed.
+    // One that the chain reverted before anybody attributed it is not there to be attributed.
     [TransferStatus.UNATTRIBUTED]: statementFor(" and t.payment_intent is null and t.state <> 'reorged'"),
     [TransferStatus.ATTRIBUTED]: statementFor(' and t.payment_intent is not null'),
   };

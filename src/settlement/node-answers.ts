@@ -109,7 +109,7 @@ export function readHeader(value: unknown): Header {
 
 /**
  * Reads `Transfer` logs. Zero amounts, and transfers whose sender is their recipient, are left out: they move no money.
- * Throws if a log is none of those that were asked for, is there twice, or is of a block that was taken back.
+ * Throws if a log is none of those that were asked for, is there twice, or is of a block that was reverted.
  */
 export async function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): Promise<TransferLog[]> {
   const seen = new Set<string>();

@@ -1,4 +1,4 @@
-// Watches one chain: follows its blocks, takes back what the chain takes back, confirms what is deep enough, reads
+// Watches one chain: follows its blocks, reverts reorged ones, confirms what is deep enough, reads
 // everything a second time when it is final, and expires intents by the chain's clock. The database knows how far it is:
 // a watcher may end at any moment, and any other goes on.
 
@@ -32,9 +32,9 @@ const maxRange = 2_000;
 const maxRecipients = 1_000;
 /** How long what is known of the final block stays new enough. */
 const defaultFinalizedEveryMs = 10_000;
-/** Payments are taken back if a node denies them again so much later: not by two answers of one bad moment. */
+/** Payments are reverted if a node denies them again so much later: not by two answers of one bad moment. */
 const defaultDeniedAgainMs = 60_000;
-/** Blocks that are doubted, and transfers that were taken back, that are asked for once more at a time. */
+/** Blocks that are doubted, and transfers that were reverted, that are asked for once more at a time. */
 const maxDoubtful = 64;
 /** Transfers whose receipts are read before they are confirmed, which takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
@@ -51,7 +51,7 @@ export interface WatchObserver {
   onBlock?: (block: { number: number; transfers: number; lagMs: number }) => void;
   /** The node's newest block and the newest final one, and how far the chain is read. */
   onHead?: (head: { head: Header; finalized: number; cursor: number }) => void;
-  /** Blocks were taken back, with so many transfers in them; and whether a node had called some of them final. */
+  /** Blocks were reverted, with so many transfers in them; and whether a node had called some of them final. */
   onReorganisation?: (reorganisation: { depth: number; transfers: number; isFinal: boolean }) => void;
   /** The second reading found transfers that the first one had missed, or did not find some that it had. */
   onSecondReading?: (difference: { missed: number; invented: number }) => void;
@@ -68,7 +68,7 @@ export interface WatchObserver {
 
 export interface WatcherOptions {
   settings: ChainSettings;
-  /** The first that works is read, another one confirms; all are asked before a payment is taken back. */
+  /** The first that works is read, another one confirms; all are asked before a payment is reverted. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
   /** Names this watcher among others. A UUID. */
@@ -79,7 +79,7 @@ export interface WatcherOptions {
   trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the node is asked for its final block. */
   finalizedEveryMs?: number;
-  /** How much later a payment has to be denied again before it is taken back; then it is looked for no more often. */
+  /** How much later a payment has to be denied again before it is reverted; then it is looked for no more often. */
   deniedAgainMs?: number;
   /** When another node reads. */
   nodeChoice?: Partial<NodeChoiceTimes>;
@@ -124,7 +124,7 @@ export function createWatcher({
   let finalized: { number: number; readAtMs: number } | undefined;
   /** Nodes whose chain was asked for since they last failed. */
   const checked = new Set<Node>();
-  /** The ancestor to which the chain would have to be taken back, as the node said last time. */
+  /** The ancestor to which the chain would have to be reverted, as the node said last time. */
   let suspected: string | undefined;
   /** When the second reading began to deny a transfer in its block. */
   const deniedSince = new Map<string, number>();
@@ -139,7 +139,7 @@ export function createWatcher({
   let isRead = false;
   /** It is far behind, and reads by ranges until it no longer can. */
   let isInRanges = false;
-  /** When what was taken back was looked for. */
+  /** When what was reverted was looked for. */
   let lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   /** Begins from what the database knows. Resolves with false while another watcher has the lease. */
@@ -256,7 +256,7 @@ export function createWatcher({
   };
 
   /** Takes the chain back to the newest block that we and the node have in common. */
-  const stepBack = async (held: bigint, from: Tip): Promise<Tip> => {
+  const revertToAncestor = async (held: bigint, from: Tip): Promise<Tip> => {
     checked.delete(node);
     await assertChain(node);
     if (cursor !== from) return cursor as Tip;
@@ -290,13 +290,13 @@ export function createWatcher({
     suspected = undefined;
     const depth = from.number - ancestor.number;
     const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
-    const transfers = await trace(work, () => ledger.takeBackTo(held, ancestor));
+    const transfers = await trace(work, () => ledger.revertTo(held, ancestor));
     const isFinal = ancestor.number < (finalized?.number ?? 0);
     observer.onReorganisation?.({ depth, transfers, isFinal });
     logger[isFinal ? 'error' : 'warn'](
       { chain_id: chainId, block: ancestor.number, depth, transfers },
       isFinal
-        ? 'the chain has taken back blocks that were final: a person has to look at it'
+        ? 'the chain reverted blocks that were final: a person has to look at it'
         : 'the chain has reorganised',
     );
     return ancestor;
@@ -495,13 +495,13 @@ export function createWatcher({
       tip = next;
       cursor = next;
     };
-    if (head.number === tip.number && head.hash !== tip.hash) moveTo(await stepBack(held, tip));
+    if (head.number === tip.number && head.hash !== tip.hash) moveTo(await revertToAncestor(held, tip));
     // The newest blocks are read one by one: their headers are the chain's clock.
     const rangesEnd = Math.min(final, head.number - 2 * confirmations);
     if (rangesEnd - tip.number > farBehind) {
       // Once for all ranges: what they begin with is final like their ends.
       const here = await headerAt(tip.number);
-      if (here.hash !== tip.hash) moveTo(await stepBack(held, tip));
+      if (here.hash !== tip.hash) moveTo(await revertToAncestor(held, tip));
       isInRanges = true;
     }
     const mayRead = (blocks: number) =>
@@ -514,7 +514,7 @@ export function createWatcher({
       isInRanges = false;
       const header = tip.number + 1 === head.number ? head : await headerAt(tip.number + 1);
       if (header.parentHash !== tip.hash) {
-        moveTo(await stepBack(held, tip));
+        moveTo(await revertToAncestor(held, tip));
         continue;
       }
       await readBlock(held, header, tip, seenAtMs);
@@ -555,10 +555,10 @@ export function createWatcher({
     const progress = await ledger.progress();
     if (progress === undefined) return false;
     await readDoubtful(held);
-    // What the second reading itself was told, and nobody confirms, has to be taken back by a third one.
+    // What the second reading itself was told, and nobody confirms, has to be reverted by a third one.
     const deniedAgain = deniedIn.filter((number) => number <= progress.secondNumber);
     for (const number of deniedAgain.slice(0, maxDoubtful)) await compareBlock(held, number);
-    await lookForTakenBack(held, progress.secondNumber);
+    await lookForReverted(held, progress.secondNumber);
     const final = Math.min(finalized.number, progress.cursor.number);
     const from = progress.secondNumber + 1;
     if (from > final) return false;
@@ -569,19 +569,19 @@ export function createWatcher({
     });
     if (found === undefined) return false;
     const { to, blocks } = found;
-    // What was taken back is looked for once more, and returns if the node has it after all.
+    // What was reverted is looked for once more, and returns if the node has it after all.
     if ((await compare(held, from, to, blocks)) > 0) return true;
     return (await ledger.noteSecondReading(held, to, progress.cursor)) && to < final;
   };
 
   /**
-   * Reads once more the final blocks that have what was taken back: a node may have denied it for longer than a bad moment,
+   * Reads once more the final blocks that have what was reverted: a node may have denied it for longer than a bad moment,
    * or said that it had moved.
    */
-  const lookForTakenBack = async (held: bigint, secondNumber: number): Promise<void> => {
+  const lookForReverted = async (held: bigint, secondNumber: number): Promise<void> => {
     if (performance.now() - lookedForAtMs < deniedAgainMs) return;
     lookedForAtMs = performance.now();
-    const hashes = await ledger.takenBack(maxDoubtful);
+    const hashes = await ledger.reverted(maxDoubtful);
     const receipts = await receiptsOf(confirmer, hashes, () => ledger.renew(held));
     const numbers = new Set([...receipts.values()].map(({ blockNumber }) => blockNumber));
     for (const number of numbers) if (number <= secondNumber) await compareBlock(held, number);
@@ -592,8 +592,8 @@ export function createWatcher({
     compare(held, number, number, await readBetween(held, confirmer, number, number));
 
   /**
-   * Compares final blocks with what the confirming node has said of them: records what was missed, and takes back what no
-   * node has. Returns how much it has taken back.
+   * Compares final blocks with what the confirming node has said of them: records what was missed, and reverts what no
+   * node has. Returns how much it has reverted.
    */
   const compare = async (
     held: bigint,
@@ -624,7 +624,7 @@ export function createWatcher({
     }
     assertDeniedBefore(known, invented);
     if (invented.length > 0) {
-      await ledger.takeBackTransfers(
+      await ledger.revertTransfers(
         held,
         invented.map(({ id }) => id),
       );
@@ -696,11 +696,11 @@ export function createWatcher({
     observer.onSecondReading?.(found);
     logger.error(
       { chain_id: chainId, ...found },
-      'the second reading differs from the first: a node has said what is not so',
+      'the second reading found different transfers: one node gave wrong data',
     );
   };
 
-  /** What is believed of the node ends with its failure, and what is known with the lease. */
+  /** After a node error its checks are repeated; after losing the lease all state is reloaded. */
   const guarded = (work: () => Promise<boolean>) => async (): Promise<boolean> => {
     try {
       return await work();

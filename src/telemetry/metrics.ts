@@ -65,7 +65,7 @@ export interface ChainMetrics {
   block(transfers: number, lagMs: number): void;
   /** Counts transfers that were too small to be recorded, and nobody's payment. */
   dust(transfers: number): void;
-  /** Counts a reorganisation, and whether it took back blocks that a node had called final. */
+  /** Counts a reorganisation, and whether it reverted blocks that a node had called final. */
   reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
   /** Counts transfers that the first reading had missed, or invented. */
   secondReading(difference: { missed: number; invented: number }): void;
@@ -81,7 +81,7 @@ export interface ChainMetrics {
   expiry(expired: number, lagMs: number): void;
   /** Records which of the chain's nodes reads: its place among those that are configured, from 0. */
   reader(place: number): void;
-  /** Forgets what only the process with the lease measures. */
+  /** Forgets what only the lease holder exports. */
   leaseLost(): void;
 }
 
@@ -289,10 +289,10 @@ function createSettlementMetrics(
     registers: [registry],
   });
   const reorganisations = counter('reorganisations', 'Reorganisations of the chain.');
-  const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation took back.');
+  const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation reverted.');
   const finalReorganisations = counter(
     'final_reorganisations',
-    'Reorganisations that took back blocks that a node had called final.',
+    'Reorganisations that reverted blocks that a node had called final.',
   );
   const unconfirmed = gauge(
     'unconfirmed_oldest_seconds',
@@ -313,7 +313,7 @@ function createSettlementMetrics(
   );
   const lost = counter(
     'reorged_after_success',
-    'Confirmed payments that were taken back after their intent had succeeded.',
+    'Confirmed payments that were reverted after their intent had succeeded.',
   );
   const dust = counter(
     'dust_transfers',

@@ -2,13 +2,13 @@
 // from the promises alone: no code of the service, no database, no clock.
 //
 // Where they are silent the model takes this for granted:
-// - A watcher first takes back what the chain took back, then reads the new blocks one by one, and then, at the newest
+// - A watcher first reverts what the chain reverted, then reads the new blocks one by one, and then, at the newest
 //   block, confirms and expires.
 // - The payments of one block that count are one event, those that are late one more, those of another token one more.
 // - What counts before success is reported as `processing` again if the amount was already reached.
 // - What makes an intent overpaid is reported as `overpaid` right after, unless the change is called so itself.
 // - One reorganisation is one event for each intent that it takes payments from.
-// - A payment that was taken back while its intent was open is judged anew when it returns. One that was taken back
+// - A payment that was reverted while its intent was open is judged anew when it returns. One that was reverted
 //   after the end returns as what it was, and is reported as `reorged`.
 
 export const confirmationsRequired = 10;
@@ -97,7 +97,7 @@ export class SettlementModel {
     // A head that goes back: wait.
     if (this.isBehind(chain)) return;
     const common = commonLength(chain, this.#read);
-    for (const intent of this.intents) this.#takeBack(intent, common);
+    for (const intent of this.intents) this.#revert(intent, common);
     this.#read = [...chain];
     for (let height = common; height < chain.length; height++) {
       const { time, transfers } = chain[height] as ModelBlock;
@@ -130,7 +130,7 @@ export class SettlementModel {
     return chain.length - commonLength(chain, this.#read);
   }
 
-  #takeBack(intent: ModelIntent, common: number): void {
+  #revert(intent: ModelIntent, common: number): void {
     const taken = [...intent.payments.values()].filter(({ height = -1 }) => height >= common);
     if (taken.length === 0) return;
     const wasConfirmed = taken.some(({ isConfirmed }) => isConfirmed);

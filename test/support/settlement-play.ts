@@ -198,7 +198,7 @@ export async function play(
 
   /**
    * A node that hides a transfer at both readings has hidden it: there is nobody else to ask. With honest nodes, only
-   * what the first reading knows too: these chains take back final blocks, and no real one does.
+   * what the first reading knows too: these chains revert final blocks, and no real one does.
    */
   const mayReadAgain = () =>
     isHonest ? !model.isBehind(chain) : liar !== 'the only node' || world.node.isHonest();

@@ -129,13 +129,13 @@ export const TransferEntity = defineEntity({
       properties: ['chainId', 'blockNumber'],
       where: "state = 'pending'",
     },
-    // What was taken back, and is looked for again.
+    // What was reverted, and is looked for again.
     {
       name: 'transfers_reorged_index',
       properties: ['chainId', 'createdAt'],
       where: "state = 'reorged'",
     },
-    // What a reorganisation takes back.
+    // What a reorganisation reverts.
     { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
   ],
   uniques: [

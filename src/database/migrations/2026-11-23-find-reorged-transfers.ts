@@ -1,6 +1,6 @@
 import { Migration } from '@mikro-orm/migrations';
 
-/** What was taken back is looked for again. Few transfers are. */
+/** What was reverted is looked for again. Few transfers are. */
 export class FindReorgedTransfers extends Migration {
   override up(): void {
     this.addSql(`

@@ -30,7 +30,7 @@ export interface Cursor {
   trust(lease: bigint, number: number): Promise<void>;
   /**
    * Notes that everything up to this block was read a second time, while `cursor` was read once. Resolves with false, and
-   * notes nothing, if that was taken back meanwhile. Throws LeaseLost.
+   * notes nothing, if that was reverted meanwhile. Throws LeaseLost.
    */
   noteSecondReading(lease: bigint, number: number, cursor: Tip): Promise<boolean>;
   /** Forgets headers below that number but for one a day. */
@@ -116,7 +116,7 @@ export async function moveCursor(
 
 /** Moves the cursor back to that block. */
 export async function moveCursorBack(inside: RunPrepared, chainId: number, to: Tip): Promise<void> {
-  await inside(stepBack, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
+  await inside(revertToAncestor, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
 }
 
 /** Moves the cursor to the first block of a chain that has begun anew, and forgets the others. */
@@ -163,7 +163,7 @@ const findKnownBlocks = preparedStatement(
      order by t.block_number desc limit $3)
    order by number desc limit $3`,
 );
-const stepBack = preparedStatement(
+const revertToAncestor = preparedStatement(
   'step_chain_back',
   `with removed as (
      delete from block_headers where chain_id = $1 and number > $2

@@ -6,7 +6,7 @@ import { type PreparedStatements, preparedStatement, type RunPrepared } from '..
 /** How long a lease lasts: several polls. A watcher that waits longer for its node may lose it to another, which does no harm. */
 const defaultLeaseMs = 6_000;
 
-/** The lease has gone to another watcher, or the chain was taken back by it: begin again from the database. */
+/** The lease has gone to another watcher, or the chain was reverted by it: begin again from the database. */
 export class LeaseLost extends Error {
   constructor() {
     super('another process watches this chain now');

@@ -66,13 +66,13 @@ export function createLedger(
     if (some.length > 0) onChanges(some);
   };
   const reverting = createReverting(run, { holding }, changes, chainId, durable);
-  const { takeBackTransfers } = reverting;
+  const { revertTransfers } = reverting;
   const record = createRecording({
     em,
     run,
     lease: { holding },
     changes,
-    takeBackTransfers,
+    revertTransfers,
     settings,
     unattributedMinUnits,
     traceparent: tracing.chainTraceparent,
@@ -95,10 +95,10 @@ export function createLedger(
     ...createCursor(run, { holding }, settings),
     ...createOwners(run, settings),
     ...createConfirming(em, run, { holding }, changes, chainId, durable),
-    takenBack: reverting.takenBack,
+    reverted: reverting.reverted,
     beginAnew: inTurn(reverting.beginAnew),
-    takeBackTo: inTurn(reverting.takeBackTo),
-    takeBackTransfers: inTurn(takeBackTransfers),
+    revertTo: inTurn(reverting.revertTo),
+    revertTransfers: inTurn(revertTransfers),
     apply: inTurn(record),
     expireSome: createExpireByChain(em, { holding }, settings, onUnreadable),
   };

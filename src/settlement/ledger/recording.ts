@@ -2,7 +2,7 @@
 // by bit, and the cursor moves with the last of them.
 //
 // A block that was recorded in part is recorded again from its beginning, which changes nothing twice: a transfer is known by
-// its place. If the chain has another block there by then, what is left of the first one is taken back before.
+// its place. If the chain has another block there by then, what is left of the first one is reverted before.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
@@ -19,7 +19,7 @@ import { moveCursor } from './cursor.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
-import { type Reverting, takeBackRows } from './reverting.ts';
+import { type Reverting, revertRows } from './reverting.ts';
 import { createStoring, type Entry } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
@@ -49,7 +49,7 @@ export interface RecordingOptions {
   run: RunPrepared;
   lease: Pick<Lease, 'holding'>;
   changes: IntentChanges;
-  takeBackTransfers: Reverting['takeBackTransfers'];
+  revertTransfers: Reverting['revertTransfers'];
   settings: ChainSettings;
   /** Below it, what is nobody's payment is not recorded. */
   unattributedMinUnits: bigint;
@@ -65,7 +65,7 @@ export function createRecording({
   run,
   lease: { holding },
   changes: intentChanges,
-  takeBackTransfers,
+  revertTransfers,
   settings,
   unattributedMinUnits,
   traceparent,
@@ -152,7 +152,7 @@ export function createRecording({
       const moved = [...fresh.values()]
         .filter((row) => isElsewhere(row, block))
         .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
-      const taken = await takeBackRows(inside, intentChanges, moved, at);
+      const taken = await revertRows(inside, intentChanges, moved, at);
       return [...taken, ...(await store(inside, block, entries, at))];
     });
 
@@ -192,7 +192,7 @@ export function createRecording({
     // Said to be in another block before, which cannot be as well, and not in this one.
     const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
     const gone = known.filter((row) => !here.has(row.id) && isElsewhere(row, block));
-    const taken = await takeBackTransfers(
+    const taken = await revertTransfers(
       lease,
       [...left, ...gone].map(({ id }) => id),
     );

@@ -1,11 +1,11 @@
-// Takes back what the chain has taken back: transfers, and what they did to intents.
+// Reverts reorged blocks: their transfers, and what these did to intents.
 
 import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferState } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
-import { isOpen, takeBack } from '../judgement.ts';
+import { isOpen, revert } from '../judgement.ts';
 import { moveCursorBack, restartCursor, type Tip } from './cursor.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';
 import type { Lease } from './lease.ts';
@@ -19,14 +19,14 @@ export interface TakenTransfer {
 }
 
 export interface Reverting {
-  /** Forgets every block: the chain of this machine has begun anew. Its transfers are taken back. Throws LeaseLost. */
+  /** Forgets every block: the chain of this machine has begun anew. Its transfers are reverted. Throws LeaseLost. */
   beginAnew(lease: bigint, genesis: Tip): Promise<void>;
-  /** Takes back every block above the ancestor. Returns the transfers that were taken back. Throws LeaseLost. */
-  takeBackTo(lease: bigint, ancestor: Tip): Promise<number>;
-  /** Takes back transfers that the chain turned out not to have. Throws LeaseLost. */
-  takeBackTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]>;
-  /** Transactions of transfers that were found in the last day and taken back, newest first. */
-  takenBack(limit: number): Promise<Hash[]>;
+  /** Reverts every block above the ancestor. Returns the transfers that were reverted. Throws LeaseLost. */
+  revertTo(lease: bigint, ancestor: Tip): Promise<number>;
+  /** Reverts transfers that the chain turned out not to have. Throws LeaseLost. */
+  revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]>;
+  /** Transactions of transfers that were found in the last day and reverted, newest first. */
+  reverted(limit: number): Promise<Hash[]>;
 }
 
 /** `durable` is called with what has changed as soon as it is durable. */
@@ -52,7 +52,7 @@ export function createReverting(
           inside,
           chunk.map(({ id }) => id),
         );
-        const taken = await takeBackRows(inside, changes, own, new Date());
+        const taken = await revertRows(inside, changes, own, new Date());
         if (i === chunks.length - 1) await last(inside);
         return taken;
       });
@@ -66,16 +66,16 @@ export function createReverting(
       const { rows } = await run(findAbove, [chainId, -1]);
       await revert(lease, rows, (inside) => restartCursor(inside, chainId, genesis));
     },
-    async takeBackTo(lease, ancestor) {
+    async revertTo(lease, ancestor) {
       const { rows } = await run(findAbove, [chainId, ancestor.number]);
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
       return rows.length;
     },
-    async takeBackTransfers(lease, ids) {
+    async revertTransfers(lease, ids) {
       return ids.length === 0 ? [] : revert(lease, await findTransfersById(run, ids));
     },
-    async takenBack(limit) {
-      const { rows } = await run(findTakenBack, [chainId, limit]);
+    async reverted(limit) {
+      const { rows } = await run(findReverted, [chainId, limit]);
       return rows.map((row) => hashOf(row.transaction_hash));
     },
   };
@@ -101,8 +101,8 @@ export async function findTransfersById(run: RunPrepared, ids: readonly string[]
   return rows;
 }
 
-/** Takes back transfers, and what they did to intents. */
-export async function takeBackRows(
+/** Reverts transfers, and what they did to intents. */
+export async function revertRows(
   inside: RunPrepared,
   { lock, store }: IntentChanges,
   rows: readonly TakenTransfer[],
@@ -121,7 +121,7 @@ export async function takeBackRows(
   const remaining = await readRemaining(inside, [...affected.keys()]);
   const steps = new Map<PaymentIntentRow, ChangeStep[]>();
   for (const [id, intent] of affected) {
-    steps.set(intent, takeBack(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
+    steps.set(intent, revert(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
   }
   return store(inside, steps, at);
 }
@@ -139,8 +139,8 @@ export async function readRemaining(
   };
 }
 
-const findTakenBack = preparedStatement(
-  'find_taken_back_transfers',
+const findReverted = preparedStatement(
+  'find_reverted_transfers',
   `select transaction_hash from transfers
     where chain_id = $1 and state = 'reorged' and created_at > now() - interval '1 day' order by created_at desc limit $2`,
 );

@@ -6,7 +6,7 @@ import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
-import { type Arrival, arrive, isOpen, type Judged, judge, takeBack } from '../judgement.ts';
+import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
 import { type ChainSettings, isRightToken } from '../watched-chain.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';
@@ -99,8 +99,7 @@ export function createStoring({
       isRightToken: network !== undefined && isRightToken(network, log.token),
       isReturned,
     };
-    // It counted at the end, or it did not: its return changes nothing about that. What was taken back before the end
-    // is judged as if it were new.
+    // A payment that returns after the intent ended keeps its earlier verdict; one that was reverted before is judged anew.
     const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
     const judged: Judged = isRestored
       ? { counts: before.counts, labels: before.labels ?? [] }
@@ -152,7 +151,7 @@ export function createStoring({
       // The last word: what has returned is in this sum again.
       const before = steps.get(intent) ?? [];
       const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
-      steps.set(intent, [...before, ...takeBack(now, { ...remaining(intent.id), wasConfirmed: false })]);
+      steps.set(intent, [...before, ...revert(now, { ...remaining(intent.id), wasConfirmed: false })]);
     }
     const changes = await store(inside, steps, at);
     return [...changes, ...(await tell(inside, arrived, block.number, at))];
