@@ -134,7 +134,7 @@ test('an answer of more than 64 MiB is not read to its end', async () => {
     more();
   });
   expect(error).toMatchObject({
-    fault: 'malformed',
+    fault: 'too_large',
     message: expect.stringMatching(/more than 67108864 bytes$/),
   });
   expect(sent).toBeLessThan(200);

@@ -43,8 +43,11 @@ export async function callJsonRpc(
     throw faultOf(response, error, `${host} refused ${method}`);
   } catch (reason) {
     if (reason instanceof NodeError) throw reason;
-    if (reason instanceof WrongAnswer) {
-      throw new NodeError('malformed', `${host} answered ${method} with ${reason.message}`);
+    if (reason instanceof TooLarge) {
+      throw new NodeError('too_large', `${host} answered ${method} with more than ${maxAnswerBytes} bytes`);
+    }
+    if (reason instanceof NotJson) {
+      throw new NodeError('malformed', `${host} answered ${method} with something that is not JSON`);
     }
     if (reason instanceof DOMException && reason.name === 'TimeoutError') {
       throw new NodeError('late', `${host} did not answer ${method} within ${timeoutMs / 1000} s`);
@@ -56,8 +59,10 @@ export async function callJsonRpc(
   }
 }
 
-/** The node has answered, but not with what can be read. */
-class WrongAnswer extends Error {}
+/** More than is read of an answer. */
+class TooLarge extends Error {}
+/** The node has answered, but not with JSON. */
+class NotJson extends Error {}
 
 async function readJson({ body }: Response): Promise<unknown> {
   let found: unknown;
@@ -68,7 +73,7 @@ async function readJson({ body }: Response): Promise<unknown> {
   };
   for await (const chunk of body ?? []) {
     size += chunk.length;
-    if (size > maxAnswerBytes) throw new WrongAnswer(`more than ${maxAnswerBytes} bytes`);
+    if (size > maxAnswerBytes) throw new TooLarge();
     parse(() => parser.write(chunk));
     await turn();
   }
@@ -80,7 +85,7 @@ function parse(run: () => void): void {
   try {
     run();
   } catch {
-    throw new WrongAnswer('something that is not JSON');
+    throw new NotJson();
   }
 }
 

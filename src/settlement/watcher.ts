@@ -667,7 +667,7 @@ export function createWatcher({
 
   /** Throws if the node is so far behind that it has nothing to say about these transfers. */
   const assertReached = async (asked: Node, transfers: readonly DueTransfer[]): Promise<void> => {
-    const highest = Math.max(...transfers.map(({ blockNumber }) => blockNumber));
+    const highest = transfers.reduce((number, { blockNumber }) => Math.max(number, blockNumber), 0);
     if (transfers.length > 0 && (await asked.header(highest)) === undefined)
       throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
   };
