@@ -1,4 +1,4 @@
-// Checks of ops/ that need no cluster and no running systemd. test/faults/image.test.ts builds the image.
+// Checks of ops/ that need no cluster and no running systemd. test/interop/image.test.ts builds the image.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';

@@ -9,12 +9,12 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { createPaymentIntentsClient } from '../client/index.ts';
-import { parseIdentifier } from '../src/database/identifiers.ts';
-import { startLossyNetwork } from './support/lossy-network.ts';
-import { startService, type TestService } from './support/service.ts';
-import { succeeds } from './support/succeeds.ts';
-import { startTcpProxy } from './support/tcp-proxy.ts';
+import { createPaymentIntentsClient } from '../../client/index.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { startLossyNetwork } from '../support/lossy-network.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { succeeds } from '../support/succeeds.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 
 const run = promisify(execFile);
 const examples = 'examples/grpc';

@@ -10,11 +10,11 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { type Cluster, useCluster } from '../faults/support/cluster.ts';
+import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
+import { choosePorts } from '../faults/support/process.ts';
 import { openDoors } from '../support/doors.ts';
 import { succeeds } from '../support/succeeds.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
-import { startPostgresProxy } from './support/postgres-proxy.ts';
-import { choosePorts } from './support/process.ts';
 
 const run = promisify(execFile);
 /** The test creates a root file system, enters it and mounts file systems in it. */

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { succeeds } from './support/succeeds.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { succeeds } from '../support/succeeds.ts';
+import { bareEnvironment } from '../support/test-environment.ts';
 
 const run = promisify(execFile);
 let home: string;
