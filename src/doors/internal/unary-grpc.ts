@@ -192,6 +192,8 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
       declaredBytes ??= Buffer.concat(chunks, headBytes).readUInt32BE(1);
       if (declaredBytes > maxBodyBytes || bytes > headBytes + maxBodyBytes) {
         fail(new ServiceError('body_too_large'));
+      } else if (bytes > headBytes + declaredBytes) {
+        fail(new ServiceError('invalid_body', { message: notOneMessage }));
       }
     };
     const onEnd = () => {
@@ -201,7 +203,6 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
         return fail(unreadable(new Error('not a plain gRPC message')));
       const end = headBytes + all.readUInt32BE(1);
       if (all.length < end) return fail(unreadable(new Error('the message is shorter than it says')));
-      if (all.length > end) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
       settle();
       resolve(all.subarray(headBytes));
     };
