@@ -361,6 +361,28 @@ test.each([
   session.destroy();
 });
 
+/** More than begin in one turn of the event loop: those that wait have ended before they are read. */
+test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
+  'fifty calls of %s at once without a message are all refused',
+  { timeout: 10_000 },
+  async (contentType) => {
+    const session = http2.connect(service.internalUrl);
+    const calls = Array.from({ length: 50 }, async () => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': path,
+        'content-type': contentType,
+        te: 'trailers',
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      });
+      stream.resume().end();
+      await once(stream, 'close');
+    });
+    await Promise.all(calls);
+    session.close();
+  },
+);
+
 test('a content type in capitals gets no laxer reading', async () => {
   const body = envelope(Uint8Array.from([field(1, 3), 11]));
   const { headers, trailers } = await http2Request(

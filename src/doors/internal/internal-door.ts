@@ -77,10 +77,10 @@ export function createInternalDoor(
     const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
     beginStream(options.turns, stream, units, () => {
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
-      serveByConnect(
-        new Http2ServerRequest(stream, headers, {}, rawHeaders),
-        new Http2ServerResponse(stream),
-      );
+      const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
+      // A stream without data may have ended while it waited for its turn.
+      if (stream.readableEnded) request.push(null);
+      serveByConnect(request, new Http2ServerResponse(stream));
     });
   };
 }
