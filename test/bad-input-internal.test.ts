@@ -163,6 +163,24 @@ describe.each(paths)('through %s', (way, channelOptions) => {
     });
   });
 
+  test('the text of a refusal arrives as it is written', async () => {
+    const bytes = toRequestBytes({ amount_units: 1, wallet_address: 'me' });
+    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).message).toBe(
+      'Invalid request: wallet_address must be an address: 0x followed by 40 hexadecimal digits.',
+    );
+    const stream = client.makeServerStreamRequest(
+      '/payments.v1.EventService/WatchEvents',
+      (message: Buffer) => message,
+      (message: Buffer) => message,
+      Buffer.from([field(1, 2), 1, 0x78]),
+      metadata(),
+    );
+    const [error] = await once(stream.resume(), 'error').catch((reason) => [reason]);
+    expect(error.details).toBe(
+      'Invalid request: after must be the id of an event, or the position of a message of your stream.',
+    );
+  });
+
   test('a message over 64 KiB', async () => {
     const bytes = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } });
     expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({

@@ -49,7 +49,7 @@ import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
 import { refusalOf, refusalOfConnect, refuseByCatalogue } from './catalogue-errors.ts';
-import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { failureOf, isGrpc, withFailure, withReadableMessage } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
@@ -217,7 +217,7 @@ async function serve(
     const operation = operationOf(handler.method, isConnect ? 'connectrpc' : 'grpc');
     options.tracing.begin(context, operation, universalRequest.header);
   }
-  let answer = await handler(universalRequest);
+  let answer = withReadableMessage(await handler(universalRequest));
   if (!isIdentified(context)) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   if (!isUnary) {
