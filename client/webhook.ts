@@ -76,7 +76,11 @@ const toleranceSeconds = 5 * 60;
  *
  * Throws WebhookVerificationError for a webhook that is not to be trusted, and a TypeError for a wrong argument.
  */
-export function verifyWebhook({ body, headers, secret }: ReceivedWebhook): Event {
+export function verifyWebhook(received: ReceivedWebhook): Event {
+  if (typeof received !== 'object' || received === null) {
+    throw new TypeError(`verifyWebhook needs { body, headers, secret }, not ${describe(received)}`);
+  }
+  const { body, headers, secret } = received;
   const verifiers = verifiersOf(secret);
   const text = textOf(body);
   const signed = signedHeadersOf(headers);

@@ -227,7 +227,7 @@ describe('prints the problem in one line, exits 1', () => {
     [
       'a name that a terminal obeys',
       ['merchant', 'create', '--name', 'a\x1b[2J', '--mode', 'testnet', '--wallet', wallet],
-      /a merchant's name must be one line without control characters or marks of direction, and has U\+001B/,
+      /a merchant's name must be one line without control characters, marks of direction or invisible characters, and has U\+001B/,
     ],
     ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
     [

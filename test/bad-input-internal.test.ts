@@ -163,6 +163,24 @@ describe.each(paths)('through %s', (way, channelOptions) => {
     });
   });
 
+  test('the text of a refusal arrives as it is written', async () => {
+    const bytes = toRequestBytes({ amount_units: 1, wallet_address: 'me' });
+    expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).message).toBe(
+      'Invalid request: wallet_address must be an address: 0x followed by 40 hexadecimal digits.',
+    );
+    const stream = client.makeServerStreamRequest(
+      '/payments.v1.EventService/WatchEvents',
+      (message: Buffer) => message,
+      (message: Buffer) => message,
+      Buffer.from([field(1, 2), 1, 0x78]),
+      metadata(),
+    );
+    const [error] = await once(stream.resume(), 'error').catch((reason) => [reason]);
+    expect(error.details).toBe(
+      'Invalid request: after must be the id of an event, or the position of a message of your stream.',
+    );
+  });
+
   test('a message over 64 KiB', async () => {
     const bytes = toRequestBytes({ amount_units: 1, metadata: { a: 'x'.repeat(70_000) } });
     expect(readGrpcAnswer(await grpcCall(client, bytes, metadata()))).toMatchObject({
@@ -293,11 +311,16 @@ const envelope = (bytes: Uint8Array, flags = 0, length = bytes.length) => {
   return Buffer.concat([head, bytes]);
 };
 
+const asJson = { 'content-type': 'application/grpc+json' };
+
 describe('gRPC frames', () => {
   test.each<[string, Uint8Array | undefined, Record<string, string>, string]>([
     ['no message, ended by an empty frame', new Uint8Array(), {}, 'INVALID_BODY'],
     ['no message, ended by the headers', undefined, {}, 'INVALID_BODY'],
     ['two messages', Buffer.concat([envelope(valid), envelope(valid)]), {}, 'INVALID_BODY'],
+    ['a flag that does not exist', envelope(valid, 4), {}, 'INVALID_BODY'],
+    ['the same in JSON', envelope(Buffer.from('{"amountUnits":"1"}'), 4), asJson, 'INVALID_BODY'],
+    ['a prefix after the message', Buffer.concat([envelope(valid), Buffer.alloc(5, 1)]), {}, 'INVALID_BODY'],
     ['a wrong length: too long', envelope(valid, 0, valid.length + 10), {}, 'INVALID_BODY'],
     ['a wrong length: 4 GiB', envelope(valid, 0, 0xffffffff), {}, 'BODY_TOO_LARGE'],
     ['half a message', envelope(valid).subarray(0, 6), {}, 'INVALID_BODY'],
@@ -337,6 +360,76 @@ describe('gRPC frames', () => {
   });
 });
 
+test.each([
+  ['two messages', Buffer.concat([envelope(valid), envelope(valid)])],
+  ['a byte after the message', Buffer.concat([envelope(valid), Uint8Array.of(0)])],
+])('%s are refused before the call ends', async (_, bytes) => {
+  const session = http2.connect(service.internalUrl);
+  const stream = session.request({
+    ':method': 'POST',
+    ':path': path,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+    authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+  });
+  const trailers = once(stream, 'trailers');
+  stream.resume();
+  stream.write(bytes);
+  expect((await trailers)[0]['grpc-status']).toBe(String(grpc.status.INVALID_ARGUMENT));
+  session.destroy();
+});
+
+/** More than begin in one turn of the event loop: those that wait have ended before they are read. */
+test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
+  'fifty calls of %s at once without a message are all refused',
+  { timeout: 10_000 },
+  async (contentType) => {
+    const session = http2.connect(service.internalUrl);
+    const calls = Array.from({ length: 50 }, async () => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': path,
+        'content-type': contentType,
+        te: 'trailers',
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+      });
+      stream.resume().end();
+      await once(stream, 'close');
+    });
+    await Promise.all(calls);
+    session.close();
+  },
+);
+
+test('a content type in capitals gets no laxer reading', async () => {
+  const body = envelope(Uint8Array.from([field(1, 3), 11]));
+  const { headers, trailers } = await http2Request(
+    { 'content-type': 'APPLICATION/GRPC', te: 'trailers' },
+    body,
+  );
+  expect({ ...headers, ...trailers }['grpc-status']).toBe(String(grpc.status.INVALID_ARGUMENT));
+});
+
+describe.each(['Check', 'Watch'])('grpc.health.v1.Health/%s refuses in the same way', (name) => {
+  test.each<[string, Uint8Array | undefined]>([
+    ['no message', undefined],
+    ['two messages', Buffer.concat([envelope(Uint8Array.of()), envelope(Uint8Array.of())])],
+    ['half a message', envelope(Uint8Array.of(), 0, 5)],
+    ['garbage', envelope(Uint8Array.of(0xff))],
+    ['a flag that does not exist', envelope(Uint8Array.of(), 4)],
+    ['flagged as compressed without an encoding', envelope(Uint8Array.of(1), 1)],
+  ])('%s', async (_, body) => {
+    const health = { ':path': `/grpc.health.v1.Health/${name}` };
+    const { headers, trailers } = await http2Request(
+      { ...health, 'content-type': 'application/grpc', te: 'trailers' },
+      body,
+    );
+    expect({ ...headers, ...trailers }['grpc-status']).toBe(String(grpc.status.INVALID_ARGUMENT));
+    const web = await http2Request({ ...health, 'content-type': 'application/grpc-web' }, body);
+    expect(web.body.toString()).toMatch(/grpc-status: 3\r\n/);
+  });
+});
+
 test('a message that arrives byte by byte is read', async () => {
   const session = http2.connect(service.internalUrl);
   const stream = session.request({
@@ -361,6 +454,12 @@ describe('the same refusals over gRPC-Web and Connect', () => {
     ['no message, ended by the headers', undefined],
     ['half a message', envelope(valid).subarray(0, 6)],
     ['two messages', Buffer.concat([envelope(valid), envelope(valid)])],
+    ['a flag that does not exist', envelope(valid, 4)],
+    ['a prefix after the message', Buffer.concat([envelope(valid), Uint8Array.of(0, 0, 0, 0, 9)])],
+    [
+      'the frame after the message with which servers end',
+      Buffer.concat([envelope(valid), envelope(valid, 0x80)]),
+    ],
   ])('%s', async (_, body) => {
     const web = await http2Request({ 'content-type': 'application/grpc-web+proto' }, body);
     expect(web.body.toString()).toMatch(/grpc-status: 3\r\n/);

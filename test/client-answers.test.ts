@@ -381,6 +381,14 @@ describe.each(protocols)('over %s', (protocol) => {
     );
   });
 
+  test('TLS to a port without it', async () => {
+    const error = await errorAt(protocol, serviceUrl().replace('http:', 'https:'));
+    expect(error.code).toBe('network');
+    expect(error.message).toBe(
+      'No answer came: this port does not speak TLS; use http in place of https in baseUrl',
+    );
+  });
+
   test('an error from the service has its request id', async () => {
     const linesBefore = service.log.length;
     const error = await errorAt(protocol, serviceUrl(), { apiKey: 'sk_testnet_nonsense' });

@@ -290,4 +290,10 @@ describe('a wrong argument is a TypeError that names the mistake', () => {
     expect(call).toThrow(message);
     expect(call).toThrow(expect.objectContaining({ message: expect.not.stringContaining('sk_testnet') }));
   });
+
+  test('arguments one by one', () => {
+    expect(() => verifyWebhook('{}' as never)).toThrow(
+      new TypeError('verifyWebhook needs { body, headers, secret }, not "{}"'),
+    );
+  });
 });

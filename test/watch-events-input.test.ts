@@ -204,6 +204,23 @@ describe.each(Object.entries(wireProtocols))('over %s', (_, { contentType, encod
       () => [Buffer.concat([encodeEnvelope(0, request()), encodeEnvelope(0, request())])],
       invalid(),
     ],
+    ['a flag that no protocol has', () => [encodeEnvelope(4, request())], invalid()],
+    [
+      'a header of an envelope after the message',
+      () => [Buffer.concat([encodeEnvelope(0, request()), Uint8Array.of(0, 0, 0, 0, 9)])],
+      invalid(),
+    ],
+    [
+      'the frame after the message with which servers end',
+      () => [
+        Buffer.concat(
+          [0, endStreamFlag, trailerFlag].map((flag) =>
+            encodeEnvelope(flag, flag ? Uint8Array.of() : request()),
+          ),
+        ),
+      ],
+      invalid(),
+    ],
     [
       'a message too large',
       () => [encodeEnvelope(0, request('x'.repeat(70_000)))],

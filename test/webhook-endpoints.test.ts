@@ -384,6 +384,13 @@ describe('refuses by name', () => {
     ['a description with C1', { description: 'a\x9b2J' }, 'description', /U\+009B$/],
     ['a description of two lines', { description: 'a\nb' }, 'description', /one line.* U\+000A$/],
     ['a description in another direction', { description: 'a\u202eb' }, 'description', /U\+202E$/],
+    ['a description with a space of no width', { description: 'a\u200bb' }, 'description', /U\+200B$/],
+    [
+      'a description that begins with a mark of byte order',
+      { description: '\ufeffa' },
+      'description',
+      /U\+FEFF$/,
+    ],
     [
       'a URL in another direction',
       { url: 'https://shop.example/\u2066a' },

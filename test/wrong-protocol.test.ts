@@ -81,6 +81,11 @@ describe('plain ports', () => {
     expect(warnings(plain)).toContain('a client speaks HTTP/2 to HTTP_PORT, which speaks HTTP/1.1');
   });
 
+  test('HTTP/2 to the operations port is answered with what it speaks', async () => {
+    expect(await talk(ports(plain).metrics, preface)).toMatch(/^HTTP\/1\.1 400 [\s\S]*speaks HTTP\/1.1/);
+    expect(warnings(plain)).toContain('a client speaks HTTP/2 to METRICS_PORT, which speaks HTTP/1.1');
+  });
+
   test.each([
     ['HTTP_PORT', 'HTTP/1.1', () => ports(plain).http],
     ['GRPC_PORT', 'HTTP/2', () => ports(plain).grpc],
@@ -95,10 +100,20 @@ describe('plain ports', () => {
   test.each([
     ['HTTP_PORT', () => ports(plain).http],
     ['GRPC_PORT', () => ports(plain).grpc],
+    ['METRICS_PORT', () => ports(plain).metrics],
+    ['METRICS_PORT where the others have TLS', () => ports(secure).metrics],
   ])('TLS to %s is answered with HTTP, which tells TLS clients what they met', async (_, port) => {
     expect(await talk(port(), '\x16\x03\x01\x00\x05hello')).toMatch(
       /^HTTP\/1\.1 400 [\s\S]*This port does not speak TLS\. Use http in place of https\./,
     );
+  });
+
+  test('METRICS_PORT has no TLS, and the log does not advise it', () => {
+    for (const service of [plain, secure]) {
+      expect(warnings(service)).toContain(
+        'a client speaks TLS to METRICS_PORT, which speaks HTTP/1.1: connect without TLS',
+      );
+    }
   });
 
   test('a silent connection is closed after HEADERS_TIMEOUT', async () => {

@@ -46,7 +46,7 @@ export function Page(props: PageProps) {
           ) : (
             <h1>
               <span class="hidden">{labels.amountDue}: </span>
-              <Amount checkout={due} />
+              <Amount units={missingUnits(due)} checkout={due} />
             </h1>
           )}
         </div>
@@ -140,11 +140,11 @@ function Tick() {
   );
 }
 
-function Amount({ checkout: { amount_units, decimals, token_symbol } }: { checkout: Checkout }) {
+function Amount({ units, checkout }: { units: number; checkout: Checkout }) {
   return (
     <>
-      <span class="amount">{shownAmount(amount_units, decimals)}</span>{' '}
-      <span class="token">{token_symbol}</span>
+      <span class="amount">{shownAmount(units, checkout.decimals)}</span>{' '}
+      <span class="token">{checkout.token_symbol}</span>
     </>
   );
 }
@@ -164,7 +164,8 @@ function HeroFacts({ checkout, due, words, nowMs }: HeroFactsProps) {
   return (
     <>
       <p class="price">
-        {due === undefined && <Amount checkout={checkout} />} <span class="soft">{labels.on(words)}</span>
+        {due === undefined && <Amount units={checkout.amount_units} checkout={checkout} />}{' '}
+        <span class="soft">{labels.on(words)}</span>
       </p>
       {due && leftMs > 0 && (
         <p class="soft">

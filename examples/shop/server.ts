@@ -130,6 +130,7 @@ const files = new Map(
     ['/order', 'order.html', 'text/html'],
     ['/shop.js', 'shop.js', 'text/javascript'],
     ['/order.js', 'order.js', 'text/javascript'],
+    ['/palette.css', 'palette.css', 'text/css'],
     ['/shop.css', 'shop.css', 'text/css'],
     ['/harbour.svg', 'harbour.svg', 'image/svg+xml'],
   ].map(([path = '', name = '', type]) => [path, { type: `${type}; charset=utf-8`, body: page(name) }]),

@@ -1,8 +1,11 @@
 // Text that a terminal or a browser shows as it is written. A description of a webhook endpoint is written by whoever
 // holds a merchant's key, and read by the operator of the service.
 
-/** C0, DEL and C1, which a terminal obeys, line separators, and what changes the direction of the text around it. */
-const invisible = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u;
+/**
+ * C0, DEL and C1, which a terminal obeys, line separators, what changes the direction of the text around it, and what has
+ * no width. The two joiners U+200C and U+200D are kept: Persian, Hindi and emoji are written with them.
+ */
+const invisible = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\u00ad\u200b\u2060-\u206f\u3164\ufeff\ufff9-\ufffb]/u;
 const everyInvisible = new RegExp(invisible, 'gu');
 
 /** What is wrong with a text of one line, as the end of a sentence; undefined if nothing is. */
@@ -10,7 +13,7 @@ export function invisibleProblem(text: string): string | undefined {
   const [found] = invisible.exec(text) ?? [];
   return found === undefined
     ? undefined
-    : `must be one line without control characters or marks of direction, and has U+${hexOf(found).toUpperCase()}`;
+    : `must be one line without control characters, marks of direction or invisible characters, and has U+${hexOf(found).toUpperCase()}`;
 }
 
 /** Returns the text with each such character as its JSON escape, line breaks included. */

@@ -62,7 +62,9 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
       return;
     }
     const what = spoken === 'unknown' ? 'an unknown protocol' : spoken;
-    const remedy = spoken === 'TLS' ? ': connect without TLS, or set TLS_CERT_FILE and TLS_KEY_FILE' : '';
+    // METRICS_PORT never has TLS.
+    const orTls = variable === 'METRICS_PORT' ? '' : ', or set TLS_CERT_FILE and TLS_KEY_FILE';
+    const remedy = spoken === 'TLS' ? `: connect without TLS${orTls}` : '';
     const note = (count: number) =>
       logger.warn(
         { port: variable, spoken, expected, count },

@@ -464,6 +464,10 @@ function connectServers(
     admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
   }
   handlePipelined(servers.operations, doors.operations, new FairTurns());
+  const ignored = () => {};
+  answerMalformedHttp(servers.operations, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
+    logWrongProtocol(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
+  );
 }
 
 /** Connections of probes and scrapers. */

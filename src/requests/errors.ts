@@ -100,17 +100,6 @@ export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
-/**
- * Removes `= / : , ; ? & + $ # @` from a message: Connect percent-encodes them in `grpc-message`, and `@grpc/grpc-js`
- * does not decode them.
- */
-function rpcText(message: string): string {
-  return message
-    .replace(/[:;]/g, ' -')
-    .replaceAll(',', '')
-    .replace(/[=/?&+$#@]/g, ' ');
-}
-
 /** The gRPC code of a refusal. */
 export function grpcCodeOf(code: ErrorCode): Code {
   return Code[catalogue[code].grpcCode];
@@ -121,7 +110,7 @@ export function toConnectError(error: ServiceError, requestId: string): ConnectE
   const { stackTraceLimit } = Error;
   // As in ServiceError: the stack is not needed.
   Error.stackTraceLimit = 0;
-  const connectError = new ConnectError(rpcText(error.message), grpcCodeOf(error.code));
+  const connectError = new ConnectError(error.message, grpcCodeOf(error.code));
   Error.stackTraceLimit = stackTraceLimit;
   connectError.details = [
     {

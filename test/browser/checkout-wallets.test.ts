@@ -91,6 +91,8 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.refresh();
     expect(await checkout.notice('partly-paid')).toMatch(/4\.00 USDC.*8\.50 USDC/);
     await checkout.view('ready');
+    // The largest number on the page is the one to pay.
+    expect(await checkout.page.locator('h1').textContent()).toBe('Amount due: 8.50 USDC');
     // The amount and its token stay on one line.
     expect(await checkout.action('pay').innerText()).toContain('8.50\u00a0USDC');
     await checkout.press('pay');

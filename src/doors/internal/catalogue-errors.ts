@@ -70,6 +70,8 @@ export function refusalOf(reason: unknown, context: RequestContext): ConnectErro
     context.endedByClient = codeToString(reason.code);
     return reason;
   }
+  // The health service's answer about a service that it does not know.
+  if (reason instanceof ConnectError && reason.code === Code.NotFound) return reason;
   const error = toServiceError(reason);
   context.error = error;
   return toConnectError(error, context.requestId);
@@ -86,7 +88,7 @@ export const callIsUnreadable = 'The call or its message is not well formed. Che
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
 
-/** Converts Connect's own refusal to one of the catalogue. Undefined for a deadline or a cancellation. */
+/** Converts Connect's own refusal to one of the catalogue. Undefined for what is not changed. */
 export function refusalOfConnect(error: ConnectError): ServiceError | undefined {
   const cause = error;
   // Our own refusal, thrown by the JSON reader outside all interceptors.
@@ -100,6 +102,7 @@ export function refusalOfConnect(error: ConnectError): ServiceError | undefined 
   switch (error.code) {
     case Code.DeadlineExceeded:
     case Code.Canceled:
+    case Code.NotFound:
       return undefined;
     case Code.ResourceExhausted:
       return new ServiceError('body_too_large', { cause });

@@ -42,7 +42,7 @@ export async function failureOf(
 export function withFailure(response: UniversalServerResponse, error: ConnectError): UniversalServerResponse {
   const header = new Headers(response.header);
   const contentType = header.get('content-type') ?? '';
-  const trailer = setTrailerStatus(new Headers(), error);
+  const trailer = trailerOf(error);
   if (isGrpc(contentType)) return { ...response, body: createAsyncIterable([]), trailer };
   header.delete('content-encoding');
   if (isGrpcWeb(contentType)) {
@@ -53,6 +53,30 @@ export function withFailure(response: UniversalServerResponse, error: ConnectErr
   header.set('content-type', 'application/json');
   header.set('content-length', String(body.byteLength));
   return { status: codeToHttpStatus(error.code), header, body: createAsyncIterable([body]) };
+}
+
+/** The trailers of a call over gRPC or gRPC-Web that has failed. */
+export function trailerOf(error: ConnectError): Headers {
+  return encodeAsRead(setTrailerStatus(new Headers(), error));
+}
+
+/** The same answer, whose `grpc-message` is encoded as its readers decode it. */
+export function withReadableMessage(response: UniversalServerResponse): UniversalServerResponse {
+  const { body, trailer } = response;
+  if (body === undefined || trailer === undefined) return response;
+  // Connect sets the trailers at the end of the body.
+  async function* untilTrailer(): AsyncIterable<Uint8Array> {
+    yield* body as AsyncIterable<Uint8Array>;
+    encodeAsRead(trailer as Headers);
+  }
+  return { ...response, body: untilTrailer() };
+}
+
+/** Connect encodes `: / , ;` and others in `grpc-message`, and `@grpc/grpc-js` does not decode them. */
+function encodeAsRead(trailer: Headers): Headers {
+  const message = trailer.get('grpc-message');
+  if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));
+  return trailer;
 }
 
 async function readAll(body: UniversalServerResponse['body']): Promise<Uint8Array> {

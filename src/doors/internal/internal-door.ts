@@ -49,7 +49,7 @@ import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
 import { refusalOf, refusalOfConnect, refuseByCatalogue } from './catalogue-errors.ts';
-import { failureOf, isGrpc, withFailure } from './connect-failure.ts';
+import { failureOf, isGrpc, withFailure, withReadableMessage } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
@@ -77,10 +77,10 @@ export function createInternalDoor(
     const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
     beginStream(options.turns, stream, units, () => {
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
-      serveByConnect(
-        new Http2ServerRequest(stream, headers, {}, rawHeaders),
-        new Http2ServerResponse(stream),
-      );
+      const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
+      // A stream without data may have ended while it waited for its turn.
+      if (stream.readableEnded) request.push(null);
+      serveByConnect(request, new Http2ServerResponse(stream));
     });
   };
 }
@@ -127,6 +127,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     // An unknown field is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
     acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
+    interceptors: [refuseByCatalogue],
     shutdownSignal: options.shutdownSignal,
   });
   const methods = options.services.flatMap((service) => [...service.methods, ...service.streams]);
@@ -198,23 +199,25 @@ async function serve(
   unidentified: UnidentifiedStreams,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
-  const universalRequest = keepReceivedMessage(
-    universalRequestFromNodeRequest(request, response, undefined, values),
-    values,
-  );
+  let universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
+  const contentType = (request.headers['content-type'] ?? '').toLowerCase();
+  universalRequest.header.set('content-type', contentType);
+  if (handler.method.methodKind !== 'bidi_streaming') {
+    universalRequest = keepReceivedMessage(universalRequest, values);
+  }
   // Connect reads only the first of two Authorization headers; the authenticator must see both.
   const authorization = new RawHeaders(request.rawHeaders).get('authorization');
   if (authorization !== null) universalRequest.header.set('authorization', authorization);
 
   const isOurs = options.services.some(({ desc }) => desc === handler.service);
-  const isConnect = !request.headers['content-type']?.startsWith('application/grpc');
+  const isConnect = !contentType.startsWith('application/grpc');
   const isUnary = handler.method.methodKind === 'unary';
   limitDeadline(universalRequest.header, isConnect, isUnary ? options.requestTimeoutMs : undefined);
   if (isOurs && options.tracing) {
     const operation = operationOf(handler.method, isConnect ? 'connectrpc' : 'grpc');
     options.tracing.begin(context, operation, universalRequest.header);
   }
-  let answer = await handler(universalRequest);
+  let answer = withReadableMessage(await handler(universalRequest));
   if (!isIdentified(context)) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
   if (!isUnary) {
@@ -233,7 +236,7 @@ async function serve(
   let outcome: RequestOutcome = context.error?.code ?? 'ok';
   // If a call was reset while it was being sent, Connect only reports a generic error.
   const gone = request.stream.closed || request.stream.destroyed;
-  if (isOurs && context.error === undefined && !gone) {
+  if (context.error === undefined && !gone) {
     [answer, outcome] = await inWordsOfCatalogue(answer, context);
   }
   // Probes and reflection come every few seconds and are not worth logging.

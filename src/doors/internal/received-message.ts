@@ -4,7 +4,13 @@
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
 import type { DescMethod } from '@bufbuild/protobuf';
-import { type ContextValues, createContextKey, type Interceptor } from '@connectrpc/connect';
+import {
+  Code,
+  ConnectError,
+  type ContextValues,
+  createContextKey,
+  type Interceptor,
+} from '@connectrpc/connect';
 import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
@@ -25,17 +31,21 @@ const receivedKey = createContextKey<Received | undefined>(undefined, { descript
 const envelopeBytes = 5;
 const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|connect\+proto|proto)(?:;|$)/;
 
-/** The same request. If it carries binary protobuf, its bytes are kept in the context values as they are read. */
+/**
+ * The same request, for a method that takes one message. If it carries binary protobuf, its bytes are kept in the context
+ * values as they are read.
+ */
 export function keepReceivedMessage(
   request: UniversalServerRequest,
   values: ContextValues,
 ): UniversalServerRequest {
   const contentType = request.header.get('content-type') ?? '';
   const { body } = request;
-  if (!binaryContentType.test(contentType) || !isBytes(body)) return request;
+  const isBinary = binaryContentType.test(contentType);
   const isGrpc = contentType.startsWith('application/grpc');
   const isConnectStream = contentType.startsWith('application/connect+');
   const isEnveloped = isGrpc || isConnectStream;
+  if ((!isBinary && !isEnveloped) || !isBytes(body)) return request;
   const encodingHeader = isGrpc
     ? 'grpc-encoding'
     : isConnectStream
@@ -43,18 +53,27 @@ export function keepReceivedMessage(
       : 'content-encoding';
   const encoding = request.header.get(encodingHeader) ?? undefined;
   const received: Received = { chunks: [], isEnveloped, encoding };
-  values.set(receivedKey, received);
-  return { ...request, body: kept(body, received.chunks) };
+  if (isBinary) values.set(receivedKey, received);
+  return { ...request, body: kept(body, received) };
 }
 
 function isBytes(body: UniversalServerRequest['body']): body is AsyncIterable<Uint8Array> {
   return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
 }
 
-async function* kept(body: AsyncIterable<Uint8Array>, chunks: Uint8Array[]): AsyncIterable<Uint8Array> {
+async function* kept(
+  body: AsyncIterable<Uint8Array>,
+  { chunks, isEnveloped }: Received,
+): AsyncIterable<Uint8Array> {
   for await (const chunk of body) {
     chunks.push(chunk);
     yield chunk;
+  }
+  // Connect ignores flags that it does not know, and a second prefix whose message is missing.
+  const bytes = Buffer.concat(chunks);
+  if (!isEnveloped || bytes.length < envelopeBytes) return;
+  if (bytes.readUInt8() > 1 || bytes.length > envelopeBytes + bytes.readUInt32BE(1)) {
+    throw new ConnectError(callIsUnreadable, Code.InvalidArgument);
   }
 }
 

@@ -7,7 +7,7 @@ import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbu
 import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
-import { parseTimeout, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { Logger } from 'pino';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
@@ -35,6 +35,7 @@ import {
   refusalOf,
   refuseByCatalogue,
 } from './catalogue-errors.ts';
+import { trailerOf } from './connect-failure.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
 export interface UnaryGrpcOptions {
@@ -192,6 +193,8 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
       declaredBytes ??= Buffer.concat(chunks, headBytes).readUInt32BE(1);
       if (declaredBytes > maxBodyBytes || bytes > headBytes + maxBodyBytes) {
         fail(new ServiceError('body_too_large'));
+      } else if (bytes > headBytes + declaredBytes) {
+        fail(new ServiceError('invalid_body', { message: notOneMessage }));
       }
     };
     const onEnd = () => {
@@ -201,7 +204,6 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
         return fail(unreadable(new Error('not a plain gRPC message')));
       const end = headBytes + all.readUInt32BE(1);
       if (all.length < end) return fail(unreadable(new Error('the message is shorter than it says')));
-      if (all.length > end) return fail(new ServiceError('invalid_body', { message: notOneMessage }));
       settle();
       resolve(all.subarray(headBytes));
     };
@@ -232,10 +234,7 @@ function respond(
     { waitForTrailers: true },
   );
   stream.once('wantTrailers', () => {
-    const trailers =
-      error === undefined
-        ? { 'grpc-status': '0' }
-        : Object.fromEntries(setTrailerStatus(new Headers(), error));
+    const trailers = error === undefined ? { 'grpc-status': '0' } : Object.fromEntries(trailerOf(error));
     stream.sendTrailers(trailers);
     discardStream(stream);
   });
