@@ -301,6 +301,7 @@ test.each([
     1,
     /there is no payment intent pi_.*"intent list" shows them/,
   ],
+  [['event', 'list', '--type', 'a\x1b[2J\u202eb'], 2, /argument 'a\\u001b\[2J\\u202eb' is invalid/],
   [['transfer', 'show', '--transfer', 'tr_x'], 2, /is not a transfer's id: .*; "transfer list" shows them/],
   [
     ['transfer', 'show', '--transfer', formatIdentifier('tr', '01980000-0000-7000-8000-000000000000')],
