@@ -64,6 +64,7 @@ const program: Command = new AdminCommand('admin')
       Help.prototype.optionDescription(option) + (option.mandatory ? ' (required)' : ''),
   })
   .exitOverride()
+  .configureOutput({ outputError: (text, write) => write(visibleLines(text)) })
   .addHelpText(
     'after',
     () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,

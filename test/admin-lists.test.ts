@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
+import { createPositioner } from '../src/events/position-events.ts';
 import { createEndpoint } from '../src/webhooks/endpoints.ts';
 import { openDoors } from './support/doors.ts';
 import { insertEventRows } from './support/event-rows.ts';
@@ -166,6 +167,18 @@ describe('intent', () => {
     expect((await admin(...args, '--created-before', new Date(firstAtMs + 9_000).toISOString())).stderr).toBe(
       '',
     );
+    const [oldest] = await json(
+      ...args.toSpliced(-2),
+      '--created-before',
+      new Date(firstAtMs + 1).toISOString(),
+    );
+    await service.query('update payment_intents set idempotency_key = $1 where id = $2', [
+      'oldest',
+      parseIdentifier('pi', oldest.id),
+    ]);
+    const ofKey = ['intent', 'list', '--idempotency-key', 'oldest'];
+    expect((await admin(...ofKey)).stderr).toContain(': --merchant looks through those of one merchant');
+    expect(ids(await json(...ofKey, '--merchant', two.merchantId))).toEqual([oldest.id]);
     await service.query('delete from payment_intents where created_at < now() - interval $$1 hour$$');
   });
 });
@@ -221,6 +234,18 @@ describe('event and delivery', () => {
     expect(ids(await json('event', 'list', '--merchant', two.merchantId))).toEqual([events[2]]);
   });
 
+  test('event list finds those of an intent behind any number of newer ones', async () => {
+    await insertEventRows(service.query, Array(10_001).fill({ merchantId: two.id, mode: 'mainnet' }));
+    const { em } = service.database.orm;
+    await createPositioner(em, async () => 0).positionAll();
+    const ofIntent = ['--intent', intents[0] as string];
+    for (const args of [ofIntent, [...ofIntent, '--merchant', one.merchantId]]) {
+      expect(ids(await json('event', 'list', ...args))).toEqual([events[0]]);
+    }
+    expect(await json('event', 'list', ...ofIntent, '--merchant', two.merchantId)).toEqual([]);
+    await service.query(`delete from events where mode = 'mainnet'`);
+  });
+
   test.each([
     [[], [2, 1, 0]],
     [['--failed'], [2, 0]],
@@ -264,18 +289,24 @@ test.each([
   [['intent', 'list', '--status', 'paid'], 2, /requires_payment, processing/],
   [['intent', 'list', '--created-from', 'yesterday'], 2, /must be a date/],
   [['intent', 'list', '--created-from', '2026-13-01'], 2, /must be a date/],
-  [['intent', 'show', '--intent', 'pi_x'], 2, /is not a payment intent's id/],
+  [['intent', 'show', '--intent', 'pi_x'], 2, /is not a payment intent's id: .*; "intent list" shows them/],
   [['intent', 'show'], 2, /--intent/],
   [
     ['intent', 'show', '--intent', formatIdentifier('pi', '01980000-0000-7000-8000-000000000000')],
     1,
-    /there is no payment intent pi_/,
+    /there is no payment intent pi_.*"intent list" shows them/,
   ],
-  [['transfer', 'show', '--transfer', 'tr_x'], 2, /is not a transfer's id/],
+  [
+    ['event', 'list', '--intent', formatIdentifier('pi', '01980000-0000-7000-8000-000000000000')],
+    1,
+    /there is no payment intent pi_.*"intent list" shows them/,
+  ],
+  [['event', 'list', '--type', 'a\x1b[2J\u202eb'], 2, /argument 'a\\u001b\[2J\\u202eb' is invalid/],
+  [['transfer', 'show', '--transfer', 'tr_x'], 2, /is not a transfer's id: .*; "transfer list" shows them/],
   [
     ['transfer', 'show', '--transfer', formatIdentifier('tr', '01980000-0000-7000-8000-000000000000')],
     1,
-    /there is no transfer tr_/,
+    /there is no transfer tr_.*"transfer list" shows them/,
   ],
   [['event', 'list', '--type', 'payment_intent.paid'], 2, /choices are/],
   [['delivery', 'list', '--failed', '--status', 'pending'], 2, /cannot be used with/],

@@ -309,7 +309,7 @@ describe('prints the problem in one line', () => {
       'an unknown event',
       () => ['redeliver', '--event', `evt_${unknown}`],
       1,
-      /^admin: there is no event evt_/,
+      /^admin: there is no event evt_.*"event list" shows them/,
     ],
     [
       'an unknown merchant',

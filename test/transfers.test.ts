@@ -204,6 +204,22 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     }
   });
 
+  test('with a status look through 10,000 transfers for a page, and go on behind them', async () => {
+    const owner = await newMerchant();
+    const { id: paymentIntent } = await createIntent({}, keyOf(owner));
+    const few = new Set([0, 1, 10_499]);
+    for (const [status, one, other] of [
+      ['attributed', { paymentIntent }, {}],
+      ['unattributed', {}, { state: 'reorged' }],
+    ] as const) {
+      await service.query('delete from transfers where merchant_id = $1', [owner.id]);
+      const settings = Array.from({ length: 10_500 }, (_, n) => (few.has(n) ? one : other));
+      const ids = await insertTransfers(service, owner, settings);
+      const pages = (await transferPages(door(i), { status, page_size: 2 }, keyOf(owner))).map(idsOf);
+      expect(pages, status).toEqual([[ids[10_499]], [ids[1], ids[0]]]);
+    }
+  });
+
   test('go on where they were, whatever comes meanwhile', async () => {
     const owner = await newMerchant();
     const { id: paymentIntent } = await createIntent({}, keyOf(owner));

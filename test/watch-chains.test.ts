@@ -276,9 +276,12 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor finds nothing where a chain is read', async () => {
+  test.each([
+    ['revoked', 'revoked_at'],
+    ['expired', 'expires_at'],
+  ])('doctor finds nothing where a chain is read, and every mainnet key is %s', async (_, column) => {
     await watched();
-    await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
+    await service.query(`update api_keys set ${column} = now() where mode = 'mainnet'`);
     expect(await doctor()).toEqual({
       check: 'chains',
       ok: true,

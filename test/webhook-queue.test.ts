@@ -551,3 +551,47 @@ test('events of an intent can be sorted by their sequence, whatever the order of
   );
   expect(new Set(bodies.map(({ data }) => data.payment_intent.id)).size).toBe(1);
 });
+
+test('endpoints of many merchants that begin to hang at once leave room for others', {
+  timeout: 30_000,
+}, async () => {
+  const path = `/${newUuid()}`;
+  answers.set(path, () => {});
+  const hanging: TestEndpoint[] = [];
+  for (let i = 0; i < 12; i++) {
+    const merchant = await createTestMerchant(service.database);
+    const uuids = Array.from({ length: 65 }, () => newUuid());
+    await service.query(
+      `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
+       select id, $1, 'testnet', $3, '{*}', true, now() from unnest($2::uuid[]) as w (id)`,
+      [merchant.id, uuids, receiver.url + path],
+    );
+    hanging.push(...uuids.map((uuid) => ({ uuid, path, merchant })));
+  }
+  await newDeliveries(hanging, 1);
+  let ended = 0;
+  const worker = openWorker({ observer: { onAttempt: () => void ended++ } });
+  let isOver = false;
+  const delivering = (async () => {
+    while (!isOver) {
+      const room = worker.room();
+      if (!(await worker.deliverer.deliverSome())) await room;
+    }
+  })();
+  // Until no more of them are attempted.
+  let before = 0;
+  const moreArrived = () => {
+    const more = arrivedAt(hanging[0] as TestEndpoint).length - before;
+    before += more;
+    return before <= 512 || more > 0;
+  };
+  await expect.poll(moreArrived, { interval: 500, timeout: 8_000 }).toBe(false);
+  const prompt = await newEndpoint(undefined, await createTestMerchant(service.database));
+  await newDeliveries([prompt], 1);
+  await worker.deliverer.deliverSome();
+  await expect.poll(() => arrivedAt(prompt).length, { timeout: 15_000 }).toBe(1);
+  expect(ended).toBeLessThanOrEqual(1);
+  isOver = true;
+  await worker.close();
+  await delivering;
+});

@@ -34,7 +34,7 @@ export function intentUuidOf(paymentIntentId: string): string {
   const id = parseIdentifier('pi', paymentIntentId);
   if (id !== undefined) return id;
   throw new AdministrationError(
-    `"${paymentIntentId}" is not a payment intent's id: it ${identifierProblem('pi', paymentIntentId)}`,
+    `"${paymentIntentId}" is not a payment intent's id: it ${identifierProblem('pi', paymentIntentId)}; "intent list" shows them`,
   );
 }
 
@@ -43,7 +43,7 @@ export function transferUuidOf(transferId: string): string {
   const id = parseIdentifier('tr', transferId);
   if (id !== undefined) return id;
   throw new AdministrationError(
-    `"${transferId}" is not a transfer's id: it ${identifierProblem('tr', transferId)}`,
+    `"${transferId}" is not a transfer's id: it ${identifierProblem('tr', transferId)}; "transfer list" shows them`,
   );
 }
 
@@ -51,5 +51,7 @@ export function transferUuidOf(transferId: string): string {
 export function eventUuidOf(eventId: string): string {
   const id = parseIdentifier('evt', eventId);
   if (id !== undefined) return id;
-  throw new AdministrationError(`"${eventId}" is not an event's id: it ${identifierProblem('evt', eventId)}`);
+  throw new AdministrationError(
+    `"${eventId}" is not an event's id: it ${identifierProblem('evt', eventId)}; "event list" shows them`,
+  );
 }

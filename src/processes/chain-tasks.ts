@@ -83,7 +83,8 @@ export async function testPay(
     );
   }
   const row = await orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
-  if (row === null) throw new AdministrationError(`there is no payment intent ${publicId}`);
+  if (row === null)
+    throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
   const network = networkOf(row.network);
   if (network === undefined || network.mode !== 'testnet') {
     throw new AdministrationError(

@@ -96,7 +96,10 @@ async function readNewest(
   const scanned = (await run(counted, scannedValues)).rows[0]?.n ?? 0;
   return scanned < maxScanned
     ? { rows }
-    : { rows, note: `only the newest ${scanned} rows were looked through; there may be older ones` };
+    : {
+        rows,
+        note: `only the newest ${scanned} rows were looked through; there may be older ones${merchant === undefined ? ': --merchant looks through those of one merchant' : ''}`,
+      };
 }
 
 const ofMerchant = (row: { merchantId: string; mode: ModeName }) => ({
@@ -119,6 +122,8 @@ export interface IntentListOptions extends ListOptions {
 export async function listIntents({ orm: { em } }: Database, options: IntentListOptions): Promise<Output> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { status, chain, lane, idempotencyKey, createdFrom, createdBefore } = options;
+  // The index of the keys begins with the merchant.
+  const hasIndex = options.merchant !== undefined;
   const { rows, note } = await readNewest(em, options, {
     table: 'payment_intents',
     columns: columns.of('t'),
@@ -126,11 +131,12 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
     range: [
       ['t.id >= ?::uuid', createdFrom && lowestUuid(createdFrom.getTime())],
       ['t.id < ?::uuid', createdBefore && lowestUuid(createdBefore.getTime())],
+      ['t.idempotency_key = ?', hasIndex ? idempotencyKey : undefined],
     ],
     matching: [
       ['t.status = ?::payment_intent_status', status],
       ['t.lane = ?::payment_lane', lane],
-      ['t.idempotency_key = ?', idempotencyKey],
+      ['t.idempotency_key = ?', hasIndex ? undefined : idempotencyKey],
       [
         't.network = any (?::smallint[])',
         chain && networks.filter((network) => network.chain === chain).map(({ id }) => id),
@@ -140,9 +146,14 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
   return ofIntents(em, rows.map(columns.read), note);
 }
 
-export async function showIntent({ orm: { em } }: Database, intent: string): Promise<Output> {
+async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
   const row = await em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(intent) });
-  if (row === null) throw new AdministrationError(`there is no payment intent ${intent}`);
+  if (row !== null) return row;
+  throw new AdministrationError(`there is no payment intent ${intent}: "intent list" shows them`);
+}
+
+export async function showIntent({ orm: { em } }: Database, intent: string): Promise<Output> {
+  const row = await findIntent(em, intent);
   const { json, rows } = await ofIntents(em, [row]);
   const [shown] = json as Record<string, unknown>[];
   return { json: shown ?? {}, rows };
@@ -196,7 +207,8 @@ export async function listTransfers(
 
 export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
   const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer) });
-  if (row === null) throw new AdministrationError(`there is no transfer ${transfer}`);
+  if (row === null)
+    throw new AdministrationError(`there is no transfer ${transfer}: "transfer list" shows them`);
   const { json, rows } = await ofTransfers(em, [row]);
   const [shown] = json as Record<string, unknown>[];
   return { json: shown ?? {}, rows };
@@ -237,14 +249,15 @@ export async function listEvents(
   options: ListOptions & { type?: string; intent?: string },
 ): Promise<Output> {
   const columns = entityColumns<EventRow>(em, EventEntity);
-  const { rows, note } = await readNewest(em, options, {
+  const intent = options.intent === undefined ? undefined : await findIntent(em, options.intent);
+  // The index of an intent's events begins with the merchant.
+  const merchant = options.merchant ?? (intent && formatIdentifier('mer', intent.merchantId));
+  const { rows, note } = await readNewest(em, merchant === undefined ? options : { ...options, merchant }, {
     table: 'events',
     columns: columns.of('t'),
     order: 'position',
-    matching: [
-      ['t.type = ?', options.type],
-      ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
-    ],
+    range: [['t.payment_intent = ?::uuid', intent?.id]],
+    matching: [['t.type = ?', options.type]],
   });
   const events = rows.map(columns.read);
   return {

@@ -160,7 +160,8 @@ export function redeliver(
     if (event !== undefined) {
       const eventId = eventUuidOf(event);
       const found = await orm.em.fork().findOne(EventEntity, { id: eventId });
-      if (found === null) throw new AdministrationError(`there is no event ${event}`);
+      if (found === null)
+        throw new AdministrationError(`there is no event ${event}: "event list" shows them`);
       const target = endpoint === undefined ? 'all' : endpointUuidOf(endpoint);
       return ofDeliveries(await deliveries.redeliver(ownerOf(found), eventId, target));
     }

@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { MAX as highestUuid } from 'uuid';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
@@ -10,6 +11,7 @@ import {
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
@@ -22,20 +24,28 @@ import { toTransfer } from './transfer.ts';
 export function listTransfers(em: EntityManager): Method<ListTransfersRequest, ListTransfersResponse> {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const { read } = createPreparedStatements(em);
-  const statementFor = (condition: string) =>
-    preparedStatement(
+  const statementFor = (ofIndex: string, matching: string) => {
+    const scan = {
+      table: 'transfers',
+      alias: 't',
+      range: `t.merchant_id = $1 and t.mode = $2 and t.id < coalesce($3::uuid, '${highestUuid}')${ofIndex}`,
+      order: 't.id desc',
+      matching,
+    };
+    return preparedStatement(
       'list_transfers',
-      `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
-         from transfers t left join watched_chains c on c.chain_id = t.chain_id
-        where t.merchant_id = $1 and t.mode = $2 and ($3::uuid is null or t.id < $3)${condition}
-        order by t.id desc limit $4`,
+      `select ${columns.of('t')}, t.matches, t.is_last_scanned, coalesce(c.cursor_number, t.block_number) as head
+         from (select * from ${scannedRows(scan)} order by t.id desc limit $4) t
+         left join watched_chains c on c.chain_id = t.chain_id
+        order by t.id desc`,
     );
-  const everything = statementFor('');
+  };
+  const everything = statementFor('', 'true');
   const statements: Partial<Record<TransferStatus, ReturnType<typeof preparedStatement>>> = {
     [TransferStatus.UNSPECIFIED]: everything,
     // One that the chain reverted before anybody attributed it is not there to be attributed.
-    [TransferStatus.UNATTRIBUTED]: statementFor(" and t.payment_intent is null and t.state <> 'reorged'"),
-    [TransferStatus.ATTRIBUTED]: statementFor(' and t.payment_intent is not null'),
+    [TransferStatus.UNATTRIBUTED]: statementFor(' and t.payment_intent is null', "t.state <> 'reorged'"),
+    [TransferStatus.ATTRIBUTED]: statementFor('', 't.payment_intent is not null'),
   };
 
   const violations = (request: ListTransfersRequest): FieldViolation[] => [
@@ -55,13 +65,13 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
       const filter = ['transfers', merchantId, mode, request.status];
       const below = uuidCursorOf(request.pageToken, filter) ?? null;
       const size = pageSizeOf(request.pageSize);
-      const { rows } = await orUnavailable(() =>
-        read(merchantId, statements[request.status] ?? everything, [merchantId, mode, below, size + 1]),
+      const found = await orUnavailable(() =>
+        read(merchantId, statements[request.status] ?? everything, [merchantId, mode, below, size + 2]),
       );
-      const page = rows.slice(0, size);
+      const { rows, next } = pageOfScanned(found.rows, size);
       return create(ListTransfersResponseSchema, {
-        transfers: page.map((row) => toTransfer(columns.read(row), Number(row.head))),
-        nextPageToken: uuidPageTokenOf(filter, rows.length > size ? page.at(-1)?.id : undefined),
+        transfers: rows.map((row) => toTransfer(columns.read(row), Number(row.head))),
+        nextPageToken: uuidPageTokenOf(filter, next?.id),
       });
     },
   };

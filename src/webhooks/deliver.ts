@@ -15,10 +15,12 @@ const maxInFlight = 768;
 const maxPrompt = 512;
 /** Nothing is claimed for endpoints that fail or are slow while so many of their attempts are in flight. */
 const maxLimited = 256;
-/** Of those, attempts for one merchant; how many of them are not for endpoints that fail or are slow; and for one. */
+/** Attempts for one merchant; the share of them that is not for endpoints that fail or are slow; and for one of those. */
 const maxOfMerchant = 64;
-const merchantReserve = 16;
+const reserveShare = 1 / 4;
 const maxInReserve = 4;
+/** A merchant may have no more than this share of the attempts that are still free: some always are, for the others. */
+const freeShare = 1 / 4;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
 /** A claim that took longer is let go: what is left of its lease may be too short for an attempt. */
@@ -132,6 +134,7 @@ export function createDeliverer(
       const room = Math.min(maxPrompt - unlimited, maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const beganAtMs = performance.now();
+      const mostOfMerchant = Math.min(maxOfMerchant, Math.ceil((maxInFlight - inFlight.size) * freeShare));
       for (const [endpointId, untilMs] of pauses) if (untilMs <= beganAtMs) pauses.delete(endpointId);
       const claimed = await queue.claim({
         byEndpoint,
@@ -141,8 +144,8 @@ export function createDeliverer(
         paused: pauses,
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
-        maxOfMerchant,
-        merchantReserve,
+        maxOfMerchant: mostOfMerchant,
+        merchantReserve: Math.ceil(mostOfMerchant * reserveShare),
         maxInReserve,
         room,
         roomForFailing: maxLimited - limited,

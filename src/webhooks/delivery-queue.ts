@@ -47,6 +47,15 @@ const insertDeliveries = preparedStatement(
 export const isInFlight =
   "(d.status = 'pending' and d.next_attempt_at = d.leased_until and d.leased_until > now())";
 
+/**
+ * SQL that locks pending deliveries `d`. Whatever waits for several takes them in this order, so that two statements never
+ * wait for each other.
+ */
+export const lockPending = (condition: string) =>
+  `select count(*) from (
+     select from webhook_deliveries d where d.status = 'pending' and ${condition}
+      order by d.event_id, d.endpoint_id for update) as locked`;
+
 /** A delivery that this process has to attempt. */
 export interface ClaimedDelivery {
   event: EventRow;
@@ -339,6 +348,10 @@ export function outcomeOf(
   return { status: 'pending', retryAfterMs: Math.round(seconds * 1000 * (0.9 + Math.random() / 5)) };
 }
 
+/**
+ * The rows are locked in the order of `lockPending`. Each is looked up by its whole key, its status only then: a plan made
+ * while little was pending would read all that is.
+ */
 const recordAttempts = preparedStatement(
   'record_webhook_attempts',
   `with results as (
@@ -346,13 +359,20 @@ const recordAttempts = preparedStatement(
                           $6::int[], $7::timestamptz[], $8::int[], $9::smallint[], $10::text[], $11::bytea[])
        as r (merchant_id, event_id, endpoint_id, leased_until, status, retry_after_ms, at, duration_ms, status_code,
              error, response)
+   ), locked as materialized (
+     select d.place, r.status, r.retry_after_ms
+       from (select * from results order by event_id, endpoint_id) r
+      cross join lateral (
+        select d.ctid as place, d.status, d.next_attempt_at from webhook_deliveries d
+         where d.merchant_id = r.merchant_id and d.event_id = r.event_id and d.endpoint_id = r.endpoint_id
+         limit 1 for update
+      ) d
+      where d.status = 'pending' and d.next_attempt_at = r.leased_until
    ), recorded as (
      update webhook_deliveries d
-        set status = r.status, next_attempt_at = now() + r.retry_after_ms * interval '1 millisecond', scheduled = d.scheduled + 1,
+        set status = l.status, next_attempt_at = now() + l.retry_after_ms * interval '1 millisecond', scheduled = d.scheduled + 1,
             attempts = d.attempts + 1
-       from results r
-      where d.merchant_id = r.merchant_id and d.event_id = r.event_id and d.endpoint_id = r.endpoint_id
-        and d.status = 'pending' and d.next_attempt_at = r.leased_until
+       from locked l where d.ctid = l.place
      returning d.event_id, d.endpoint_id, d.attempts, d.status
    ), forgotten as (
      delete from webhook_attempts a using recorded

@@ -3,6 +3,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createBatcher } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { lockPending } from './delivery-queue.ts';
 
 const maxFailingDays = 5;
 const minFailures = 10;
@@ -75,11 +76,16 @@ export function createEndpointHealth(em: EntityManager): EndpointHealth {
       return transaction(async (runInside) => {
         const { rowCount } = await runInside(disable, [endpointId, reason]);
         if (rowCount === 0) return undefined;
+        await runInside(lockOf, [endpointId]);
         const givenUp = await runInside(giveUpOf, [endpointId]);
         return { reason, deliveries: givenUp.rowCount ?? 0 };
       });
     },
-    giveUpDeliveries: async () => (await run(giveUpAll, [])).rowCount ?? 0,
+    giveUpDeliveries: () =>
+      transaction(async (runInside) => {
+        await runInside(lockAll, []);
+        return (await runInside(giveUpAll, [])).rowCount ?? 0;
+      }),
   };
 }
 
@@ -106,9 +112,14 @@ const disable = preparedStatement(
   'disable_webhook_endpoint',
   'update webhook_endpoints set enabled = false, disabled_reason = $2 where id = $1 and enabled',
 );
+const lockOf = preparedStatement('lock_webhook_deliveries_of', lockPending('d.endpoint_id = $1'));
 const giveUpOf = preparedStatement(
   'give_up_webhook_deliveries_of',
   "update webhook_deliveries set status = 'failed', next_attempt_at = null where endpoint_id = $1 and status = 'pending'",
+);
+const lockAll = preparedStatement(
+  'lock_given_up_webhook_deliveries',
+  lockPending('d.endpoint_id in (select id from webhook_endpoints where not enabled)'),
 );
 /** Those that were made while their endpoint was being disabled. */
 const giveUpAll = preparedStatement(

@@ -20,6 +20,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
+import { lockPending } from './delivery-queue.ts';
 import { webhookSecret } from './signature.ts';
 
 /** Whose endpoints they are. */
@@ -267,6 +268,7 @@ export async function rotateSecret(
 
 /** The pending deliveries of an endpoint that nothing is sent to any more have failed. */
 async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
+  await tx.execute(lockPending('d.endpoint_id = ?'), [endpointId]);
   await tx.nativeUpdate(
     WebhookDeliveryEntity,
     { endpointId, status: 'pending' },

@@ -146,7 +146,8 @@ export const DetachTransferRequestSchema: GenMessage<DetachTransferRequest> = /*
  */
 export const TransferService: GenService<{
   /**
-   * Lists transfers, newest first.
+   * Lists transfers, newest first. With a status, a page may hold fewer transfers than `page_size`, even none, and still
+   * have a next page: a page looks through at most 10,000 transfers for those with the status.
    *
    * @generated from rpc payments.v1.TransferService.ListTransfers
    */

@@ -1,0 +1,133 @@
+// Attempts are recorded while the same deliveries are redelivered or given up: neither ever has to be undone, because all
+// take the rows in one order. An attempt that is not recorded is made again.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { newUuid } from '../src/database/identifiers.ts';
+import { createWebhookDeliveries } from '../src/webhooks/deliveries.ts';
+import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
+import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+
+let service: TestService;
+let em: EntityManager;
+let worker: WebhookWorker;
+
+beforeAll(async () => {
+  service = await startService({ ROLES: 'api' });
+  em = service.database.orm.em;
+  worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+  // So many others that every statement finds its rows by an index.
+  await service.query(
+    `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
+     select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
+       from generate_series(1, 5000)`,
+    [newUuid()],
+  );
+  await service.query('analyze webhook_deliveries');
+});
+
+afterAll(async () => {
+  await worker.close();
+  await service.close();
+});
+
+/** Claims the deliveries of some events to some endpoints of a new merchant, the oldest event and endpoint first. */
+async function claimOfShop({ endpoints, events }: { endpoints: number; events: number }) {
+  const { id: merchantId } = await createTestMerchant(service.database);
+  await service.query(
+    `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
+     select id, $1, 'testnet', 'https://shop.example/', '{*}', true, now() from unnest($2::uuid[]) as w (id)`,
+    [merchantId, Array.from({ length: endpoints }, () => newUuid())],
+  );
+  await insertEventRows(service.query, Array(events).fill({ merchantId }));
+  await worker.makeDeliveries();
+  const claimed = await worker.queue.claim({
+    ...{
+      byEndpoint: new Map(),
+      byMerchant: new Map(),
+      slow: new Set(),
+      prompt: new Set(),
+      paused: new Map(),
+    },
+    ...{ maxHealthy: 8, maxFailing: 1, maxOfMerchant: 8, merchantReserve: 0, maxInReserve: 4 },
+    ...{ room: 8, roomForFailing: 8 },
+  });
+  const place = ({ event, endpointId }: (typeof claimed)[number]) => `${event.id} ${endpointId}`;
+  return claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1));
+}
+
+const waitingForLocks = async (count: number) =>
+  expect
+    .poll(async () => {
+      const rows = await service.query(
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      return rows.length;
+    })
+    .toBe(count);
+
+const answered410 = {
+  at: new Date(),
+  durationMs: 5,
+  statusCode: 410,
+  error: 'answered 410',
+  response: undefined,
+};
+
+test.each<
+  [
+    string,
+    { endpoints: number; events: number },
+    (endpointId: string, owner: Owner, eventId: string) => Promise<unknown>,
+  ]
+>([
+  [
+    'a redelivery to all endpoints',
+    { endpoints: 4, events: 1 },
+    (_, owner, eventId) => createWebhookDeliveries(em).redeliver(owner, eventId, 'all'),
+  ],
+  ['a deleted endpoint', { endpoints: 1, events: 4 }, (id, owner) => deleteEndpoint(em, owner, id)],
+  [
+    'an endpoint that its merchant disables',
+    { endpoints: 1, events: 4 },
+    (id, owner) => updateEndpoint(em, owner, id, { enabled: false }),
+  ],
+  [
+    'an endpoint that is disabled by what it answers',
+    { endpoints: 1, events: 4 },
+    (id) => createEndpointHealth(em).failed(id, answered410.at, 410),
+  ],
+  [
+    'deliveries that were made while their endpoint was being disabled',
+    { endpoints: 1, events: 4 },
+    async (id) => {
+      await service.query('update webhook_endpoints set enabled = false where id = $1', [id]);
+      await createEndpointHealth(em).giveUpDeliveries();
+    },
+  ],
+])('attempts are recorded beside %s', async (_, shop, act) => {
+  for (const isReversed of [false, true]) {
+    const claimed = await claimOfShop(shop);
+    expect(claimed).toHaveLength(4);
+    const { event, endpointId } = claimed[0] as (typeof claimed)[number];
+    const { merchantId } = event;
+    // Both statements begin to wait for the rows, and get them at the same time.
+    const blocker = new pg.Client(pgConfigOf(service.location));
+    await blocker.connect();
+    await blocker.query('begin');
+    await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
+    const acted = act(endpointId, { merchantId, mode: 'testnet' }, event.id);
+    await waitingForLocks(1);
+    const order = isReversed ? claimed.toReversed() : claimed;
+    const recorded = Promise.all(order.map((one) => worker.queue.record(one, answered410)));
+    await waitingForLocks(2);
+    await blocker.query('commit');
+    await blocker.end();
+    await Promise.all([acted, recorded]);
+  }
+});
