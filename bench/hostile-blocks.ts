@@ -97,7 +97,7 @@ function report(costs: Costs, rounds: number): string {
 
 \`npm run bench -- --hostile-blocks --rounds ${rounds}\` ${onThisMachine()}; anvil, PostgreSQL with its default settings and a process that only watches on the same machine. ${openIntents.toLocaleString('en')} intents of one price expect the wallet. One transaction makes all transfers of a block, by a contract of a stranger's; those that repeat have as many calls with an intent's id in their calldata.
 
-Milliseconds from the node's first answer with the header to the commit, median. The last columns: what a transfer costs in a block of ${largest.toLocaleString('en')}, compared with one in a block of ${sizes[1].toLocaleString('en')} (1 is linear), and the longest time in any of these blocks in which the event loop did not turn (median and highest of the blocks).
+Milliseconds from the node's first answer with the header to the commit, median. The last columns: what a transfer costs in a block of ${largest.toLocaleString('en')}, compared with one in a block of ${sizes[1].toLocaleString('en')} (1 is linear), and the longest time in each of these blocks in which the event loop did not turn (median and highest of the blocks); what is longer than 20 ms was V8's garbage collector wherever it was looked at with \`--cpu-prof\`.
 
 ${table(
   ['transfers', ...sizes.map((size) => size.toLocaleString('en')), 'slope', 'gap, ms', 'highest'],

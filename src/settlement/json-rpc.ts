@@ -74,8 +74,8 @@ async function readJson({ body }: Response): Promise<unknown> {
   for await (const chunk of body ?? []) {
     size += chunk.length;
     if (size > maxAnswerBytes) throw new TooLarge();
-    parse(() => parser.write(chunk));
     await turn();
+    parse(() => parser.write(chunk));
   }
   if (!parser.isEnded) parse(() => parser.end());
   return found;

@@ -6,7 +6,7 @@ import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { inHalves } from '../../database/halves.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import { mapInSlices } from '../../scheduling/slices.ts';
+import { mapInSlices, turn } from '../../scheduling/slices.ts';
 import { onlyCandidate } from '../attribution.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
@@ -116,12 +116,12 @@ export function createAttribution(
     };
     const isUnknown = ({ named: publicId = '' }: Arriving) => named.has(publicId) && !named.get(publicId);
     const keyOf = ({ merchantId, wallet, amountUnits }: Arriving) => `${merchantId} ${wallet} ${amountUnits}`;
-    const open = transfers.filter(
-      (transfer) => !transfer.isOnlyNamed && !isUnknown(transfer) && provenOf(transfer) === undefined,
-    );
-    const questions = new Map(
-      await mapInSlices(open, (transfer): [string, Arriving] => [keyOf(transfer), transfer]),
-    );
+    const questions = new Map<string, Arriving>();
+    for (const transfer of transfers) {
+      await turn();
+      if (transfer.isOnlyNamed || isUnknown(transfer) || provenOf(transfer) !== undefined) continue;
+      questions.set(keyOf(transfer), transfer);
+    }
     const candidates = await findCandidates(blockTime, questions);
     return mapInSlices(transfers, (transfer) => {
       const proven = provenOf(transfer);
