@@ -72,8 +72,8 @@ const fieldName = /^[A-Za-z_][\w.[\]]{0,39}$/;
 
 /** The names of the faulty fields, without what was in them; undefined if there are none. */
 function faultyFields({ error }: RequestContext): string[] | undefined {
-  const names = error?.violations.map(({ field }) => (fieldName.test(field) ? field : '…')) ?? [];
-  if (names.length === 0) return undefined;
+  if (error === undefined || error.violations.length === 0) return undefined;
+  const names = error.violations.map(({ field }) => (fieldName.test(field) ? field : '…'));
   return names.length > maxFields ? [...names.slice(0, maxFields), '…'] : names;
 }
 
