@@ -16,7 +16,7 @@ const usage = `Usage: npm start
 Starts the payment intent service. Without a DATABASE_URL it runs a PostgreSQL of its own, for trying out.
 
 Its settings are environment variables, as in: HTTP_PORT=8081 npm start
-README.md lists them under "Configuration".
+docs/configuration.md lists them.
 
   npm run -s admin -- doctor    checks the settings, the database and the chains
   npm run -s admin -- --help    merchants, keys, webhooks and the database schema

@@ -226,7 +226,7 @@ test('refuses to run in a browser', () => {
 });
 
 test.each([
-  'README.md',
+  'docs/integrate.md',
   'client/README.md',
   'src/contract/gen/openapi.json',
   'examples/checkout-server.ts',

@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { access, glob, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { Code } from '@connectrpc/connect';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { expect, test } from 'vitest';
@@ -6,10 +7,14 @@ import { loadConfig } from '../src/config/config.ts';
 import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
 
 const readme = await readFile('README.md', 'utf8');
+const integrate = await readFile('docs/integrate.md', 'utf8');
+const configuration = await readFile('docs/configuration.md', 'utf8');
 
 test('the table of errors matches the catalogue', () => {
   const rows = [
-    ...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| ([\d, ]+?) *\| (?:`([A-Z_]+)`)? *\| (.*) \|$/gm),
+    ...integrate.matchAll(
+      /^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| ([\d, ]+?) *\| (?:`([A-Z_]+)`)? *\| (.*) \|$/gm,
+    ),
   ];
   const documented = rows.flatMap(([, codes = '', statuses = '', grpcCode, advice = '']) =>
     [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code], i) => {
@@ -25,9 +30,8 @@ test('the table of errors matches the catalogue', () => {
 });
 
 test('the table of variables lists every variable with its default', () => {
-  const section = readme.slice(readme.indexOf('## Configuration'), readme.indexOf('## Work on it'));
   const defaults = Object.fromEntries(
-    [...section.matchAll(/^\| ((?:`[A-Z_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
+    [...configuration.matchAll(/^\| ((?:`[A-Z_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
       ([, names = '', value]) => [...names.matchAll(/`([A-Z_]+)`/g)].map(([, name]) => [name, value]),
     ),
   );
@@ -82,4 +86,18 @@ test('the table of variables lists every variable with its default', () => {
 test('the first 40 lines lead to a created intent', () => {
   const lines = readme.split('\n').slice(0, 40).join('\n');
   expect(lines).toMatch(/npm ci && npm start[\s\S]*\ncurl [\s\S]*201 Created/);
+});
+
+test('every link of the documents leads to a file', async () => {
+  const documents = ['README.md', 'bench/README.md'];
+  for await (const name of glob('docs/*.md')) documents.push(name);
+  for (const document of documents) {
+    const text = await readFile(document, 'utf8');
+    for (const [, target = ''] of text.matchAll(/\]\((?!https?:|#)([^)#]+)/g)) {
+      await expect(
+        access(join(dirname(document), target)),
+        `${document}: ${target}`,
+      ).resolves.toBeUndefined();
+    }
+  }
 });

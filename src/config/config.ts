@@ -18,7 +18,7 @@ export type Role = (typeof roleNames)[number];
 export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
-/** The checked configuration. README.md has the table of variables. */
+/** The checked configuration. docs/configuration.md has the table of variables. */
 export interface Config {
   /** PostgreSQL to use; undefined for the embedded one. It may hold a password and is never printed. */
   databaseUrl: string | undefined;

@@ -27,7 +27,7 @@ afterEach(endAll);
 test('peppers and client secret keys rotate over two processes without a refusal', async () => {
   const added = () => `2:${randomBytes(32).toString('base64')}`;
   const [pepper, key] = [added(), added()];
-  // The order in README.md: first known to every process, then used.
+  // The order in docs/configuration.md: first known to every process, then used.
   const known = {
     API_KEY_PEPPERS: `${cluster.secrets.API_KEY_PEPPERS},${pepper}`,
     CLIENT_SECRET_KEYS: `${cluster.secrets.CLIENT_SECRET_KEYS},${key}`,
