@@ -84,8 +84,13 @@ test.each<[string, Answer, Partial<NodeError>, RegExp]>([
     { fault: 'refused' },
     /refused eth_chainId: the method does not exist \(-32601\)$/,
   ],
-  ['an error without a code', says('{"error":"no"}'), { fault: 'refused' }, /refused eth_chainId: HTTP 200/],
-  ['a page with the address', says(`Cannot POST /v2/${secret}`, 404), { fault: 'refused' }, /: HTTP 404/],
+  [
+    'an error without a code',
+    says('{"error":"no"}'),
+    { fault: 'unreachable' },
+    /refused eth_chainId: HTTP 200/,
+  ],
+  ['a page with the address', says(`Cannot POST /v2/${secret}`, 404), { fault: 'unreachable' }, /: HTTP 404/],
   [
     'too many questions, on a page',
     says(`too many requests for ${secret}`, 429, { 'Retry-After': '2' }),

@@ -116,7 +116,8 @@ function faultOf({ status, statusText, headers, ok }: Response, error: unknown, 
   const text =
     typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
   const { fault, retryAfterMs } = readRefusal({ ...(!ok && { status, headers }), code, details }) ?? {
-    fault: 'refused',
+    // What is in front of the node may answer in its place: that says nothing about the question.
+    fault: typeof code === 'number' ? 'refused' : 'unreachable',
     retryAfterMs: undefined,
   };
   return new NodeError(fault, `${refused}: ${text.trim()}`, { retryAfterMs });
