@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { firstTrue } from '../src/settlement/watcher.ts';
+import { firstTrue } from '../src/settlement/reorganisation.ts';
 
 test('the first place from which on it is true is found by few questions, fewer if it is near', async () => {
   const places = fc.nat(50_000).chain((count) => fc.tuple(fc.constant(count), fc.nat(count)));

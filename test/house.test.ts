@@ -48,10 +48,10 @@ const names = (all: readonly File[]) =>
   ).length;
 
 test.each<[string, number, () => Place]>([
-  ['hand-written lines of src, client and checkout', 34_600, () => ({ lines: sum(written), where: '' })],
+  ['hand-written lines of src, client and checkout', 34_770, () => ({ lines: sum(written), where: '' })],
   ['lines of tests', 47_500, () => ({ lines: sum(tests), where: '' })],
-  ['lines of the longest file', 800, () => longest(written.map(fileOf))],
-  ['lines of the longest function', 640, () => longest(written.flatMap(functionsIn))],
+  ['lines of the longest file', 720, () => longest(written.map(fileOf))],
+  ['lines of the longest function', 225, () => longest(written.flatMap(functionsIn))],
   [
     'exported names in 1,000 lines',
     33,

@@ -20,6 +20,8 @@ export interface ChainSettings {
   tokens: readonly Address[];
   /** The expected time between two blocks, and how often the node is asked. */
   blockTimeMs: number;
+  /** How deep a transfer has to be, its own block being the first: the most that an intent of this chain requires. */
+  confirmations: number;
   /** A payment counts as final only at or below the chain's own `finalized` block. */
   needsFinality: boolean;
 }
@@ -39,6 +41,7 @@ export const chains: readonly ChainSettings[] = [...new Set(networks.map(({ chai
       networks: ofChain,
       tokens: [...new Set([...native, ...Object.values(bridgedUsdcAddresses).map(lowerCase)])],
       blockTimeMs: 2_000,
+      confirmations: Math.max(...ofChain.map(({ confirmationsRequired }) => confirmationsRequired)),
       needsFinality: chain === 'polygon',
     };
   },
