@@ -59,6 +59,33 @@ test('an answer in pieces, cut inside a character, is one', async () => {
   expect(result).toEqual(Array(50_000).fill('€'));
 });
 
+test('elements of a list are read as they arrive, and stand in the list as what was read', async () => {
+  const read: unknown[] = [];
+  const elements = {
+    path: '$.result.logs.*',
+    read(element: unknown) {
+      read.push(element);
+      return read.length;
+    },
+  };
+  answer = says('{"result":{"logs":[{"a":[1]},"b",[{"c":{}}],null],"other":[{"d":1}]}}');
+  const result = await callJsonRpc(url(''), 'eth_chainId', [], 10_000, elements);
+  expect(result).toEqual({ logs: [1, 2, 3, 4], other: [{ d: 1 }] });
+  expect(read).toEqual([{ a: [1] }, 'b', [{ c: {} }], null]);
+});
+
+test('what an element is refused for is the fault of the answer', async () => {
+  const refused = new NodeError('contradiction', 'a log that was not asked for');
+  const elements = {
+    path: '$.result.*',
+    read() {
+      throw refused;
+    },
+  };
+  answer = says('{"result":[1]}');
+  await expect(callJsonRpc(url(''), 'eth_chainId', [], 10_000, elements)).rejects.toBe(refused);
+});
+
 test('the question is one of JSON-RPC, and credentials of the address are sent as such', async () => {
   const asked: unknown[] = [];
   await ask(

@@ -3,7 +3,7 @@
 
 import { JSONParser } from '@streamparser/json';
 import { turn } from '../scheduling/slices.ts';
-import { NodeError } from './node-answers.ts';
+import { type Elements, NodeError } from './node-answers.ts';
 import { readRefusal } from './node-refusals.ts';
 
 /** Largest answer in bytes. A block with 2,000 transfers has receipts of 3.3 MB. */
@@ -21,6 +21,7 @@ export async function callJsonRpc(
   method: string,
   params: readonly unknown[],
   timeoutMs: number,
+  elements?: Elements,
 ): Promise<unknown> {
   const { host, username, password } = url;
   const target = new URL(url);
@@ -37,7 +38,7 @@ export async function callJsonRpc(
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
       signal: AbortSignal.timeout(timeoutMs),
     });
-    const answer = response.ok ? await readJson(response) : await readError(response);
+    const answer = response.ok ? await readJson(response, elements) : await readError(response);
     const { error, result } = (answer ?? {}) as { error?: unknown; result?: unknown };
     if (response.ok && error == null) return result;
     throw faultOf(response, error, `${host} refused ${method}`);
@@ -64,12 +65,14 @@ class TooLarge extends Error {}
 /** The node has answered, but not with JSON. */
 class NotJson extends Error {}
 
-async function readJson({ body }: Response): Promise<unknown> {
+async function readJson({ body }: Response, elements: Elements | undefined): Promise<unknown> {
   let found: unknown;
   let size = 0;
-  const parser = new JSONParser({ paths: ['$'] });
-  parser.onValue = ({ value }) => {
-    found = value;
+  const parser = new JSONParser({ paths: elements === undefined ? ['$'] : ['$', elements.path] });
+  parser.onValue = ({ value, key, parent, stack }) => {
+    if (stack.length === 0) found = value;
+    else if (elements !== undefined && key !== undefined)
+      Object.assign(parent ?? {}, { [key]: elements.read(value) });
   };
   for await (const chunk of body ?? []) {
     size += chunk.length;
@@ -84,7 +87,8 @@ async function readJson({ body }: Response): Promise<unknown> {
 function parse(run: () => void): void {
   try {
     run();
-  } catch {
+  } catch (reason) {
+    if (reason instanceof NodeError) throw reason;
     throw new NotJson();
   }
 }

@@ -2,7 +2,6 @@
 // form here, and for its sense by whoever asked.
 
 import type { Address, Hash, Hex } from 'viem';
-import { mapInSlices } from '../scheduling/slices.ts';
 
 /** Why an answer of a node was not used. Each is a label of a metric. */
 export const nodeFaults = [
@@ -36,6 +35,14 @@ export class NodeError extends Error {
     this.fault = fault;
     this.retryAfterMs = retryAfterMs;
   }
+}
+
+/** The elements of a list in the answer: each is read as it arrives, and stands in the list as what was read. */
+export interface Elements {
+  /** Such as `$.result.*`. */
+  path: string;
+  /** May throw NodeError. */
+  read(element: unknown): unknown;
 }
 
 export interface Header {
@@ -108,12 +115,13 @@ export function readHeader(value: unknown): Header {
 }
 
 /**
- * Reads `Transfer` logs. Zero amounts, and transfers whose sender is their recipient, are left out: they move no money.
- * Throws if a log is none of those that were asked for, is there twice, or is of a block that was reverted.
+ * Returns what reads the `Transfer` logs of one answer. Undefined for a zero amount, and for a transfer whose sender is its
+ * recipient: they move no money. Throws if a log is none of those that were asked for, is there twice, or is of a block that
+ * was reverted.
  */
-export async function readTransferLogs(value: unknown, tokens: ReadonlySet<string>): Promise<TransferLog[]> {
+export function transferLogs(tokens: ReadonlySet<string>): Elements {
   const seen = new Set<string>();
-  const logs = await mapInSlices(listOf(value, 'logs'), (entry) => {
+  const readLog = (entry: unknown): TransferLog | undefined => {
     const log = objectOf(entry, 'a log');
     const { address, topics, data, logIndex } = readPlainLog(log);
     const [topic, from = '', to = '', ...others] = topics;
@@ -138,8 +146,13 @@ export async function readTransferLogs(value: unknown, tokens: ReadonlySet<strin
     seen.add(place);
     const movesMoney = read.amountUnits > 0n && read.amountUnits <= maxAmount && read.from !== read.to;
     return movesMoney ? read : undefined;
-  });
-  return logs.filter((log) => log !== undefined);
+  };
+  return { path: '$.result.*', read: readLog };
+}
+
+/** The logs of an answer that `transferLogs` has read. */
+export function readTransferLogs(value: unknown): TransferLog[] {
+  return (listOf(value, 'logs') as readonly (TransferLog | undefined)[]).filter((log) => log !== undefined);
 }
 
 /** Reads a transaction. Throws NodeError (`malformed`) if it is none. */
@@ -154,10 +167,17 @@ export function readTransaction(value: unknown): Transaction {
   };
 }
 
-/** Reads a receipt, with its logs in their order. Throws NodeError (`malformed`) if it is none. */
-export async function readReceipt(value: unknown): Promise<Receipt> {
+export const receiptLogs: Elements = {
+  path: '$.result.logs.*',
+  read: (log) => readPlainLog(objectOf(log, 'a log')),
+};
+
+/**
+ * Reads a receipt, with its logs in their order, which `receiptLogs` has read. Throws NodeError (`malformed`) if it is none.
+ */
+export function readReceipt(value: unknown): Receipt {
   const receipt = objectOf(value, 'a receipt');
-  const logs = await mapInSlices(listOf(receipt.logs, 'logs'), (log) => readPlainLog(objectOf(log, 'a log')));
+  const logs = listOf(receipt.logs, 'logs') as readonly PlainLog[];
   return {
     transactionHash: hashOf(receipt.transactionHash, 'transactionHash'),
     blockHash: hashOf(receipt.blockHash, 'blockHash'),
@@ -167,15 +187,22 @@ export async function readReceipt(value: unknown): Promise<Receipt> {
   };
 }
 
-/** The block's own header and its transactions. */
-export async function readFullBlock(
-  value: unknown,
-): Promise<{ header: Header; transactions: Transaction[] }> {
-  const { transactions } = objectOf(value, 'a block');
+/** Reads a block's transactions, and keeps those with these hashes: all of them are as large as strangers make them. */
+export function blockTransactions(hashes: ReadonlySet<Hash>): Elements {
   return {
-    header: readHeader(value),
-    transactions: await mapInSlices(listOf(transactions, 'transactions'), readTransaction),
+    path: '$.result.transactions.*',
+    read(element) {
+      const transaction = readTransaction(element);
+      return hashes.has(transaction.hash) ? transaction : undefined;
+    },
   };
+}
+
+/** The block's own header, and those of its transactions that `blockTransactions` has kept. */
+export function readFullBlock(value: unknown): { header: Header; transactions: Transaction[] } {
+  const { transactions } = objectOf(value, 'a block');
+  const read = listOf(transactions, 'transactions') as readonly (Transaction | undefined)[];
+  return { header: readHeader(value), transactions: read.filter((each) => each !== undefined) };
 }
 
 /** Reads the answer to `eth_chainId`. Throws NodeError (`malformed`) if it is no number. */

@@ -4,6 +4,8 @@ import * as Bloom from 'ox/Bloom';
 import type { Hash, Hex } from 'viem';
 import { callJsonRpc } from './json-rpc.ts';
 import {
+  blockTransactions,
+  type Elements,
   type Header,
   NodeError,
   type NodeFault,
@@ -14,8 +16,10 @@ import {
   readReceipt,
   readTransaction,
   readTransferLogs,
+  receiptLogs,
   type Transaction,
   type TransferLog,
+  transferLogs,
   transferTopic,
 } from './node-answers.ts';
 import { createNodePace, type NodePace } from './node-pace.ts';
@@ -108,7 +112,8 @@ export function connectNode({
   const ask = async <T>(
     method: string,
     params: readonly unknown[],
-    read: (answer: unknown) => T | Promise<T>,
+    read: (answer: unknown) => T,
+    elements?: () => Elements,
   ): Promise<T> => {
     const deadlineMs = performance.now() + patienceMs;
     for (;;) {
@@ -122,7 +127,7 @@ export function connectNode({
       onRequest?.(method);
       try {
         const found = await trace(method, async () =>
-          read(await callJsonRpc(address, method, params, timeoutMs)),
+          read(await callJsonRpc(address, method, params, timeoutMs, elements?.())),
         );
         pace.answered();
         failingSinceMs = undefined;
@@ -154,13 +159,14 @@ export function connectNode({
     ask(
       'eth_getLogs',
       [{ blockHash: header.hash, address: tokens, topics: [transferTopic] }],
-      async (answer) => {
-        const logs = await readTransferLogs(answer, wanted);
+      (answer) => {
+        const logs = readTransferLogs(answer);
         if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
           throw anotherBlock(name);
         }
         return logs;
       },
+      () => transferLogs(wanted),
     );
 
   const mayHaveTransfers = ({ logsBloom }: Header) =>
@@ -211,12 +217,13 @@ export function connectNode({
               recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)],
           },
         ],
-        async (answer) => {
-          const logs = await readTransferLogs(answer, wanted);
+        (answer) => {
+          const logs = readTransferLogs(answer);
           if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to))
             throw anotherBlock(name);
           return logs;
         },
+        () => transferLogs(wanted),
       ),
     async transactionsOf(block, hashes) {
       const found =
@@ -228,11 +235,16 @@ export function connectNode({
                 ),
               ),
             ).then((some) => some.flat())
-          : await ask('eth_getBlockByHash', [block.hash, true], async (answer) => {
-              const full = await readFullBlock(answer);
-              if (full.header.hash !== block.hash) throw anotherBlock(name);
-              return full.transactions;
-            });
+          : await ask(
+              'eth_getBlockByHash',
+              [block.hash, true],
+              (answer) => {
+                const full = readFullBlock(answer);
+                if (full.header.hash !== block.hash) throw anotherBlock(name);
+                return full.transactions;
+              },
+              () => blockTransactions(new Set(hashes)),
+            );
       const byHash = new Map(found.map((transaction) => [transaction.hash, transaction]));
       for (const hash of hashes) {
         if ((byHash.get(hash)?.blockHash ?? block.hash) !== block.hash) throw anotherBlock(name);
@@ -240,12 +252,17 @@ export function connectNode({
       return byHash;
     },
     receiptOf: (hash) =>
-      ask('eth_getTransactionReceipt', [hash], async (answer) => {
-        if (answer === null) return undefined;
-        const receipt = await readReceipt(answer);
-        if (receipt.transactionHash !== hash) throw anotherBlock(name);
-        return receipt;
-      }),
+      ask(
+        'eth_getTransactionReceipt',
+        [hash],
+        (answer) => {
+          if (answer === null) return undefined;
+          const receipt = readReceipt(answer);
+          if (receipt.transactionHash !== hash) throw anotherBlock(name);
+          return receipt;
+        },
+        () => receiptLogs,
+      ),
   };
 }
 
