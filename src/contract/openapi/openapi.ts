@@ -1,43 +1,34 @@
 // Creates the public door's OpenAPI document from the contract: annotations become paths, messages schemas, comments
 // descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
-import {
-  type DescEnum,
-  type DescEnumValue,
-  type DescField,
-  type DescMessage,
-  type DescService,
-  getOption,
-  ScalarType,
-} from '@bufbuild/protobuf';
-import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
-import {
-  type CatalogueRow,
-  catalogue,
-  docPathOf,
-  type ErrorCode,
-  invalidBodyOf,
-  toErrorJson,
-} from '../error-catalogue.ts';
-import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
+import { type DescField, type DescMessage, type DescService, getOption } from '@bufbuild/protobuf';
+import { catalogue } from '../error-catalogue.ts';
+import { json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
+import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
+import { answerExample, exampleOfEvent, exampleOfMessage, requestExample, withoutNulls } from './examples.ts';
 import {
-  enumWords,
-  hasRequiredField,
-  integerRangeOf,
-  isRequiredField,
-  mayBeAbsent,
-  refusesEmptyList,
-} from '../json/json-codec.ts';
-import { expectationFailed, requestIsLate } from '../limits.ts';
-import { errorGuide } from './error-guide.ts';
+  errorReference,
+  errorSchema,
+  malformed,
+  malformedAnswer,
+  refsTo,
+  refusalOf,
+  refusalsOf,
+  requestIdExample,
+  takesIdempotencyKey,
+} from './refusals.ts';
+import {
+  type Comments,
+  type Direction,
+  type JsonSchema,
+  refTo,
+  type Schemas,
+  schemaOptionsOf,
+  typeOf,
+} from './schemas.ts';
 
-export type JsonSchema = { [keyword: string]: unknown };
-type Direction = 'request' | 'response';
-/** Schemas of messages by their names. */
-type Schemas = Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
-
-export interface OpenApiOptions {
+export interface OpenApiOptions extends Comments {
   title: string;
   version: string;
   /** Markdown for the top of the page. */
@@ -45,58 +36,8 @@ export interface OpenApiOptions {
   services: readonly DescService[];
   /** What the service sends by itself: a message of this type, for each of these names. */
   webhooks?: { message: DescMessage; descriptions: Readonly<Record<string, string>> };
-  /** The comment above a definition in the contract; empty if there is none. */
-  commentOf: (
-    desc: DescField | DescMessage | DescEnum | DescEnumValue | HttpRoute['method'] | DescService,
-  ) => string;
 }
 
-/** The codes with which the public door can refuse a call of the method, derived from its route. */
-function refusalsOf(route: HttpRoute): ErrorCode[] {
-  const takesKey = takesIdempotencyKey(route);
-  return [
-    'invalid_body',
-    ...(route.pathFields.length > 0 ? (['resource_missing'] as const) : []),
-    ...getOption(route.method, json_method).refusals.map(knownCode),
-    ...(takesKey ? (['idempotency_key_invalid'] as const) : []),
-    ...(getOption(route.method, json_method).takesClientSecret
-      ? (['client_secret_invalid'] as const)
-      : (['api_key_missing', 'api_key_invalid', 'browser_forbidden'] as const)),
-    ...(route.hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
-    ...(takesKey ? (['idempotency_key_reused'] as const) : []),
-    'rate_limited',
-    'internal',
-    'unavailable',
-  ];
-}
-
-function knownCode(code: string): ErrorCode {
-  if (!Object.hasOwn(catalogue, code))
-    throw new Error(`the contract names the code ${code}, which there is not`);
-  return code as ErrorCode;
-}
-
-/** A method not marked as safe to repeat takes an idempotency key, which makes it safe. */
-function takesIdempotencyKey({ method }: HttpRoute): boolean {
-  return method.idempotency === MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
-}
-
-/** Refused before the client is known, so these answers carry no rate limit headers. */
-const unauthenticatedRefusals: readonly ErrorCode[] = [
-  'api_key_missing',
-  'api_key_invalid',
-  'browser_forbidden',
-];
-
-/** Messages for malformed HTTP, by the HTTP status of each fault. */
-const malformed = {
-  408: requestIsLate,
-  417: expectationFailed,
-  431: 'The headers are larger than the service reads: 16384 bytes, unless it is configured otherwise.',
-};
-
-/** A reference page URL as it appears in an error if the service runs as README.md starts it. */
-const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
 const etagExample = '"qUiQTy8PR5uPgZdpSzAYSw"';
 
 const ifNoneMatchParameter = {
@@ -110,8 +51,6 @@ const notModified = {
   description: 'Nothing has changed since the answer that `If-None-Match` names.',
   headers: refsTo('X-Request-Id', 'ETag'),
 };
-
-const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
 /**
  * Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support.
@@ -241,60 +180,6 @@ function operationOf(
   };
 }
 
-/**
- * Shows required fields and fields with a default. Others, such as a different payout wallet, should not be copied
- * without thought.
- */
-function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
-  return Object.fromEntries(
-    method.input.fields
-      .filter((field) => !pathFields.includes(field))
-      .map((field) => [field, schemaOptionsOf(field)] as const)
-      .filter(([field, keywords]) => isRequiredField(field) || 'default' in keywords)
-      .map(([field, keywords]) => [field.name, keywords.examples?.[0]]),
-  );
-}
-
-function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
-  const replaced = getOption(method, json_method).example;
-  return withoutNulls({
-    ...exampleOfMessage(
-      method.output,
-      (field) => successStatus !== 201 || !getOption(field, json_field).afterCreation,
-    ),
-    ...(replaced !== '' && JSON.parse(replaced)),
-  });
-}
-
-const withoutNulls = (example: JsonSchema): JsonSchema =>
-  Object.fromEntries(Object.entries(example).filter(([, value]) => value !== null));
-
-/** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
-function exampleOfMessage(
-  desc: DescMessage,
-  isShown: (field: DescField) => boolean = () => true,
-): JsonSchema {
-  const exampleValueOf = (field: DescField): unknown => {
-    const [example] = schemaOptionsOf(field).examples ?? [];
-    const { message } = field;
-    if (message === undefined || message.typeName.startsWith('google.protobuf.')) return example;
-    // A message is shown if the contract says so: an event is about one of several.
-    if (field.fieldKind === 'message' && example === undefined) return undefined;
-    const inside = {
-      ...exampleOfMessage(message, (inner) => !getOption(inner, json_field).omitEmpty),
-      ...(example as JsonSchema | undefined),
-    };
-    if (field.fieldKind !== 'list') return inside;
-    return getOption(field, json_field).keepEmpty ? [inside] : undefined;
-  };
-  return Object.fromEntries(
-    desc.fields
-      .filter(isShown)
-      .map((field) => [field.name, exampleValueOf(field)] as const)
-      .filter(([, value]) => value !== undefined),
-  );
-}
-
 /** A request of the service to an endpoint, for each type of event. */
 function webhooksOf(schemas: Schemas, options: OpenApiOptions): Record<string, object> | undefined {
   if (options.webhooks === undefined) return undefined;
@@ -353,27 +238,6 @@ const signatureHeaders = [
   ),
 ];
 
-/** The example of an event of that type: about the one resource that the type is named after. */
-function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
-  const kinds = message.fields.find(({ name }) => name === 'data')?.message?.fields;
-  const [resource = '', word = ''] = type.split('.');
-  const field = kinds?.find(({ name }) => name === resource);
-  if (field?.message === undefined) throw new Error(`no field of the event's data is called ${resource}`);
-  const status = field.message.fields.find(({ name }) => name === 'status');
-  const words = status?.fieldKind === 'enum' ? enumWords(status.enum).map((value) => value.word) : [];
-  const example = exampleOfMessage(field.message, (inner) => !getOption(inner, json_field).omitEmpty);
-  const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
-  const data = { [resource]: { ...example, ...ended } };
-  // Only the events of an intent are counted.
-  return { type, data, ...(resource !== 'payment_intent' && { sequence: null }) };
-}
-
-/** The moment at which a resource got a status, if it has a field for it. */
-function endOf({ fields }: DescMessage, word: string): JsonSchema {
-  const name = `${word}_at`;
-  return fields.some((field) => field.name === name) ? { [name]: '2026-11-21T12:04:02.000Z' } : {};
-}
-
 const idempotencyKeyParameter = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -416,270 +280,6 @@ function isInteger(field: DescField): boolean {
   return field.fieldKind === 'scalar' && integerRangeOf(field.scalar) !== undefined;
 }
 
-function refusalOf(codes: readonly ErrorCode[]): object {
-  const rows: CatalogueRow[] = codes.map((code) => catalogue[code]);
-  const names = new Set(rows.flatMap(({ httpHeaders = {} }) => Object.keys(httpHeaders)));
-  if (codes.includes('rate_limited') || codes.includes('unavailable')) names.add('Retry-After');
-  if (!codes.some((code) => unauthenticatedRefusals.includes(code))) {
-    for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
-  }
-  if (codes.includes('unsupported_media_type')) names.add('Accept');
-  const examples = codes.map((code) => [code, { summary: catalogue[code].message, value: exampleOf(code) }]);
-  return {
-    description: codes.map((code) => `\`${code}\`: ${catalogue[code].message}`).join('\n\n'),
-    headers: refsTo('X-Request-Id', ...names),
-    content: {
-      'application/json': {
-        schema: { $ref: '#/components/schemas/Error' },
-        examples: Object.fromEntries(examples),
-      },
-    },
-  };
-}
-
-function malformedAnswer(message: string): object {
-  const example = exampleOf('invalid_body', { message });
-  return {
-    description: `\`invalid_body\`: ${message}`,
-    headers: refsTo('X-Request-Id'),
-    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' }, example } },
-  };
-}
-
-function exampleOf(code: ErrorCode, options: { message?: string } = {}): object {
-  const isFieldFault = code === 'invalid_body' && options.message === undefined;
-  const refusal = isFieldFault
-    ? invalidBodyOf([{ field: 'amount_units', message: 'must be an integer' }])
-    : { code, message: options.message ?? catalogue[code].message, violations: [] };
-  return toErrorJson(refusal, requestIdExample, docUrlExample(code));
-}
-
-/** Every code of the catalogue, including those that no operation returns. The reference page shows them. */
-function errorReference(): Record<string, object> {
-  return Object.fromEntries(
-    Object.entries(catalogue).map(([code, { httpStatus, retryable, message }]) => [
-      code,
-      {
-        status: httpStatus,
-        retryable,
-        message,
-        description: errorGuide[code as ErrorCode],
-        example: exampleOf(code as ErrorCode),
-      },
-    ]),
-  );
-}
-
-function refTo(
-  desc: DescMessage,
-  direction: Direction,
-  schemas: Schemas,
-  options: OpenApiOptions,
-  without: readonly DescField[] = [],
-): JsonSchema {
-  const known = schemas.get(desc.name);
-  if (known !== undefined && known.desc !== desc) {
-    throw new Error(`${desc.typeName} and ${known.desc.typeName} have one name in the document: rename one`);
-  }
-  if (known !== undefined && known.direction !== direction) {
-    throw new Error(
-      `${desc.typeName} is in requests and in answers, of which only the answers may grow: use two messages`,
-    );
-  }
-  if (known === undefined) {
-    // Stored before it is filled, because a message can be recursive.
-    const schema: JsonSchema = {};
-    schemas.set(desc.name, { desc, direction, schema });
-    const isRequired = (field: DescField) =>
-      isRequiredField(field) || (direction === 'response' && !mayBeAbsent(field));
-    const fields = desc.fields.filter((field) => !without.includes(field));
-    Object.assign(schema, {
-      type: 'object',
-      description: options.commentOf(desc),
-      properties: Object.fromEntries(
-        fields.map((field) => [field.name, propertyOf(field, direction, schemas, options)]),
-      ),
-      required: fields.filter(isRequired).map(({ name }) => name),
-      // An unknown field in a request is refused. A new field in an answer must not make the answer invalid.
-      ...(direction === 'request' ? { additionalProperties: false } : {}),
-    });
-  }
-  return { $ref: `#/components/schemas/${desc.name}` };
-}
-
-function propertyOf(
-  field: DescField,
-  direction: Direction,
-  schemas: Schemas,
-  options: OpenApiOptions,
-): JsonSchema {
-  const type = typeOf(field, direction, schemas, options);
-  const words =
-    field.fieldKind === 'enum'
-      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${options.commentOf(value)}`)
-      : [];
-  const description = [options.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
-    '\n\n',
-  );
-  const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
-  return direction === 'response' ? openToGrowth(schema) : withoutDefault(schema, isRequiredField(field));
-}
-
-/**
- * The schema of an answer's field. Its known values are listed, but later values are valid too, so that neither a
- * validator nor a generated type refuses them. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
- */
-function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
-  const known = words ?? (only === undefined ? undefined : [only]);
-  return known === undefined ? schema : { ...schema, 'x-extensible-enum': known };
-}
-
-/**
- * The schema of a request's field. The default is in the description and under our own keyword. Type generators such as
- * openapi-typescript make a field with JSON Schema's `default` mandatory, because they do not know that the schema is
- * only for requests.
- */
-function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
-  const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };
-  if (isRequired) return withDefault;
-  // `null` means absent.
-  return {
-    ...withDefault,
-    type: [schema.type, 'null'],
-    ...('enum' in schema ? { enum: [...(schema.enum as unknown[]), null] } : {}),
-  };
-}
-
-function typeOf(
-  field: DescField,
-  direction: Direction,
-  schemas: Schemas,
-  options: OpenApiOptions,
-): JsonSchema {
-  switch (field.fieldKind) {
-    case 'scalar':
-      return scalarType(field, field.scalar);
-    case 'enum':
-      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
-    case 'message':
-      if (field.message.typeName === 'google.protobuf.Struct')
-        return { type: 'object', additionalProperties: true };
-      if (field.message.typeName === 'google.protobuf.Timestamp')
-        return { type: 'string', format: 'date-time' };
-      return refTo(field.message, direction, schemas, options);
-    case 'list':
-      return {
-        type: 'array',
-        items: itemTypeOf(field, direction, schemas, options),
-        ...(direction === 'request' && refusesEmptyList(field) && { minItems: 1 }),
-      };
-    default:
-      throw new Error(
-        `${field.parent.typeName}.${field.name}: teach src/contract/openapi/openapi.ts about ${field.fieldKind}s`,
-      );
-  }
-}
-
-function itemTypeOf(
-  field: DescField & { fieldKind: 'list' },
-  direction: Direction,
-  schemas: Schemas,
-  options: OpenApiOptions,
-): JsonSchema {
-  switch (field.listKind) {
-    case 'scalar':
-      return scalarType(field, field.scalar);
-    case 'enum':
-      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
-    case 'message':
-      return refTo(field.message, direction, schemas, options);
-  }
-}
-
-function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
-  switch (scalar) {
-    case ScalarType.STRING:
-      return { type: 'string' };
-    case ScalarType.BOOL:
-      return { type: 'boolean' };
-    case ScalarType.DOUBLE:
-      return { type: 'number' };
-    case ScalarType.INT32:
-    case ScalarType.INT64:
-    case ScalarType.UINT32:
-    case ScalarType.UINT64:
-      return { type: 'integer' };
-    default:
-      throw new Error(
-        `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,
-      );
-  }
-}
-
-/** The schema keywords that the contract adds to a field. */
-function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
-  const { schema } = getOption(field, json_field);
-  if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
-  return JSON.parse(schema);
-}
-
-function errorSchema(): JsonSchema {
-  return {
-    type: 'object',
-    description: 'Why a request was refused. Log all of it: the request id finds the request in our logs.',
-    properties: {
-      error: {
-        type: 'object',
-        properties: {
-          code: {
-            type: 'string',
-            'x-extensible-enum': Object.keys(catalogue),
-            description:
-              'What went wrong, for your program. Codes may be added: treat one that you do not know by its HTTP status.',
-            examples: ['invalid_body'],
-          },
-          message: {
-            type: 'string',
-            description: 'What went wrong and what to do about it, for you.',
-            examples: [catalogue.invalid_body.message],
-          },
-          request_id: {
-            type: 'string',
-            pattern: '^req_[0-9a-f]{32}$',
-            description: 'This one request, as in the `X-Request-Id` header.',
-            examples: [requestIdExample],
-          },
-          doc_url: {
-            type: 'string',
-            format: 'uri-reference',
-            description:
-              'The entry of this code in the reference. Relative to the service if the request did not say which host it was for.',
-            examples: [docUrlExample('invalid_body')],
-          },
-          details: {
-            type: 'array',
-            description: 'Every faulty field, where fields are at fault.',
-            items: {
-              type: 'object',
-              properties: {
-                field: { type: 'string', description: 'The field.', examples: ['amount_units'] },
-                message: {
-                  type: 'string',
-                  description: 'What is wrong with it.',
-                  examples: ['must be an integer'],
-                },
-              },
-              required: ['field', 'message'],
-            },
-          },
-        },
-        required: ['code', 'message', 'request_id', 'doc_url'],
-      },
-    },
-    required: ['error'],
-  };
-}
-
 function headers(): Record<string, object> {
   const header = (description: string, schema: JsonSchema, example: string | number) => ({
     description,
@@ -706,11 +306,6 @@ function headers(): Record<string, object> {
   };
 }
 
-function refsTo(...names: string[]): Record<string, object> {
-  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
-}
-
-/** Returns "payment intents" for `PaymentIntentService`. */
 function nounOf(service: DescService): string {
   const words = service.name
     .replace(/Service$/, '')

@@ -1,0 +1,178 @@
+// The schemas of the OpenAPI document, from the messages of the contract.
+
+import {
+  type DescEnum,
+  type DescEnumValue,
+  type DescField,
+  type DescMessage,
+  type DescMethod,
+  type DescService,
+  getOption,
+  ScalarType,
+} from '@bufbuild/protobuf';
+import { json_field } from '../gen/payments/v1/json_pb.ts';
+import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/json-codec.ts';
+
+export type JsonSchema = { [keyword: string]: unknown };
+export type Direction = 'request' | 'response';
+/** Schemas of messages by their names. */
+export type Schemas = Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
+
+export interface Comments {
+  /** The comment above a definition in the contract; empty if there is none. */
+  commentOf: (desc: DescField | DescMessage | DescEnum | DescEnumValue | DescMethod | DescService) => string;
+}
+
+/** Returns a reference to the schema of a message, which is made when it is first asked for. */
+export function refTo(
+  desc: DescMessage,
+  direction: Direction,
+  schemas: Schemas,
+  comments: Comments,
+  without: readonly DescField[] = [],
+): JsonSchema {
+  const known = schemas.get(desc.name);
+  if (known !== undefined && known.desc !== desc) {
+    throw new Error(`${desc.typeName} and ${known.desc.typeName} have one name in the document: rename one`);
+  }
+  if (known !== undefined && known.direction !== direction) {
+    throw new Error(
+      `${desc.typeName} is in requests and in answers, of which only the answers may grow: use two messages`,
+    );
+  }
+  if (known === undefined) {
+    // Stored before it is filled, because a message can be recursive.
+    const schema: JsonSchema = {};
+    schemas.set(desc.name, { desc, direction, schema });
+    const isRequired = (field: DescField) =>
+      isRequiredField(field) || (direction === 'response' && !mayBeAbsent(field));
+    const fields = desc.fields.filter((field) => !without.includes(field));
+    Object.assign(schema, {
+      type: 'object',
+      description: comments.commentOf(desc),
+      properties: Object.fromEntries(
+        fields.map((field) => [field.name, propertyOf(field, direction, schemas, comments)]),
+      ),
+      required: fields.filter(isRequired).map(({ name }) => name),
+      // An unknown field in a request is refused. A new field in an answer must not make the answer invalid.
+      ...(direction === 'request' ? { additionalProperties: false } : {}),
+    });
+  }
+  return { $ref: `#/components/schemas/${desc.name}` };
+}
+
+function propertyOf(
+  field: DescField,
+  direction: Direction,
+  schemas: Schemas,
+  comments: Comments,
+): JsonSchema {
+  const type = typeOf(field, direction, schemas, comments);
+  const words =
+    field.fieldKind === 'enum'
+      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${comments.commentOf(value)}`)
+      : [];
+  const description = [comments.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
+    '\n\n',
+  );
+  const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
+  return direction === 'response' ? openToGrowth(schema) : withoutDefault(schema, isRequiredField(field));
+}
+
+/**
+ * The schema of an answer's field. Its known values are listed, but later values are valid too, so that neither a
+ * validator nor a generated type refuses them. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
+ */
+function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
+  const known = words ?? (only === undefined ? undefined : [only]);
+  return known === undefined ? schema : { ...schema, 'x-extensible-enum': known };
+}
+
+/**
+ * The schema of a request's field. The default is in the description and under our own keyword. Type generators such as
+ * openapi-typescript make a field with JSON Schema's `default` mandatory, because they do not know that the schema is
+ * only for requests.
+ */
+function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
+  const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };
+  if (isRequired) return withDefault;
+  // `null` means absent.
+  return {
+    ...withDefault,
+    type: [schema.type, 'null'],
+    ...('enum' in schema ? { enum: [...(schema.enum as unknown[]), null] } : {}),
+  };
+}
+
+export function typeOf(
+  field: DescField,
+  direction: Direction,
+  schemas: Schemas,
+  comments: Comments,
+): JsonSchema {
+  switch (field.fieldKind) {
+    case 'scalar':
+      return scalarType(field, field.scalar);
+    case 'enum':
+      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
+    case 'message':
+      if (field.message.typeName === 'google.protobuf.Struct')
+        return { type: 'object', additionalProperties: true };
+      if (field.message.typeName === 'google.protobuf.Timestamp')
+        return { type: 'string', format: 'date-time' };
+      return refTo(field.message, direction, schemas, comments);
+    case 'list':
+      return {
+        type: 'array',
+        items: itemTypeOf(field, direction, schemas, comments),
+        ...(direction === 'request' && refusesEmptyList(field) && { minItems: 1 }),
+      };
+    default:
+      throw new Error(
+        `${field.parent.typeName}.${field.name}: teach src/contract/openapi/schemas.ts about ${field.fieldKind}s`,
+      );
+  }
+}
+
+function itemTypeOf(
+  field: DescField & { fieldKind: 'list' },
+  direction: Direction,
+  schemas: Schemas,
+  comments: Comments,
+): JsonSchema {
+  switch (field.listKind) {
+    case 'scalar':
+      return scalarType(field, field.scalar);
+    case 'enum':
+      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
+    case 'message':
+      return refTo(field.message, direction, schemas, comments);
+  }
+}
+
+function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
+  switch (scalar) {
+    case ScalarType.STRING:
+      return { type: 'string' };
+    case ScalarType.BOOL:
+      return { type: 'boolean' };
+    case ScalarType.DOUBLE:
+      return { type: 'number' };
+    case ScalarType.INT32:
+    case ScalarType.INT64:
+    case ScalarType.UINT32:
+    case ScalarType.UINT64:
+      return { type: 'integer' };
+    default:
+      throw new Error(
+        `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,
+      );
+  }
+}
+
+/** The schema keywords that the contract adds to a field. */
+export function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
+  const { schema } = getOption(field, json_field);
+  if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
+  return JSON.parse(schema);
+}
