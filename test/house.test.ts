@@ -50,11 +50,11 @@ const names = (all: readonly File[]) =>
 test.each<[string, number, () => Place]>([
   ['hand-written lines of src, client and checkout', 34_860, () => ({ lines: sum(written), where: '' })],
   ['lines of tests', 47_600, () => ({ lines: sum(tests), where: '' })],
-  ['lines of the longest file', 540, () => longest(written.map(fileOf))],
+  ['lines of the longest file', 545, () => longest(written.map(fileOf))],
   ['lines of the longest function', 225, () => longest(written.flatMap(functionsIn))],
   [
     'exported names in 1,000 lines',
-    33,
+    34,
     () => ({ lines: (1_000 * names(written)) / sum(written), where: '' }),
   ],
 ])('%s: no more than %i', (_, most, measure) => {
