@@ -1,7 +1,3 @@
-import http from 'node:http';
-import http2 from 'node:http2';
-import type net from 'node:net';
-import type { Socket } from 'node:net';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
@@ -9,7 +5,6 @@ import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
-import { readTls } from '../config/tls.ts';
 import type { ChainName } from '../contract/chains.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
@@ -26,13 +21,10 @@ import { registerReflection } from '../doors/internal/reflection.ts';
 import { type Connection, Listener } from '../doors/listener.ts';
 import { createOperationsDoor } from '../doors/operations/operations-door.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
-import { handlePipelined } from '../doors/pipelining.ts';
 import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
-import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
-import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
 import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createEventService } from '../events/service.ts';
@@ -58,6 +50,7 @@ import { createWebhookService } from '../webhooks/service.ts';
 import { type Background, startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
+import { connectServers, createServers, fitConnections, operationsLimits, reloadTls } from './servers.ts';
 import type { Watching } from './watch-chains.ts';
 
 export interface RunningServer {
@@ -133,7 +126,7 @@ export async function startServer(
     keepInternal: (connection) => internalListener.keep(connection),
   });
   const servers = await createServers(config, limits);
-  connectServers(servers, doors, telemetry, turns, limits, logger, (socket) =>
+  connectServers(servers, doors, telemetry.onEnd, turns, limits, logger, (socket) =>
     publicListener.isKnown(socket),
   );
 
@@ -261,14 +254,6 @@ async function reportUnwatched(
     },
     'these chains have no node: their payments are not seen until the variables name one',
   );
-}
-
-async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
-  if (tls === undefined) return;
-  const pair = await readTls(tls);
-  for (const server of [servers.public, servers.internal]) {
-    if ('setSecureContext' in server) server.setSecureContext(pair);
-  }
 }
 
 interface Telemetry {
@@ -422,122 +407,7 @@ function testWalletOf(
   };
 }
 
-async function createServers(config: Config, limits: TransportLimits) {
-  const http1Options = http1OptionsOf(limits);
-  const http2Options = http2OptionsOf(limits);
-  const tls = config.tls && (await readTls(config.tls));
-  const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
-  return {
-    isTls: tls !== undefined,
-    public: tlsOptions
-      ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
-      : http.createServer(http1Options),
-    internal: tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options),
-    operations: http.createServer(http1Options),
-  };
-}
-
-type Servers = Awaited<ReturnType<typeof createServers>>;
-
-/** Lets the servers hand their requests to the doors, and what is no request to whoever answers that. */
-function connectServers(
-  servers: Servers,
-  doors: Awaited<ReturnType<typeof createDoors>>,
-  { onEnd }: Telemetry,
-  turns: FairTurns,
-  limits: TransportLimits,
-  logger: Logger,
-  isKnown: (socket: Socket) => boolean,
-): void {
-  const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(servers.public, doors.public, turns, isKnown);
-  answerMalformedHttp(servers.public, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
-    logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
-  );
-  servers.internal.on('stream', doors.internal);
-  for (const server of [servers.public, servers.internal] as net.Server[]) {
-    server.on('session', (session: http2.ServerHttp2Session) => {
-      session.once('close', () => turns.forget(session));
-    });
-  }
-  for (const [server, port] of wrongProtocolHints(servers.public, servers.internal, servers.isTls)) {
-    admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
-  }
-  handlePipelined(servers.operations, doors.operations, new FairTurns());
-  const ignored = () => {};
-  answerMalformedHttp(servers.operations, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
-    logWrongProtocol(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
-  );
-}
-
-/** Connections of probes and scrapers. */
-const maxOperationsConnections = 64;
-/** Files that are open beside the connections of clients and of the database. */
-const otherFiles = 64;
-
-function operationsLimits(limits: TransportLimits): TransportLimits {
-  return { ...limits, maxConnections: Math.min(limits.maxConnections, maxOperationsConnections) };
-}
-
-/** `MAX_CONNECTIONS`, or what the limit of open files leaves to each door: without it the database would go short too. */
-function fitConnections(
-  { limits, databasePool }: Config,
-  openFiles: number | undefined,
-  logger: Logger,
-): number {
-  if (openFiles === undefined) return limits.maxConnections;
-  const others = maxOperationsConnections + databasePool + otherFiles;
-  const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
-  if (limits.maxConnections <= fitting) return limits.maxConnections;
-  logger.warn(
-    { max_connections: limits.maxConnections, open_files: openFiles, taken: fitting },
-    `only ${fitting} connections to a port fit the limit of ${openFiles} open files: raise it, as ulimit -n does, or lower MAX_CONNECTIONS`,
-  );
-  return fitting;
-}
-
-/** The servers that Node would let close a wrong protocol without a word, and what to say there. */
-function wrongProtocolHints(
-  publicServer: net.Server,
-  internalServer: net.Server,
-  isTls: boolean,
-): [net.Server, ExpectedProtocol][] {
-  const needsTls = 'This port speaks TLS. Use https in place of http.';
-  const needsHttp2 =
-    'This port speaks HTTP/2, for gRPC and gRPC-Web and Connect. JSON over HTTP/1.1 is on HTTP_PORT.';
-  const grpc = { variable: 'GRPC_PORT', door: 'internal' } as const;
-  if (!isTls) return [[internalServer, { ...grpc, expected: 'HTTP/2', hint: needsHttp2 }]];
-  return [
-    [publicServer, { variable: 'HTTP_PORT', door: 'public', expected: 'TLS', hint: needsTls }],
-    [internalServer, { ...grpc, expected: 'TLS', hint: needsTls }],
-  ];
-}
-
 /** The time to stop, less what is kept for closing the rest: a second, or half of a shorter time. */
 function drainTimeForRequests(drainTimeoutMs: number): number {
   return Math.max(drainTimeoutMs - 1_000, drainTimeoutMs / 2);
-}
-
-/** How often HTTP/1 connections are held against their timeouts. */
-const connectionsCheckMs = 1_000;
-
-function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
-  return {
-    headersTimeout: limits.headersTimeoutMs,
-    requestTimeout: limits.requestTimeoutMs,
-    keepAliveTimeout: limits.idleTimeoutMs,
-    maxHeaderSize: limits.maxHeaderBytes,
-    connectionsCheckingInterval: connectionsCheckMs,
-    // The door refuses that itself, in the form of every refusal.
-    requireHostHeader: false,
-  };
-}
-
-function http2OptionsOf(limits: TransportLimits): http2.ServerOptions {
-  return {
-    settings: {
-      maxConcurrentStreams: limits.maxConcurrentStreams,
-      maxHeaderListSize: limits.maxHeaderBytes,
-    },
-  };
 }
