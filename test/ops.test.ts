@@ -23,6 +23,8 @@ const run = promisify(execFile);
 const hasSystemd = succeeds('systemd-analyze', '--version');
 if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
 const flags = manifest.scripts.start.replace(/^.*exec node /, '');
+/** What glibc does with freed buffers: test/faults/hostile-clients.test.ts measures it. */
+const allocator = manifest.scripts.start.split(' ').find((word) => word.startsWith('MALLOC_')) ?? '';
 const config = loadConfig({});
 /** The longest shutdown: the drain, the last spans, a statement that hangs. */
 const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statementTimeoutMs;
@@ -53,6 +55,7 @@ describe('the systemd unit', () => {
 
   test('runs the command of npm start, and waits for its end', () => {
     expect(text).toContain(`node_modules/.bin/node ${flags}\n`);
+    expect(text).toContain(`Environment=${allocator}\n`);
     const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
     expect(seconds * 1000).toBeGreaterThan(stopMs);
     const files = Number(/^LimitNOFILE=(\d+)$/m.exec(text)?.[1]);
@@ -279,6 +282,7 @@ describe('the Compose file', async () => {
 
 test('the image runs the command of npm start', async () => {
   const text = await readFile('ops/Containerfile', 'utf8');
+  expect(text).toContain(` ${allocator} \\\n`);
   expect(text).toContain(`CMD ${JSON.stringify(['node', ...flags.split(' ')]).replaceAll(',', ', ')}\n`);
   expect(text).toContain(`EXPOSE ${config.httpPort} ${config.grpcPort} ${config.metricsPort}\n`);
 });
