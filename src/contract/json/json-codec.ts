@@ -79,7 +79,7 @@ interface ValueCodec {
   encode(value: unknown): string;
 }
 
-/** True if the field is required in a request, or always in an answer. */
+/** True if the field is required in a request, or always in an answer but that of creation. */
 export function isRequiredField(field: DescField): boolean {
   return getOption(field, json_field).required;
 }
@@ -91,9 +91,9 @@ export function hasRequiredField(desc: DescMessage, without: readonly DescField[
 
 /** True if an answer leaves the field out where there is nothing to say. */
 export function mayBeAbsent(field: DescField): boolean {
-  const { omitEmpty, keepEmpty } = getOption(field, json_field);
+  const { omitEmpty, keepEmpty, secret } = getOption(field, json_field);
   if (isListField(field)) return !keepEmpty;
-  return omitEmpty || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
+  return omitEmpty || secret || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
 }
 
 const isListField = (field: DescField) => field.fieldKind === 'list';
