@@ -6,8 +6,8 @@ import { Command, CommanderError, Help, type ParseOptionsResult } from 'commande
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
-import { chainNames } from './contract/chains.ts';
 import { visible, visibleLines } from './contract/visible-text.ts';
+import { chainNames } from './contract/words.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/administration-error.ts';

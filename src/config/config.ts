@@ -1,5 +1,5 @@
-import { type ModeName, modeNames } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
+import { type ModeName, modeNames } from '../contract/words.ts';
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { pgConfigOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';

@@ -1,6 +1,6 @@
 // The nodes of each chain: `RPC_URL_BASE` and its like.
 
-import type { ChainName, ModeName } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 
 interface RpcVariable {
   name: string;

@@ -1,21 +1,4 @@
-import { Chain, Mode } from './gen/payments/v1/payment_intent_pb.ts';
-
-export const modeNames = ['testnet', 'mainnet'] as const;
-/** A mode as the database, the JSON and the command line write it. */
-export type ModeName = (typeof modeNames)[number];
-
-export const chainNames = ['base', 'polygon'] as const;
-/** A chain as the database, the JSON and the command line write it. */
-export type ChainName = (typeof chainNames)[number];
-
-export const modeOf = { testnet: Mode.TESTNET, mainnet: Mode.MAINNET } as const satisfies Record<
-  ModeName,
-  Mode
->;
-export const chainOf = { base: Chain.BASE, polygon: Chain.POLYGON } as const satisfies Record<
-  ChainName,
-  Chain
->;
+import type { ChainName, ModeName } from './words.ts';
 
 /** The properties that an intent takes from its chain at creation and keeps. */
 export interface Network {

@@ -4,7 +4,8 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
-import { type ChainName, chainNames, networkFor } from '../contract/chains.ts';
+import { networkFor } from '../contract/chains.ts';
+import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
 

@@ -1,6 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { ModeName } from '../contract/chains.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import type { ModeName } from '../contract/words.ts';
 import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';

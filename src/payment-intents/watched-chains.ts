@@ -2,7 +2,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { rpcVariableOf } from '../config/rpc-urls.ts';
-import type { ChainName, ModeName } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 

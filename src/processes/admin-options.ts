@@ -1,8 +1,8 @@
 // The options of the command line, each parsed into the value that the rest of the program uses.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
+import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/words.ts';
 import type { Wallets } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';

@@ -2,7 +2,8 @@
 
 import { loadConfig } from '../config/config.ts';
 import { rpcVariableOf } from '../config/rpc-urls.ts';
-import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
+import { networkOf } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';

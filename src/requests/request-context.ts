@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { type ContextKey, type ContextValues, createContextKey } from '@connectrpc/connect';
-import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { ErrorCode } from '../contract/error-catalogue.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import type { ServiceError } from './errors.ts';
 import type { Trace } from './trace.ts';
 

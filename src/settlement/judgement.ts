@@ -1,7 +1,8 @@
 // What transfers do to an intent: the rules of its status, its sum and its labels, as docs/settlement.md explains them.
 // Nothing here reads the database, the chain or a clock.
 
-import type { PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
+import type { StatusName } from '../contract/words.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 

@@ -1,5 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { ChainName, ModeName } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { chains } from './watched-chain.ts';

@@ -1,13 +1,8 @@
 // What is settled on each chain, and what its blocks are believed to be.
 
 import type { Address } from 'viem';
-import {
-  bridgedUsdcAddresses,
-  type ChainName,
-  type ModeName,
-  type Network,
-  networks,
-} from '../contract/chains.ts';
+import { bridgedUsdcAddresses, type Network, networks } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 
 /** A chain, with everything that its watcher has to know of it. */
 export interface ChainSettings {

@@ -1,3 +1,5 @@
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
 // The methods about deliveries: each a few lines around deliveries.ts.
 
 import { create } from '@bufbuild/protobuf';
@@ -29,7 +31,6 @@ import { identityOf } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import { maxRedelivered, type WebhookDeliveries } from './deliveries.ts';
 import { maxEndpoints, ownerOf } from './endpoints.ts';
-import { deliveryStatusName } from './webhook-delivery.ts';
 
 /** `PingWebhookEndpoint`. Calls `onEvent` when the event is durable. */
 export function pingWebhookEndpoint(
@@ -56,9 +57,9 @@ export function listWebhookDeliveries(
     ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...(request.status === WebhookDeliveryStatus.UNSPECIFIED ||
-    deliveryStatusName(request.status) !== undefined
+    nameOf(webhookDeliveryStatusWords, request.status) !== undefined
       ? []
-      : [{ field: 'status', message: 'must be "pending" or "delivered" or "failed"' }]),
+      : [{ field: 'status', message: mustBe(webhookDeliveryStatusWords) }]),
   ];
   return {
     ratePolicy: 'reads',
@@ -69,7 +70,7 @@ export function listWebhookDeliveries(
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
       const endpointId = parseIdentifier('we', request.id);
-      const status = deliveryStatusName(request.status);
+      const status = nameOf(webhookDeliveryStatusWords, request.status);
       const below = uuidCursorOf(request.pageToken, filter);
       const page = await chargedByRows(
         values,
@@ -114,7 +115,7 @@ export function redeliverWebhookEndpoint(
   onDeliveries: () => void,
 ): Method<RedeliverWebhookEndpointRequest, RedeliverWebhookEndpointResponse> {
   const statusOf = ({ status }: RedeliverWebhookEndpointRequest) =>
-    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : deliveryStatusName(status);
+    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
   const violations = (request: RedeliverWebhookEndpointRequest) => {
     const { createdFrom: created_from, createdBefore: created_before } = request;
     const status = statusOf(request);

@@ -1,7 +1,7 @@
 // The hosted checkout page and the script with which a shop opens it, as `npm run generate` makes them. The page reads
 // the intent's client secret from the fragment of its address, which no browser sends: it never comes here.
 
-import type { ChainName } from '../../contract/chains.ts';
+import type { ChainName } from '../../contract/words.ts';
 import type { Site } from './public-door.ts';
 import { loadStaticSite } from './static-site.ts';
 
