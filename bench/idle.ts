@@ -1,9 +1,8 @@
 // What a chain without payments costs: requests to its node, and their bytes.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { networkFor } from '../src/contract/chains.ts';
+import { chains, networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
-import { chains } from '../src/settlement/watched-chain.ts';
 import type { TestChain } from '../test/support/chain.ts';
 import { type LyingNode, startLyingNode } from '../test/support/lying-node.ts';
 import { startWatcher, untilProgress, untilRead } from './following.ts';

@@ -21,6 +21,7 @@ import {
   overlapOption,
   type WalletOptions,
   WrongId,
+  walletMissing,
   walletOptions,
   walletsOf,
   yesOption,
@@ -338,11 +339,11 @@ function momentAfter(durationMs: number | undefined): Date | undefined {
 function requiredWallets(options: WalletOptions): Wallets {
   const wallets = walletsOf(options);
   if (Object.keys(wallets).length > 0) return wallets;
-  return program.error('error: name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
+  return program.error(`error: ${walletMissing}`);
 }
 
 function walletFields(wallets: Wallets): Row {
-  return { wallet_base: wallets.base, wallet_polygon: wallets.polygon };
+  return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));
 }
 
 function keyFields(summary: ApiKeySummary) {

@@ -1,3 +1,4 @@
+import { type ChainSettings, chains } from '../../src/contract/chains.ts';
 import type { Chain, Lane, Mode, PaymentIntentStatus, PaymentStatus } from '../../src/contract/gen/words.ts';
 import type { Checkout as AnyCheckout, CheckoutPayment } from '../sdk/gen/checkout.ts';
 
@@ -25,4 +26,11 @@ export function missingUnits({ amount_units, amount_received_units }: Checkout):
 export function fewestConfirmations({ payments = [], confirmations_required }: Checkout): number {
   const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
   return Math.min(confirmations_required, ...confirmations);
+}
+
+/** The facts of a chain by its EIP-155 id. */
+export function chainFacts(id: number): ChainSettings {
+  const facts = chains.find(({ chainId }) => chainId === id);
+  if (facts === undefined) throw new Error(`no facts about chain ${id}`);
+  return facts;
 }

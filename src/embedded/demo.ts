@@ -9,8 +9,9 @@ import { readIfThere, writeOnce } from '../config/write-once.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import { chainNames } from '../contract/words.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
-import { createApiKey, createMerchant, merchantExists } from '../merchants/administration.ts';
+import { createApiKey, createMerchant, merchantExists, type Wallets } from '../merchants/administration.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
@@ -47,10 +48,7 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
   const wallet_private_key = generatePrivateKey();
   const wallet_address = privateKeyToAccount(wallet_private_key).address;
   const { em } = database.orm;
-  const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', {
-    base: wallet_address,
-    polygon: wallet_address,
-  });
+  const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', onEveryChain(wallet_address));
   const { apiKey } = await createApiKey(
     em,
     database.keyRing('API_KEY_PEPPERS'),
@@ -93,7 +91,7 @@ export async function demoClientSecret(
     merchantTypeId: demo.merchant_id,
     keyTypeId: 'demo',
     mode: 'testnet',
-    payoutWallets: { base: wallet, polygon: wallet },
+    payoutWallets: onEveryChain(wallet),
   };
   const create = createPaymentIntent(
     createPaymentIntentStore(em, queue),
@@ -108,4 +106,8 @@ export async function demoClientSecret(
     signal: new AbortController().signal,
   });
   return clientSecret;
+}
+
+function onEveryChain(wallet: WalletAddress): Wallets {
+  return Object.fromEntries(chainNames.map((chain) => [chain, wallet]));
 }

@@ -1,12 +1,12 @@
 // What the database and the nodes say of each chain, for `chain status` and `doctor`.
 
 import type { Config } from '../config/config.ts';
-import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { type ChainSettings, chains } from '../contract/chains.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { findLocalChain } from '../embedded/find-local-chain.ts';
 import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
-import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import type { Database } from './open-database.ts';
 
 /** What a node said when it was asked now. */
@@ -52,10 +52,10 @@ export async function chainsHealth(database: Database, config: Config): Promise<
 /** The nodes of the configuration, and those of this machine. */
 async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
   const all = [...chainNodes];
-  for (const variable of embedded ? rpcVariables : []) {
-    if (variable.mode !== 'testnet' || all.some(({ name }) => name === variable.name)) continue;
-    const local = await findLocalChain(dataDir, variable.chain);
-    if (local !== undefined) all.push({ ...variable, urls: [local.rpcUrl] });
+  for (const chain of embedded ? chains : []) {
+    if (chain.mode !== 'testnet' || all.some(({ chainId }) => chainId === chain.chainId)) continue;
+    const local = await findLocalChain(dataDir, chain.chain);
+    if (local !== undefined) all.push({ ...chain, urls: [local.rpcUrl] });
   }
   return all;
 }

@@ -1,15 +1,13 @@
 // The work of `admin chain …` and `admin test-pay`.
 
 import { loadConfig } from '../config/config.ts';
-import { rpcVariableOf } from '../config/rpc-urls.ts';
-import { networkOf } from '../contract/chains.ts';
+import { chainNamed, chains, networkOf } from '../contract/chains.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
-import { chains } from '../settlement/watched-chain.ts';
 import { chainsHealth } from './chain-health.ts';
 import type { Database } from './open-database.ts';
 import type { Output } from './webhook-tasks.ts';
@@ -105,7 +103,7 @@ export async function testPay(
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${rpcVariableOf(network.mode, network.chain)} is set`,
+      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
     );
   }
   const paid = {

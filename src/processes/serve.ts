@@ -4,7 +4,8 @@ import manifest from '../../package.json' with { type: 'json' };
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
-import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { chains } from '../contract/chains.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
@@ -235,14 +236,15 @@ async function reportUnwatched(
   const own = isWatcher
     ? [...chainNodes, ...standIns.map((chain) => ({ mode: 'testnet' as const, chain }))]
     : [];
-  const { chains, anyChain } = await findUnwatchedMainnet(em);
-  const without = rpcVariables.filter(
+  const unwatched = await findUnwatchedMainnet(em);
+  const without = chains.filter(
     ({ mode, chain }) => !own.some((one) => one.mode === mode && one.chain === chain),
   );
   const expected = without.filter(
     ({ mode, chain }) =>
       mode === 'mainnet' &&
-      (chains.includes(chain) || (anyChain && !own.some((one) => one.mode === 'mainnet'))),
+      (unwatched.chains.includes(chain) ||
+        (unwatched.anyChain && !own.some((one) => one.mode === 'mainnet'))),
   );
   if (isWatcher) for (const { mode, chain } of without) metrics.unwatchedChain(mode, chain);
   const reported = isWatcher ? without : expected;
@@ -250,7 +252,7 @@ async function reportUnwatched(
   logger[expected.length > 0 ? 'warn' : 'info'](
     {
       chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
-      variables: reported.map(({ name }) => name),
+      variables: reported.map(({ rpcVariable }) => rpcVariable),
     },
     'these chains have no node: their payments are not seen until the variables name one',
   );

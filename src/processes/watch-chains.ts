@@ -14,7 +14,6 @@ import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { createReceivedMeasure } from '../settlement/received.ts';
 import { createUnattributedMeasure } from '../settlement/unattributed.ts';
-import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
 
@@ -79,10 +78,10 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
 }
 
 function watchedChainOf(
-  { name, mode, chain, urls }: ChainNodes,
+  { urls, ...settings }: ChainNodes,
   { metrics, logger: parent, tracing, onEvent, unattributedMinUnits, pollMs }: WatchOptions,
 ) {
-  const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
+  const { mode, chain, rpcVariable } = settings;
   const logger = parent.child({ mode, chain });
   const chainMetrics = metrics.chain(mode, chain, {
     faults: nodeFaults,
@@ -117,10 +116,10 @@ function watchedChainOf(
       );
       const reason = await Promise.race([answer, late]);
       if (reason instanceof NodeError && reason.fault === 'another_chain') {
-        throw new StartupError(`${name} is not usable: ${reason.message}`, { cause: reason });
+        throw new StartupError(`${rpcVariable} is not usable: ${reason.message}`, { cause: reason });
       }
       if (reason instanceof NodeError) {
-        logger.warn({ node: nodes[i]?.name, variable: name }, `${reason.message}; it is asked again`);
+        logger.warn({ node: nodes[i]?.name, variable: rpcVariable }, `${reason.message}; it is asked again`);
       }
     }
   };

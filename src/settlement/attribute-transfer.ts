@@ -1,5 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { networkOf } from '../contract/chains.ts';
+import { isRightToken, networkOf } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { AttributeTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
@@ -17,7 +17,6 @@ import { createTransferChanges, type FoundTransferRow } from './change-transfer.
 import { confirmedUnits } from './confirmed-units.ts';
 import { arrive, confirm, isOpen, judge } from './judgement.ts';
 import { toTransfer } from './transfer.ts';
-import { isRightToken } from './watched-chain.ts';
 
 /**
  * `AttributeTransfer`: makes an unattributed transfer the payment of an intent, with all that follows for the intent.

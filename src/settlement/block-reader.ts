@@ -2,13 +2,13 @@
 // name.
 
 import { type Address, type Hash, numberToHex } from 'viem';
+import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
 import { needsReceipt, readNamedIntents } from './attribution.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
-import { type ChainSettings, isRightToken } from './watched-chain.ts';
 
 /** Receipts that are asked for at once. */
 const maxReceiptsAtOnce = 16;

@@ -1,13 +1,13 @@
 // What the parts of a watcher share: whom they ask, and what they know of the chain.
 
 import type { Logger } from 'pino';
+import type { ChainSettings } from '../contract/chains.ts';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import type { Header, NodeError } from './node-answers.ts';
-import type { ChainSettings } from './watched-chain.ts';
 
 /** What a watcher reports of its chain. */
 export interface WatchObserver {

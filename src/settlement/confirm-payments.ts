@@ -1,13 +1,13 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
 import { type Address, type Hash, zeroAddress } from 'viem';
+import { isRightToken } from '../contract/chains.ts';
 import { holds, receiptsOf } from './block-reader.ts';
 import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { DueTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { Node } from './node.ts';
-import { isRightToken } from './watched-chain.ts';
 
 /** The next blocks have their turn after so long. */
 const maxConfirmingMs = 5_000;

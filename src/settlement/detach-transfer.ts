@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains, isRightToken } from '../contract/chains.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { DetachTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -15,7 +16,6 @@ import { confirmedUnits } from './confirmed-units.ts';
 import { detach } from './judgement.ts';
 import { readRemaining } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
-import { chains, isRightToken } from './watched-chain.ts';
 
 /**
  * `DetachTransfer`: takes back an attribution by hand; the intent is what it would be without it. Calls `onEvent` when the

@@ -1,8 +1,8 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains } from '../contract/chains.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { chains } from './watched-chain.ts';
 
 const dayMs = 86_400_000;
 

@@ -4,6 +4,7 @@
 
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import { readPurposes, transfersThatMatter } from './block-reader.ts';
 import { createChainIdentity } from './chain-identity.ts';
@@ -20,7 +21,6 @@ import { createRangeSize, type RangeSize } from './range-size.ts';
 import { createReadBetween } from './read-between.ts';
 import { createReorganisation, maxHeaders } from './reorganisation.ts';
 import { createSecondReading } from './second-reading.ts';
-import type { ChainSettings } from './watched-chain.ts';
 
 /** From so many blocks below the final one on, blocks are read by ranges. */
 const farBehind = 32;

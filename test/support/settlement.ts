@@ -2,7 +2,7 @@
 
 import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
-import { networkFor } from '../../src/contract/chains.ts';
+import { chains, networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
 import type { WatchObserver } from '../../src/settlement/chain-state.ts';
 import type { Change } from '../../src/settlement/ledger/intent-changes.ts';
@@ -10,7 +10,6 @@ import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { connectNode } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
-import { chains } from '../../src/settlement/watched-chain.ts';
 import { createWatcher } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import type { TestService } from './service.ts';

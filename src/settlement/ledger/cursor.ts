@@ -1,9 +1,9 @@
 // How far a chain has been read, and which blocks it is believed to have.
 
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { Header } from '../node-answers.ts';
-import type { ChainSettings } from '../watched-chain.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { bytes, hashOf } from './values.ts';
 

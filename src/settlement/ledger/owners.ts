@@ -2,11 +2,11 @@
 
 import { checksum } from 'ox/Address';
 import type { Address } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { lowestUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
-import type { ChainSettings } from '../watched-chain.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
 /** Merchants are told of a transfer to a wallet that an intent of theirs expected so long ago at most. */

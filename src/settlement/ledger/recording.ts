@@ -6,6 +6,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
@@ -13,7 +14,6 @@ import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices, turn } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
-import type { ChainSettings } from '../watched-chain.ts';
 import { createAttribution } from './candidates.ts';
 import { moveCursor } from './cursor.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';

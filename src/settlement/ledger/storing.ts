@@ -1,5 +1,5 @@
 import { checksum } from 'ox/Address';
-import { networkOf } from '../../contract/chains.ts';
+import { type ChainSettings, isRightToken, networkOf } from '../../contract/chains.ts';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { newUuid } from '../../database/identifiers.ts';
@@ -8,7 +8,6 @@ import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
-import { type ChainSettings, isRightToken } from '../watched-chain.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
