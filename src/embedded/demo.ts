@@ -1,7 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create as createMessage } from '@bufbuild/protobuf';
-import { createContextValues } from '@connectrpc/connect';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -15,7 +14,7 @@ import { createApiKey, createMerchant, merchantExists, type Wallets } from '../m
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
-import { type Identity, newRequestContext, requestContextKey } from '../requests/request-context.ts';
+import { type Identity, newRequestContext } from '../requests/request-context.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
 export interface Demo {
@@ -99,12 +98,15 @@ export async function demoClientSecret(
     // Without a chain it is something to look at.
     { allows: () => true },
   );
-  const { clientSecret } = await create.run(createMessage(CreatePaymentIntentRequestSchema, demoPayment), {
-    values: createContextValues().set(requestContextKey, { ...newRequestContext('public'), identity }),
-    requestHeader: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
-    responseHeader: new Headers(),
-    signal: new AbortController().signal,
-  });
+  const { clientSecret } = await create.run(
+    createMessage(CreatePaymentIntentRequestSchema, demoPayment),
+    identity,
+    {
+      context: newRequestContext('public'),
+      header: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
+      signal: new AbortController().signal,
+    },
+  );
   return clientSecret;
 }
 

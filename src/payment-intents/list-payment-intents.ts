@@ -16,7 +16,6 @@ import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
 import { paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
@@ -51,15 +50,14 @@ export function listPaymentIntents(
   return {
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violationsOf(request));
-      const identity = identityOf(values);
       const filter = filterOf(request);
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
       const nextPageToken = uuidPageTokenOf(token, next);
-      if (requestContextOf(values).door === 'public') {
+      if (context.door === 'public') {
         const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
         const text = texts.get(rows) ?? write(rows);
         texts.set(rows, text);

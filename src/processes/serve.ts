@@ -1,6 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
+import { checkoutPolicy } from '../checkout/get-checkout.ts';
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -14,7 +15,8 @@ import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
-import { createAuthentication, type Gate } from '../doors/authentication.ts';
+import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
+import { createGate } from '../doors/call.ts';
 import { FairTurns } from '../doors/fair-turns.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
@@ -38,7 +40,9 @@ import {
   findUnwatchedMainnet,
   type WatchedChains,
 } from '../payment-intents/watched-chains.ts';
-import type { RequestObserver } from '../requests/request-context.ts';
+import { authenticated } from '../requests/method.ts';
+import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { createTransferService } from '../settlement/service.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
@@ -290,7 +294,7 @@ interface Work {
   watchedChains: WatchedChains;
 }
 
-/** What the doors have in common: the services behind the same gate and interceptors. */
+/** What the doors have in common: the services behind the same gate. */
 function createCore(
   config: Config,
   database: Database,
@@ -309,29 +313,32 @@ function createCore(
     tracing,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const services = [
+  const forKeys = [
     createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),
-    createCheckoutService(em),
   ];
-  const rateLimit = createRateLimit(config.rateLimits, services);
-  const authentication = createAuthentication(apiKeys, {
-    intentOpenedBy: (secret) => intentOpenedBy(clientSecretKeys, secret),
-    onRefused: rateLimit.take,
-  });
-  const gate: Gate = (context) => {
-    const take = () => rateLimit.take(context.values, context.method);
-    const authenticated = authentication.gate(context);
-    return authenticated instanceof Promise ? authenticated.then(take) : take();
-  };
+  const checkout = createCheckoutService(em);
+  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
+  const byKey = authenticateByKey(apiKeys);
+  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
+  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
+  const services = [
+    ...forKeys.map((service) => authenticated(service, byKey)),
+    authenticated(checkout, bySecret),
+  ];
   return {
     apiKeys,
     store,
     services,
-    gate,
-    interceptors: [authentication.interceptor, rateLimit.interceptor],
+    gate: createGate(takeFromLimit),
+    /** The gate of what the checkout page calls besides its method. */
+    async admitPayer(context: RequestContext, header: RequestHeader) {
+      const opened = await bySecret(context, header);
+      takeOfCheckout(context);
+      return opened;
+    },
     readiness: createReadiness(databaseProbe.probe),
   };
 }
@@ -350,7 +357,7 @@ interface DoorSettings {
 }
 
 async function createDoors(
-  { services, interceptors, gate, readiness }: Core,
+  { services, gate, admitPayer, readiness }: Core,
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
@@ -364,9 +371,9 @@ async function createDoors(
   if (standIns.length > 0) {
     const { isDraining } = readiness;
     const pay = testWalletOf(config, database, standIns);
-    sites.push(createTestWallet({ gate, pay, isDraining, requestTimeoutMs, scheme }));
+    sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
-  const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };
+  const common = { services, gate, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
     public: createPublicDoor({

@@ -1,12 +1,12 @@
-import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
-import type { DeliveryStatusName } from '../contract/words.ts';
-import { nameOf } from '../contract/words.ts';
 // The work of `admin webhook …`.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { loadConfig } from '../config/config.ts';
 import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
+import type { DeliveryStatusName } from '../contract/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
 import { WebhookEndpointEntity, type WebhookEndpointRow } from '../database/entities/webhook.ts';
 import { formatIdentifier } from '../database/identifiers.ts';

@@ -1,7 +1,6 @@
 // The rate limit counts requests. One whose work grows with its rows counts for as many as its rows are worth.
 
-import type { ContextValues } from '@connectrpc/connect';
-import { requestContextOf } from './request-context.ts';
+import type { RequestContext } from './request-context.ts';
 
 /** Rows that cost as much as a plain request. */
 const rowsPerRequest = 20;
@@ -15,12 +14,11 @@ const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
  * request.
  */
 export async function chargedByRows<Result>(
-  values: ContextValues,
+  { charge }: RequestContext,
   mostRows: number,
   work: () => Promise<Result>,
   rowsOf: (result: Result) => number,
 ): Promise<Result> {
-  const { charge } = requestContextOf(values);
   const reserved = costOf(mostRows);
   let rows = 0;
   charge?.(reserved - 1);

@@ -9,7 +9,6 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { createTransferChanges } from './change-transfer.ts';
 import { confirmedUnits } from './confirmed-units.ts';
@@ -51,13 +50,13 @@ export function detachTransfer(
   return {
     ratePolicy: 'changes',
     violations: unknownFieldViolations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(unknownFieldViolations(request));
-      const traceparent = traceparentOf(requestContextOf(values).trace);
+      const traceparent = traceparentOf(context.trace);
       const { row, head, isNew } = await orUnavailable(() =>
         change(
           request.id,
-          identityOf(values),
+          identity,
           ({ paymentIntent }) => paymentIntent,
           async (inside, found, intent) => {
             if (found.row.paymentIntent == null) return { ...found, isNew: false };

@@ -1,5 +1,3 @@
-import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
-import { mustBe, nameOf } from '../contract/words.ts';
 // The methods about deliveries: each a few lines around deliveries.ts.
 
 import { create } from '@bufbuild/protobuf';
@@ -20,6 +18,8 @@ import {
   type RedeliverWebhookEndpointResponse,
   RedeliverWebhookEndpointResponseSchema,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
@@ -27,7 +27,6 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import { maxRedelivered, type WebhookDeliveries } from './deliveries.ts';
 import { maxEndpoints, ownerOf } from './endpoints.ts';
@@ -39,10 +38,8 @@ export function pingWebhookEndpoint(
 ): Method<PingWebhookEndpointRequest, Event> {
   return {
     ratePolicy: 'changes',
-    async run({ id }, { values }) {
-      const event = await orUnavailable(() =>
-        deliveries.ping(ownerOf(identityOf(values)), parseIdentifier('we', id)),
-      );
+    async run({ id }, identity) {
+      const event = await orUnavailable(() => deliveries.ping(ownerOf(identity), parseIdentifier('we', id)));
       onEvent();
       return event;
     },
@@ -64,16 +61,16 @@ export function listWebhookDeliveries(
   return {
     ratePolicy: 'reads',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
       const endpointId = parseIdentifier('we', request.id);
       const status = nameOf(webhookDeliveryStatusWords, request.status);
       const below = uuidCursorOf(request.pageToken, filter);
       const page = await chargedByRows(
-        values,
+        context,
         size,
         () => orUnavailable(() => deliveries.list(owner, endpointId, { status, below, size })),
         (found) => rowsOf(found.deliveries),
@@ -93,12 +90,12 @@ export function redeliverEvent(
 ): Method<RedeliverEventRequest, RedeliverEventResponse> {
   return {
     ratePolicy: 'changes',
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       const { id, webhookEndpoint } = request;
       const endpointId = webhookEndpoint === '' ? 'all' : parseIdentifier('we', webhookEndpoint);
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const webhookDeliveries = await chargedByRows(
-        values,
+        context,
         endpointId === 'all' ? maxEndpoints : 1,
         () => orUnavailable(() => deliveries.redeliver(owner, parseIdentifier('evt', id), endpointId)),
         rowsOf,
@@ -130,16 +127,16 @@ export function redeliverWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const filter = {
         status: statusOf(request) === 'pending' ? 'pending' : 'failed',
         createdFromMs: wholeMs(request.createdFrom),
         createdBeforeMs: wholeMs(request.createdBefore),
       } as const;
       const deliveriesCount = await chargedByRows(
-        values,
+        context,
         maxRedelivered,
         () => orUnavailable(() => deliveries.redeliverAll(owner, parseIdentifier('we', request.id), filter)),
         (count) => count,

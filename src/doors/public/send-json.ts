@@ -3,14 +3,17 @@ import type { RequestContext } from '../../requests/request-context.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
 import { isLastOfConnection } from '../pipelining.ts';
 
-/** Answers with a JSON text, which a 204 and a 304 leave out. While the service is stopping, it ends the connection. */
+export interface JsonAnswer {
+  status: number;
+  /** Left out of a 204 and a 304. */
+  body: string;
+  headers: Iterable<[string, string]>;
+}
+
+/** Answers with a JSON text. While the service is stopping, it ends the connection. */
 export function sendJson(
-  request: NodeRequest,
-  response: NodeResponse,
-  status: number,
-  body: string,
-  context: RequestContext,
-  headers: Iterable<[string, string]>,
+  { request, response, context }: { request: NodeRequest; response: NodeResponse; context: RequestContext },
+  { status, body, headers }: JsonAnswer,
   isDraining: () => boolean,
 ): void {
   const hasBody = status !== 204 && status !== 304;
