@@ -10,6 +10,8 @@ import {
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import { mustBe, nameOf } from '../contract/words.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -18,7 +20,7 @@ import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
-import { paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
+import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
@@ -29,10 +31,11 @@ export function listPaymentIntents(
   reader: PaymentIntentReader,
 ): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
   const readPage = createPaymentIntentPageReader(em);
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
   /** By way of rows and messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
-    const rows = found.map(reader.rowOf);
+    const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await reader.paymentsOf(rows);
     return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
   };
