@@ -3,7 +3,7 @@
 import { type DescField, type DescMessage, getOption } from '@bufbuild/protobuf';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import type { HttpRoute } from '../http-routes.ts';
-import { enumWords, isRequiredField } from '../json/json-codec.ts';
+import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { type JsonSchema, schemaOptionsOf } from './schemas.ts';
 
 /**

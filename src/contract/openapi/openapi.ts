@@ -5,7 +5,7 @@ import { type DescField, type DescMessage, type DescService, getOption } from '@
 import { catalogue } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf, takesIdempotencyKey } from '../http-routes.ts';
-import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
+import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/field-rules.ts';
 import { answerExample, exampleOfEvent, exampleOfMessage, requestExample, withoutNulls } from './examples.ts';
 import {
   errorReference,

@@ -11,7 +11,7 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
-import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/json-codec.ts';
+import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/field-rules.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
 export type Direction = 'request' | 'response';

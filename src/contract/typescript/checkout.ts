@@ -2,7 +2,7 @@
 
 import { type DescEnum, type DescField, type DescMessage, getOption, ScalarType } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
-import { enumWords, mayBeAbsent } from '../json/json-codec.ts';
+import { enumWords, mayBeAbsent } from '../json/field-rules.ts';
 import { type Contract, docComment, fileHead, isOurs } from './text.ts';
 
 /** A name of the contract as the checkout's package exports it. */

@@ -2,7 +2,7 @@
 
 import type { DescField } from '@bufbuild/protobuf';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
-import { isRequiredField } from '../json/json-codec.ts';
+import { isRequiredField } from '../json/field-rules.ts';
 import { givenFields, hasMetadata, requestFieldsOf, requestType } from './requests.ts';
 import { fieldsOf, formAnswered, formInside } from './resources.ts';
 import { type Contract, docComment, fileHead, isAnswer } from './text.ts';

@@ -4,7 +4,7 @@
 import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import type { HttpRoute } from '../http-routes.ts';
-import { enumWords, isRequiredField } from '../json/json-codec.ts';
+import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { schemaOptionsOf } from '../openapi/schemas.ts';
 import { textType } from './resources.ts';
 import { type Contract, docComment, fileHead, lowerFirst } from './text.ts';

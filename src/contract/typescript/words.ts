@@ -1,7 +1,7 @@
 // The words of the contract's enums: the only table of them, for the database, the doors, the clients and the checkout.
 
 import type { DescEnum } from '@bufbuild/protobuf';
-import { enumWords } from '../json/json-codec.ts';
+import { enumWords } from '../json/field-rules.ts';
 import { type Contract, docComment, fileHead, lowerFirst } from './text.ts';
 
 /** The name of the table of an enum's words. */

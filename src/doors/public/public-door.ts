@@ -8,12 +8,8 @@ import type { Logger } from 'pino';
 import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
 import { json_method } from '../../contract/gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
-import {
-  createJsonCodec,
-  type Decoded,
-  hasRequiredField,
-  type JsonCodec,
-} from '../../contract/json/json-codec.ts';
+import { hasRequiredField } from '../../contract/json/field-rules.ts';
+import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
