@@ -10,6 +10,7 @@ import type { Actions, CopyName, TestAmount } from './parts.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
+import { payFromTestWallet } from './test-wallet.ts';
 import {
   askAlone,
   isBeingAsked,
@@ -404,19 +405,11 @@ const actions: Actions = {
   },
 };
 
-/** The wallet of the chain on this machine, which the service has in the embedded mode only. */
 async function payWithTestWallet(amount: TestAmount): Promise<void> {
-  const { checkout } = facts;
-  if (checkout === undefined || isPaying) return;
+  if (facts.checkout === undefined || isPaying) return;
   isPaying = true;
   try {
-    const response = await fetch('/checkout/test-wallet', {
-      method: 'POST',
-      headers: { Authorization: `Bearer ${opening.secret}`, 'Content-Type': 'application/json' },
-      body: JSON.stringify({ amount }),
-    });
-    if (!response.ok) throw new Error(`answered ${response.status}`);
-    const { transaction_hash: hash } = await response.json();
+    const hash = await payFromTestWallet(opening.secret ?? '', amount);
     change({
       transfer: { from: '', wallet: '', askedAtMs: Date.now(), paidBefore: [], hash },
       transferPhase: 'sent',

@@ -186,32 +186,71 @@ function Start({ act, view }: PageProps & { view: ViewName }) {
   return <Button action="retry" label={labels.reload} onClick={act.reload} look="main" />;
 }
 
+/** The wallets of this browser. */
+function Wallets({ facts, act }: StepProps) {
+  return (
+    <ul class="wallets">
+      {facts.wallets.map(({ id, name, icon }) => (
+        <li key={id}>
+          <button type="button" data-action="wallet" data-rdns={id} onClick={() => act.choose(id)}>
+            {icon ? (
+              <img src={icon} alt="" width="32" height="32" />
+            ) : (
+              <span class="letter" aria-hidden="true">
+                {[...name][0]}
+              </span>
+            )}
+            <span class="name">{name}</span>
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** An account that cannot pay now, and may later. */
+function AskAgain(props: StepProps) {
+  return (
+    <>
+      <Account {...props} />
+      <Button action="retry" label={labels.checkAgain} onClick={props.act.checkAgain} look="main" />
+      <OtherWallet {...props} />
+    </>
+  );
+}
+
+/** An account that can pay. */
+function Pay(props: StepProps) {
+  return (
+    <>
+      <Account {...props} />
+      <Button action="pay" label={labels.pay(props.words)} onClick={props.act.pay} look="main" />
+      <OtherWallet {...props} />
+    </>
+  );
+}
+
+/** A payment that has ended, whatever its end. */
+function Ended(props: StepProps & { hasReceipt: boolean }) {
+  return (
+    <>
+      <WayBack {...props} look="main" />
+      {props.hasReceipt && <Receipt {...props} />}
+    </>
+  );
+}
+
 /** What can be done in this view. */
 function Step(props: StepProps) {
-  const { act, facts, words } = props;
-  const { session } = facts;
+  const { act, words } = props;
+  const { session } = props.facts;
   switch (props.view) {
     case 'test-wallet':
       return <TestWallet {...props} />;
     case 'choose-wallet':
       return (
         <>
-          <ul class="wallets">
-            {facts.wallets.map(({ id, name, icon }) => (
-              <li key={id}>
-                <button type="button" data-action="wallet" data-rdns={id} onClick={() => act.choose(id)}>
-                  {icon ? (
-                    <img src={icon} alt="" width="32" height="32" />
-                  ) : (
-                    <span class="letter" aria-hidden="true">
-                      {[...name][0]}
-                    </span>
-                  )}
-                  <span class="name">{name}</span>
-                </button>
-              </li>
-            ))}
-          </ul>
+          <Wallets {...props} />
           <ByHand {...props} look="plain" />
         </>
       );
@@ -222,6 +261,8 @@ function Step(props: StepProps) {
           <ByHand {...props} look="quiet" />
         </>
       );
+    case 'connecting':
+      return <OtherWallet {...props} />;
     case 'wrong-chain':
       return (
         <>
@@ -236,21 +277,9 @@ function Step(props: StepProps) {
         </>
       );
     case 'ready':
-      return (
-        <>
-          <Account {...props} />
-          <Button action="pay" label={labels.pay(words)} onClick={act.pay} look="main" />
-          <OtherWallet {...props} />
-        </>
-      );
+      return <Pay {...props} />;
     case 'too-little-token':
-      return (
-        <>
-          <Account {...props} />
-          <Button action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
-          <OtherWallet {...props} />
-        </>
-      );
+      return <AskAgain {...props} />;
     case 'too-little-gas':
       return (
         <>
@@ -266,13 +295,9 @@ function Step(props: StepProps) {
           {session.step === 'connected' && session.funds.kind === 'refused' && (
             <p>{refusals[session.funds.reason](words)}</p>
           )}
-          <Account {...props} />
-          <Button action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
-          <OtherWallet {...props} />
+          <AskAgain {...props} />
         </>
       );
-    case 'connecting':
-      return <OtherWallet {...props} />;
     case 'unknown':
       return (
         <>
@@ -303,20 +328,10 @@ function Step(props: StepProps) {
         </>
       );
     case 'succeeded':
-      return (
-        <>
-          <WayBack {...props} look="main" />
-          <Receipt {...props} />
-        </>
-      );
+      return <Ended {...props} hasReceipt />;
     case 'expired':
     case 'canceled':
-      return (
-        <>
-          <WayBack {...props} look="main" />
-          {(props.checkout.payments?.length ?? 0) > 0 && <Receipt {...props} />}
-        </>
-      );
+      return <Ended {...props} hasReceipt={(props.checkout.payments?.length ?? 0) > 0} />;
     default:
       return null;
   }

@@ -5,9 +5,10 @@
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { openState, type State, states } from '../../checkout/states.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
+import { openState, type State } from '../support/checkout-stage.ts';
+import { states } from '../support/checkout-states.ts';
 
 describe.skipIf(!hasBrowser)('the state', () => {
   let browser: TestBrowser;
