@@ -2,8 +2,7 @@
 
 import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
-import { BadRequestSchema, ErrorInfoSchema } from '../../contract/gen/google/rpc/error_details_pb.ts';
-import { ServiceError, toConnectError, toServiceError } from '../../requests/errors.ts';
+import { toConnectError, toServiceError } from '../../requests/errors.ts';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
 import { beforeAbort } from '../call.ts';
 
@@ -19,12 +18,9 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
   };
   const response = beforeAbort(signal, () => next(request));
   if (!request.stream) return response.catch(refuse);
-  // The message of a stream is read here, inside the interceptors, and so is what Connect finds wrong with it.
-  const refuseStream = (reason: unknown) =>
-    refuse((reason instanceof ConnectError && refusalOfConnect(reason)) || reason);
   return response.then(
-    (answer) => (answer.stream ? { ...answer, message: refusing(answer.message, refuseStream) } : answer),
-    refuseStream,
+    (answer) => (answer.stream ? { ...answer, message: refusing(answer.message, refuse) } : answer),
+    refuse,
   );
 };
 
@@ -61,8 +57,9 @@ export function refusalOf(reason: unknown, context: RequestContext): ConnectErro
     context.endedByClient = codeToString(reason.code);
     return reason;
   }
-  // The health service's answer about a service that it does not know.
-  if (reason instanceof ConnectError && reason.code === Code.NotFound) return reason;
+  // Connect's own, about a message that it cannot read (connect-failure.ts), or the health service's, about a service that
+  // it does not know.
+  if (reason instanceof ConnectError) return reason;
   const error = toServiceError(reason);
   context.error = error;
   return toConnectError(error, context.requestId);
@@ -78,41 +75,3 @@ function isEndedByClient(reason: unknown): reason is ConnectError {
 export const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
-
-/** Converts Connect's own refusal to one of the catalogue. Undefined for what is not changed. */
-export function refusalOfConnect(error: ConnectError): ServiceError | undefined {
-  const cause = error;
-  // Our own refusal, thrown by the JSON reader outside all interceptors.
-  if (error.findDetails(ErrorInfoSchema)[0]?.reason === 'INVALID_BODY') {
-    const violations = error
-      .findDetails(BadRequestSchema)
-      .flatMap(({ fieldViolations }) => fieldViolations)
-      .map(({ field, description }) => ({ field, message: description }));
-    return new ServiceError('invalid_body', { message: error.rawMessage, violations, cause });
-  }
-  switch (error.code) {
-    case Code.DeadlineExceeded:
-    case Code.Canceled:
-    case Code.NotFound:
-      return undefined;
-    case Code.ResourceExhausted:
-      return new ServiceError('body_too_large', { cause });
-    case Code.Unimplemented:
-      // An unknown compression, also reported to the client in headers, or not exactly one message.
-      return /compression/.test(error.rawMessage)
-        ? new ServiceError('unsupported_media_type', {
-            message: 'The message has a compression that this server does not know. It knows gzip and br.',
-            cause,
-          })
-        : new ServiceError('invalid_body', { message: notOneMessage, cause });
-    case Code.InvalidArgument:
-    case Code.DataLoss:
-      return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
-    case Code.Internal:
-      return /^(?:parse binary|received compressed envelope)/.test(error.rawMessage)
-        ? new ServiceError('invalid_body', { message: callIsUnreadable, cause })
-        : new ServiceError('internal', { cause: error.cause ?? error });
-    default:
-      return new ServiceError('internal', { cause });
-  }
-}

@@ -1,61 +1,90 @@
-// Connect refuses some calls before any gate or interceptor of ours runs: unreadable messages, messages too large,
-// unknown compressions. Its answer is then final. This file reads that answer and rewrites it with the catalogue's
-// details, in the error format of each of its three protocols.
+// Connect refuses some calls outside all interceptors: unreadable messages, messages too large, unknown compressions. Its
+// handlers abort the context of the call with the very error that they send next, in each of its three protocols. This
+// file turns that error into a refusal of the catalogue then.
 
-import { ConnectError } from '@connectrpc/connect';
 import {
-  createAsyncIterable,
-  encodeEnvelope,
-  type UniversalServerResponse,
-} from '@connectrpc/connect/protocol';
-import { codeToHttpStatus, errorFromJsonBytes, errorToJsonBytes } from '@connectrpc/connect/protocol-connect';
-import { findTrailerError, setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
-import { trailerFlag, trailerParse, trailerSerialize } from '@connectrpc/connect/protocol-grpc-web';
+  Code,
+  ConnectError,
+  type ContextValues,
+  createContextKey,
+  type HandlerContext,
+} from '@connectrpc/connect';
+import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { ServiceError, toConnectError } from '../../requests/errors.ts';
+import { requestContextOf } from '../../requests/request-context.ts';
+import { callIsUnreadable, notOneMessage } from './catalogue-errors.ts';
 
 /** True for the content type of gRPC proper, whose errors are HTTP trailers. */
 export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.test(contentType);
-/** True for gRPC-Web, whose trailers are the last frame of the body. */
-const isGrpcWeb = (contentType: string) => /^application\/grpc-web(?:$|[+;])/.test(contentType);
 
-/** Returns the error in the answer to a unary call, if any, and the answer with its body still to be sent. */
-export async function failureOf(
-  response: UniversalServerResponse,
-): Promise<{ response: UniversalServerResponse; error: ConnectError | undefined }> {
-  const contentType = response.header?.get('content-type') ?? '';
-  if (isGrpc(contentType)) {
-    return { response, error: findTrailerError(response.trailer ?? new Headers()) };
-  }
-  if (isGrpcWeb(contentType)) {
-    const body = await readAll(response.body);
-    return { response: { ...response, body: createAsyncIterable([body]) }, error: errorInGrpcWebBody(body) };
-  }
-  if (response.status === 200) return { response, error: undefined };
-  const body = await readAll(response.body);
-  const unreadable = new ConnectError(`HTTP ${response.status}`);
-  return {
-    response: { ...response, body: createAsyncIterable([body]) },
-    error: errorFromJsonBytes(body, undefined, unreadable),
-  };
+const readKey = createContextKey(false, { description: 'whether the message of the call could be read' });
+
+/** Says that the message of a call could be read: what Connect refuses from now on is not the client's fault. */
+export function markAsRead(values: ContextValues): void {
+  values.set(readKey, true);
 }
 
-/** Returns the same answer with another error in it. */
-export function withFailure(response: UniversalServerResponse, error: ConnectError): UniversalServerResponse {
-  const header = new Headers(response.header);
-  const contentType = header.get('content-type') ?? '';
-  const trailer = trailerOf(error);
-  if (isGrpc(contentType)) return { ...response, body: createAsyncIterable([]), trailer };
-  header.delete('content-encoding');
-  if (isGrpcWeb(contentType)) {
-    const frame = encodeEnvelope(trailerFlag, trailerSerialize(trailer));
-    return { ...response, header, body: createAsyncIterable([frame]) };
-  }
-  const body = errorToJsonBytes(error, undefined);
-  header.set('content-type', 'application/json');
-  header.set('content-length', String(body.byteLength));
-  return { status: codeToHttpStatus(error.code), header, body: createAsyncIterable([body]) };
+/** Turns what Connect is going to refuse in this call into refusals of the catalogue. Call it from the gate. */
+export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }: HandlerContext): void {
+  signal.addEventListener('abort', () => {
+    const context = requestContextOf(values);
+    const error = signal.reason;
+    if (!(error instanceof ConnectError) || context.error !== undefined) return;
+    const compressions = [
+      ...compressionHeaders.map((name) => requestHeader.get(name)),
+      new URL(url).searchParams.get('compression'),
+    ];
+    const isCompressionKnown = compressions.every(
+      (name) => name === null || knownCompressions.includes(name),
+    );
+    const refusal = refusalOfConnect(error, { isRead: values.get(readKey), isCompressionKnown });
+    if (refusal === undefined) return;
+    context.error = refusal;
+    const { code, message, rawMessage, details } = toConnectError(refusal, context.requestId);
+    Object.assign(error, { code, message, rawMessage, details });
+  });
 }
 
-/** The trailers of a call over gRPC or gRPC-Web that has failed. */
+const compressionHeaders = ['grpc-encoding', 'connect-content-encoding', 'content-encoding'];
+const knownCompressions = ['identity', 'gzip', 'br'];
+
+/** Converts Connect's own refusal to one of the catalogue. Undefined for what is not changed. */
+function refusalOfConnect(
+  error: ConnectError,
+  { isRead, isCompressionKnown }: { isRead: boolean; isCompressionKnown: boolean },
+): ServiceError | undefined {
+  // Our own refusal, thrown by the JSON reader.
+  if (error.cause instanceof ServiceError) return error.cause;
+  // The error itself is about to become the refusal.
+  const cause = new ConnectError(error.rawMessage, error.code, undefined, undefined, error.cause);
+  switch (error.code) {
+    case Code.DeadlineExceeded:
+    case Code.Canceled:
+    case Code.NotFound:
+      return undefined;
+    case Code.ResourceExhausted:
+      return new ServiceError('body_too_large', { cause });
+  }
+  if (isRead) return new ServiceError('internal', { cause: error.cause ?? cause });
+  switch (error.code) {
+    case Code.Unimplemented:
+      return isCompressionKnown
+        ? new ServiceError('invalid_body', { message: notOneMessage, cause })
+        : new ServiceError('unsupported_media_type', {
+            message: 'The message has a compression that this server does not know. It knows gzip and br.',
+            cause,
+          });
+    case Code.InvalidArgument:
+    case Code.DataLoss:
+    case Code.Internal:
+      return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+    default:
+      return new ServiceError('internal', { cause });
+  }
+}
+
+/** The trailers of a call over gRPC that has failed. */
 export function trailerOf(error: ConnectError): Headers {
   return encodeAsRead(setTrailerStatus(new Headers(), error));
 }
@@ -77,24 +106,4 @@ function encodeAsRead(trailer: Headers): Headers {
   const message = trailer.get('grpc-message');
   if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));
   return trailer;
-}
-
-async function readAll(body: UniversalServerResponse['body']): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of body ?? []) chunks.push(chunk);
-  return Buffer.concat(chunks);
-}
-
-/** gRPC-Web carries its trailers as the last frame of the body. */
-function errorInGrpcWebBody(body: Uint8Array): ConnectError | undefined {
-  const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
-  for (let at = 0; at + 5 <= body.byteLength; ) {
-    const length = view.getUint32(at + 1);
-    // A compressed trailer is skipped: none of Connect's own refusals is long enough to be compressed.
-    if (body[at] === trailerFlag) {
-      return findTrailerError(trailerParse(body.subarray(at + 5, at + 5 + length)));
-    }
-    at += 5 + length;
-  }
-  return undefined;
 }

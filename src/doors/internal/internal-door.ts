@@ -23,8 +23,13 @@ import {
   type HandlerContext,
   type Interceptor,
 } from '@connectrpc/connect';
-import type { Compression, UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
-import { codeToString, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
+import {
+  type Compression,
+  createAsyncIterable,
+  type UniversalHandler,
+  type UniversalServerResponse,
+} from '@connectrpc/connect/protocol';
+import { errorToJsonBytes, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout as parseGrpcTimeout } from '@connectrpc/connect/protocol-grpc';
 import {
   compressionBrotli,
@@ -42,7 +47,6 @@ import {
   isIdentified,
   newRequestContext,
   type RequestContext,
-  type RequestOutcome,
   requestContextKey,
   requestContextOf,
 } from '../../requests/request-context.ts';
@@ -53,8 +57,14 @@ import { pathOf } from '../node-headers.ts';
 import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import { UnidentifiedStreams } from '../unidentified-streams.ts';
-import { refusalOf, refusalOfConnect, refuseByCatalogue } from './catalogue-errors.ts';
-import { failureOf, isGrpc, withFailure, withReadableMessage } from './connect-failure.ts';
+import { refusalOf, refuseByCatalogue } from './catalogue-errors.ts';
+import {
+  isGrpc,
+  markAsRead,
+  refuseWhatConnectRefuses,
+  trailerOf,
+  withReadableMessage,
+} from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
@@ -133,23 +143,24 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     jsonOptions: { ignoreUnknownFields: false },
     acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
     interceptors: [refuseByCatalogue],
+    requestGate: async (context) => refuseWhatConnectRefuses(context),
     shutdownSignal: options.shutdownSignal,
   });
   for (const service of options.services) {
     for (const [method, served] of [...service.methods, ...service.streams]) {
       const admit = async (values: ContextValues, header: Headers) => {
         const context = requestContextOf(values);
-        const caller = await options.gate(service, served, context, header);
-        values.set(callerKey, { caller });
+        values.set(callerKey, { caller: await options.gate(service, served, context, header) });
       };
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
       const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
       router.rpc(method, implementationOf(served) as never, {
-        requestGate: async ({ values, requestHeader }: HandlerContext) => {
+        async requestGate(context: HandlerContext) {
+          refuseWhatConnectRefuses(context);
           try {
-            await admit(values, requestHeader);
+            await admit(context.values, context.requestHeader);
           } catch (reason) {
-            throw refusalOf(reason, requestContextOf(values));
+            throw refusalOf(reason, requestContextOf(context.values));
           }
         },
         interceptors: [
@@ -185,6 +196,7 @@ type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown,
 function implementationOf(served: Served) {
   return (request: Message, { values, requestHeader, responseHeader, signal }: HandlerContext) => {
     const context = requestContextOf(values);
+    markAsRead(values);
     const setHeaders = () => {
       for (const [name, value] of answerHeaders(context)) responseHeader.set(name, value);
     };
@@ -259,8 +271,8 @@ async function serve(
   let answer = withReadableMessage(await handler(universalRequest));
   if (!isIdentified(context)) unidentified.answered(request.stream);
   else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
+  if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
-    if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has
     // gone.
     universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
@@ -272,16 +284,11 @@ async function serve(
     }
     return;
   }
-  let outcome: RequestOutcome = context.error?.code ?? 'ok';
-  // If a call was reset while it was being sent, Connect only reports a generic error.
-  const gone = request.stream.closed || request.stream.destroyed;
-  if (context.error === undefined && !gone) {
-    [answer, outcome] = await inWordsOfCatalogue(answer, context);
-  }
+  // Connect only reports a generic error for a call that was reset while it was being sent.
+  const isGone = request.stream.closed || request.stream.destroyed;
+  const outcome = isGone ? 'canceled' : (context.error?.code ?? context.endedByClient ?? 'ok');
   // Probes and reflection come every few seconds and are not worth logging.
-  if (isOurs) {
-    options.onEnd(context, handler.method.name, gone ? 'canceled' : outcome);
-  }
+  if (isOurs) options.onEnd(context, handler.method.name, outcome);
   // If the write fails, the client has gone.
   await universalResponseToNodeResponse(answer, response).catch(() => {});
 }
@@ -294,27 +301,14 @@ function closeOf(stream: Http2Stream): Promise<void> {
   });
 }
 
-/** Handles an answer for which our interceptors saw no error: either there is none, or Connect itself refused. */
-async function inWordsOfCatalogue(
-  answer: UniversalServerResponse,
-  context: RequestContext,
-): Promise<[UniversalServerResponse, RequestOutcome]> {
-  if (answer.status === 405 || answer.status === 415) {
-    context.error = new ServiceError(
-      answer.status === 405 ? 'method_not_allowed' : 'unsupported_media_type',
-      {
-        message: 'This path answers POST with a content type of gRPC or gRPC-Web or Connect.',
-      },
-    );
-    const refused = withFailure(answer, toConnectError(context.error, context.requestId));
-    return [{ ...refused, status: answer.status }, context.error.code];
-  }
-  const { response, error } = await failureOf(answer);
-  if (error === undefined) return [response, 'ok'];
-  const refusal = refusalOfConnect(error);
-  if (refusal === undefined) return [response, codeToString(error.code)];
-  context.error = refusal;
-  return [withFailure(response, toConnectError(refusal, context.requestId)), refusal.code];
+/** The answer to another HTTP method or content type than those of an RPC. */
+function notACall(status: 405 | 415, context: RequestContext): UniversalServerResponse {
+  context.error = new ServiceError(status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
+    message: 'This path answers POST with a content type of gRPC or gRPC-Web or Connect.',
+  });
+  const body = errorToJsonBytes(toConnectError(context.error, context.requestId), undefined);
+  const header = new Headers({ 'content-type': 'application/json', 'content-length': String(body.length) });
+  return { status, header, body: createAsyncIterable([body]) };
 }
 
 /** An unknown path, or a content type that RPC clients do not use. */
@@ -326,10 +320,12 @@ function answerNotFound(
   context.error = new ServiceError('not_found');
   const contentType = request.headers['content-type'] ?? '';
   if (isGrpc(contentType)) {
-    const answer = withFailure(
-      { status: 200, header: new Headers({ 'content-type': contentType }), trailer: new Headers() },
-      toConnectError(context.error, context.requestId),
-    );
+    const answer = {
+      status: 200,
+      header: new Headers({ 'content-type': contentType }),
+      body: createAsyncIterable([]),
+      trailer: trailerOf(toConnectError(context.error, context.requestId)),
+    };
     universalResponseToNodeResponse(answer, response).catch(() => {});
     return;
   }

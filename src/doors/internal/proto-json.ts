@@ -14,7 +14,7 @@ import {
   notAnInteger,
   unsafeNumber,
 } from '../../contract/json/json-codec.ts';
-import { invalidBody, toConnectError, toServiceError } from '../../requests/errors.ts';
+import { invalidBody } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
 /** Connect's serialization accepts this in place of a TextDecoder. */
@@ -23,21 +23,16 @@ export interface JsonDecoder {
 }
 
 /**
- * Creates the decoder of a message's JSON. It returns JSON text that protobuf-es reads without rounding. It throws a
- * refusal that lists every fault of shape, as a ConnectError, which Connect passes on.
+ * Creates the decoder of a message's JSON. It returns JSON text that protobuf-es reads without rounding, or throws a
+ * refusal that lists every fault of shape.
  */
 export function createProtoJsonDecoder(desc: DescMessage): JsonDecoder {
   return {
     decode(bytes = new Uint8Array()) {
-      try {
-        const violations: FieldViolation[] = [];
-        const normalized = normalizeMessage(desc, parseJsonBody(bytes), '', violations);
-        if (violations.length > 0) throw invalidBody(violations);
-        return JSON.stringify(normalized);
-      } catch (reason) {
-        // The request's id is filled in when the refusal is sent.
-        throw toConnectError(toServiceError(reason), '');
-      }
+      const violations: FieldViolation[] = [];
+      const normalized = normalizeMessage(desc, parseJsonBody(bytes), '', violations);
+      if (violations.length > 0) throw invalidBody(violations);
+      return JSON.stringify(normalized);
     },
   };
 }
