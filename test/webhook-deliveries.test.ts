@@ -412,7 +412,7 @@ describe('an attempt that failed is repeated', () => {
     expect(worker.log.filter(({ webhook_endpoint }) => webhook_endpoint === endpoint.id)).toEqual([
       expect.objectContaining({
         level: 'warn',
-        message: 'a webhook was given up after its last attempt',
+        message: 'a webhook delivery has failed: no retries left',
         event,
         event_type: 'payment_intent.canceled',
         payment_intent: last.payment_intent,
