@@ -155,14 +155,14 @@ describe('intent', () => {
     expect(stdout).toMatch(/requires_payment/);
   });
 
-  test('a list that has not looked at every row says so', async () => {
+  test('a list that did not search every row says so', async () => {
     const firstAtMs = Date.now() - 86_400_000;
     await insertIntents(service, { merchantId: two.id, count: 10_001, firstAtMs });
     const args = ['intent', 'list', '--merchant', two.merchantId, '--lane', 'manual'];
     expect(await admin(...args)).toEqual({
       code: 0,
       stdout: 'There are none.\n',
-      stderr: 'admin: note: only the newest 10000 rows were looked through; there may be older ones\n',
+      stderr: 'admin: note: only the newest 10000 rows were searched; there may be older matches\n',
     });
     expect((await admin(...args, '--created-before', new Date(firstAtMs + 9_000).toISOString())).stderr).toBe(
       '',
@@ -177,7 +177,7 @@ describe('intent', () => {
       parseIdentifier('pi', oldest.id),
     ]);
     const ofKey = ['intent', 'list', '--idempotency-key', 'oldest'];
-    expect((await admin(...ofKey)).stderr).toContain(': --merchant looks through those of one merchant');
+    expect((await admin(...ofKey)).stderr).toContain(': --merchant searches those of one merchant');
     expect(ids(await json(...ofKey, '--merchant', two.merchantId))).toEqual([oldest.id]);
     await service.query('delete from payment_intents where created_at < now() - interval $$1 hour$$');
   });

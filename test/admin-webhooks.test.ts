@@ -286,7 +286,7 @@ test('deliveries: pinged, listed and sent again', { timeout: 120_000 }, async ()
     webhook('redeliver', '--event', event),
     webhook('ping', '--endpoint', id),
   ]);
-  expect(shown(nobody)).toBe('No enabled endpoint wants this event.\n');
+  expect(shown(nobody)).toBe('No enabled endpoint is subscribed to this event.\n');
   expect(disabled).toEqual({
     code: 1,
     stdout: '',

@@ -570,7 +570,7 @@ describe('doctor', () => {
   });
 
   test('verifies the newest intents, or all of them', async () => {
-    expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 keep every rule$/m);
+    expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 satisfy every rule$/m);
     const client = new pg.Client(pgConfigOf(database));
     await client.connect();
     await client.query(
@@ -583,7 +583,7 @@ describe('doctor', () => {
     expect(code).toBe(1);
     for (const rule of ['its merchant is there', 'its wallet has 20 bytes']) {
       expect(stdout).toMatch(
-        new RegExp(`^FAILED +intents +all 1 were read: .*"${rule}" does not hold for 1, such as pi_`, 'm'),
+        new RegExp(`^FAILED +intents +all 1 were read: .*"${rule}" is broken by 1, such as pi_`, 'm'),
       );
     }
     await client.query('delete from payment_intents');
@@ -618,7 +618,7 @@ describe('doctor', () => {
     const { code, stdout } = await doctor({ HTTP_PORT: port, API_KEY_PEPPERS: ring(7) });
     taken.close();
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: put it back/m);
+    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: add it again/m);
     expect(stdout).toMatch(
       new RegExp(`^FAILED +HTTP_PORT +port ${port} .* set HTTP_PORT to another port`, 'm'),
     );

@@ -54,7 +54,7 @@ async function intentIn(change: string | undefined): Promise<string> {
 const ended = (status: string) => `status = '${status}', ${status}_at = now()`;
 const whole = 'amount_received_units = 12500000';
 const needsNoMore: [string, string, RegExp][] = [
-  ['that has its amount', `status = 'processing', ${whole}`, /has its amount/],
+  ['that has its amount', `status = 'processing', ${whole}`, /is fully paid/],
   ['that has succeeded', `${ended('succeeded')}, ${whole}`, /is succeeded/],
   ['that has expired', ended('expired'), /is expired/],
   ['that was canceled', ended('canceled'), /is canceled/],
@@ -125,7 +125,7 @@ test.each(states)(
   },
 );
 
-/** A payment that was attributed by itself. */
+/** A payment that was attributed automatically. */
 async function pays(paymentIntent: string, amountUnits: number, isConfirmed: boolean): Promise<string> {
   const id = await received({ paymentIntent, amountUnits, state: isConfirmed ? 'confirmed' : 'pending' });
   await service.query('update transfers set counts = true where id = $1', [parseIdentifier('tr', id)]);
@@ -133,14 +133,14 @@ async function pays(paymentIntent: string, amountUnits: number, isConfirmed: boo
   return id;
 }
 
-test('a payment that came by itself stays', async () => {
+test('a payment that was attributed automatically cannot be detached', async () => {
   for (const { detach } of methods) {
     const intent = await intentIn(`status = 'processing', ${whole}`);
     const id = await pays(intent, 12_500_000, false);
     const before = await present(intent);
     expect(await detach(id, apiKey)).toMatchObject({
       code: 'invalid_state',
-      message: expect.stringMatching(/by itself/),
+      message: expect.stringMatching(/attributed automatically/),
     });
     expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
   }
@@ -154,7 +154,7 @@ test('the payment by which an intent has succeeded stays, and one beside it does
     expect((await present(intent)).status).toBe('succeeded');
     expect(await detach(first, apiKey)).toMatchObject({
       code: 'invalid_state',
-      message: expect.stringMatching(/has succeeded by this payment/),
+      message: expect.stringMatching(/has succeeded with this payment/),
     });
     await attribute(second, intent, apiKey);
     expect((await detach(first, apiKey)).code).toBe('ok');

@@ -403,7 +403,7 @@ describe('roles', () => {
       expect.objectContaining({
         level: 'error',
         payment_intent: formatIdentifier('pi', row?.id as string),
-        message: 'an intent cannot be expired: its row cannot be read',
+        message: 'cannot expire a payment intent: its row is unreadable',
         err: expect.objectContaining({
           message: 'the database holds express, which is newer than this process',
         }),

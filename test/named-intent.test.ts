@@ -21,7 +21,7 @@ import {
 } from 'viem/account-abstraction';
 import { describe, expect, test } from 'vitest';
 import { needsReceipt, readNamedIntents } from '../src/settlement/attribution.ts';
-import { holds } from '../src/settlement/block-reader.ts';
+import { receiptHasTransfer } from '../src/settlement/block-reader.ts';
 import {
   type PlainLog,
   type Transaction,
@@ -304,8 +304,8 @@ test.for<[string, Partial<PlainLog>, boolean]>([
     logs: [held],
     logAt: new Map([[held.logIndex, held]]),
   };
-  expect(holds(receipt, log, hash)).toBe(expected);
-  expect(holds(receipt, log, zero32)).toBe(false);
+  expect(receiptHasTransfer(receipt, log, hash)).toBe(expected);
+  expect(receiptHasTransfer(receipt, log, zero32)).toBe(false);
 });
 
 const digits = '0123456789abcdefghjkmnpqrstvwxyz';

@@ -110,7 +110,7 @@ test('while each of three nodes dies, stands still, lags and comes back, payment
       async () => {
         await chain.mine(2);
         await current.follow().catch(() => {});
-        await current.readAgain().catch(() => {});
+        await current.verify().catch(() => {});
         const { status, payments_count, amount_received_units } = await calls.getIntent(intent.id);
         expect({ status, payments_count, amount_received_units }).toEqual({
           status: 'succeeded',
@@ -199,7 +199,7 @@ test('a node that asks to be left alone for long is not waited for', async () =>
   await chain.mine();
   await expect(current.follow()).rejects.toThrow(/refused/);
   const asked = node.requests.length;
-  await expect(current.follow()).rejects.toThrow(/asked not to be asked for 60 s more$/);
+  await expect(current.follow()).rejects.toThrow(/asked to wait 60 s more \(rate limit\)$/);
   expect(node.requests.length).toBe(asked);
 });
 

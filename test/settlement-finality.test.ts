@@ -133,7 +133,9 @@ describe('Polygon', () => {
     await pay(intent);
     await chain.mine(11);
     node.lie('far finalized');
-    await expect(watcher.catchUp()).rejects.toThrow(/calls block \d+ final, and its newest one is \d+/);
+    await expect(watcher.catchUp()).rejects.toThrow(
+      /reports block \d+ as final, but its newest block is \d+/,
+    );
     node.lie(undefined);
     await watcher.catchUp();
     expect(await statusOf(intent)).toBe('processing');
@@ -281,7 +283,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
       expect.objectContaining({
         level: 'error',
         block: keptIn,
-        message: 'the chain reverted blocks that were final: a person has to look at it',
+        message: 'the chain reverted final blocks: check every payment in them by hand',
       }),
     );
     const still = await calls.getIntent(kept.id);
@@ -313,19 +315,19 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     await chain.mine(8);
     await watcher.catchUp();
     const { ledger } = watcher;
-    const { cursor, secondNumber } = (await ledger.progress()) as Progress;
+    const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
     const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];
     const [{ lease_number: lease } = { lease_number: '' }] = await service.query<{ lease_number: string }>(
       'select lease_number from watched_chains',
     );
     await ledger.revertTo(BigInt(lease), ancestor);
-    expect(await ledger.noteSecondReading(BigInt(lease), cursor.number, cursor)).toBe(false);
-    expect((await ledger.progress())?.secondNumber).toBe(secondNumber);
-    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
-    expect((await ledger.progress())?.secondNumber).toBe(ancestor.number);
+    expect(await ledger.noteVerified(BigInt(lease), cursor.number, cursor)).toBe(false);
+    expect((await ledger.progress())?.verifiedNumber).toBe(verifiedNumber);
+    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect((await ledger.progress())?.verifiedNumber).toBe(ancestor.number);
     // Headers are forgotten, which takes nothing back.
     await service.query('delete from block_headers where number = $1', [ancestor.number]);
-    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
   });
 
   test('of a real network with another block 0 nothing is read', async () => {

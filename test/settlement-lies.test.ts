@@ -56,7 +56,7 @@ async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): P
 async function tryToFollow(times: number): Promise<void> {
   for (let i = 0; i < times; i++) {
     await watcher.follow().catch(() => {});
-    await watcher.readAgain().catch(() => {});
+    await watcher.verify().catch(() => {});
   }
 }
 
@@ -223,7 +223,7 @@ test('a node that once denies a payment does not take it back', async () => {
     { lie: 'empty logs', times: 1 },
     { lie: 'null receipts', times: 1 },
   ]);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
   await watcher.readAllAgain();
   await watcher.catchUp();
@@ -245,7 +245,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     await chain.mine(6);
     await watcher.catchUp();
     node.lieInTurn([...denial, ...denial]);
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     return intent;
   }
 
@@ -264,7 +264,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [node.url], deniedAgainMs: 60_000 });
     const intent = await payment();
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     expect(node.isHonest()).toBe(true);
     await succeeds(intent);
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
@@ -272,7 +272,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
 
   test('later, what it has reverted returns with the next reading', async () => {
     const intent = await payment();
-    await watcher.readAgain();
+    await watcher.verify();
     expect(node.isHonest()).toBe(true);
     expect((await getIntent(intent.id)).payments[0].status).toBe('reorged');
     await succeeds(intent);
@@ -280,9 +280,9 @@ describe('a node that denies a payment twice, and is honest again:', () => {
 
   test('at the next reading neither has it, and yet it returns', async () => {
     const intent = await payment();
-    await watcher.readAgain();
+    await watcher.verify();
     node.lie('empty logs', { times: 1 });
-    await watcher.readAgain();
+    await watcher.verify();
     expect(node.isHonest()).toBe(true);
     expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment' });
     await succeeds(intent);
@@ -296,7 +296,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     for (let i = 0; i < 2; i++) {
       // Its logs and receipts end before the payment; one of its machines still has the newest block.
       node.lieInTurn([denial[0], { lie: 'null blocks', times: 1 }]);
-      await expect(watcher.readAgain()).rejects.toThrow(/does not have block \d+/);
+      await expect(watcher.verify()).rejects.toThrow(/does not have block \d+/);
       expect(node.isHonest()).toBe(true);
     }
     await succeeds(intent);
@@ -315,13 +315,13 @@ test('a node that denies a payment in one block, and then in the next, has not d
   await chain.mine(6);
   await watcher.catchUp();
   node.lieInTurn(denial);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   await chain.reorg(6, [{ hash, index: 1 }]);
   await chain.mine(3);
   await expect(watcher.catchUp()).rejects.toThrow('asked again');
   await watcher.catchUp();
   node.lieInTurn(denial);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
   await chain.mine(10);
   await watcher.catchUp();
@@ -349,7 +349,7 @@ test.each(['only', 'second'] as const)(
     await chain.mine(8);
     await expect(watcher.follow()).rejects.toThrow('asked again');
     node.lie('half of the logs', { times: 1 });
-    await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than was read/);
+    await expect(watcher.verify()).rejects.toThrow(/has another block \d+ than the one read before/);
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
     await watcher.readAllAgain();
@@ -377,10 +377,10 @@ describe('of two nodes,', () => {
     await watcher.catchUp();
     // As a node that lacks the logs and receipts of old blocks.
     node.lieInTurn([...denial, ...denial]);
-    await watcher.readAgain();
+    await watcher.verify();
     await chain.mine(1);
     await watcher.follow();
-    await watcher.readAgain().catch(() => {});
+    await watcher.verify().catch(() => {});
     node.lie(undefined);
     await chain.mine(10);
     await watcher.catchUp();
@@ -411,7 +411,7 @@ describe('of two nodes,', () => {
       if (place === 'first') node.lie('log twice', { times: 7 });
       await watcher.catchUp();
       if (place === 'second') node.lie('log twice', { times: 1 });
-      await watcher.readAgain().catch(() => {});
+      await watcher.verify().catch(() => {});
       node.lie(undefined);
       await chain.mine(12);
       await watcher.catchUp();
@@ -443,7 +443,7 @@ describe('of two nodes,', () => {
       { lie: 'log of another amount', times: 1 },
       { lie: 'receipt of another amount', times: 3 },
     ]);
-    await watcher.readAgain();
+    await watcher.verify();
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
     await chain.mine(10);
     await watcher.catchUp();
@@ -465,7 +465,7 @@ describe('of two nodes,', () => {
     await watcher.catchUp();
     node.lie('another fork');
     for (let i = 0; i < 2; i++) {
-      await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than/);
+      await expect(watcher.verify()).rejects.toThrow(/has another block \d+ than/);
     }
     node.lie(undefined);
     await watcher.readAllAgain();
@@ -488,14 +488,14 @@ describe('of two nodes,', () => {
       { lie: 'log of another amount', times: 1 },
       { lie: 'receipt of another amount', times },
     ]);
-    await watcher.readAgain();
+    await watcher.verify();
     expect((await getIntent(intent.id)).payments_count).toBe(2);
 
     await chain.mine(10);
     await watcher.catchUp();
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     await watcher.readAllAgain();
     const paid = await getIntent(intent.id);
     expect(paid).toMatchObject({ status: 'succeeded', amount_received_units: intent.amount_units });

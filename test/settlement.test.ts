@@ -334,7 +334,7 @@ test('a node that serves short ranges only is seldom asked for longer ones', asy
   await watcher.release();
   const limited = await startLyingNode(chain.url, { maxRange: 20 });
   const reading = createTestWatcher(service, { urls: [limited.url] });
-  for (const work of [reading.follow, reading.readAgain]) {
+  for (const work of [reading.follow, reading.verify]) {
     const [requestsBefore, faultsBefore] = [limited.requests.length, reading.faults.length];
     for (let hasMore = true; hasMore; ) hasMore = await work().catch(() => true);
     const asked = limited.requests.slice(requestsBefore).filter(isRangeOfLogs).length;

@@ -139,7 +139,7 @@ describe('without notifications', () => {
 
 describe('what the log says at the start', () => {
   const unwatchedLine = ({ log }: TestService) =>
-    log.find(({ message }) => /^these chains have no node/.test(String(message)));
+    log.find(({ message }) => /^no node is configured/.test(String(message)));
 
   test('it warns of the chains on which a merchant with a mainnet key is paid', async () => {
     const service = await startService();

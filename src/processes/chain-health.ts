@@ -1,21 +1,21 @@
-// What the database and the nodes say of each chain, for `chain status` and `doctor`.
+// The state of each chain, from the database and its nodes, for `chain status` and `doctor`.
 
 import type { Config } from '../config/config.ts';
 import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { findLocalChain } from '../embedded/find-local-chain.ts';
+import { type ChainSettings, chainSettings } from '../settlement/chain-settings.ts';
 import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
-import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import type { Database } from './open-database.ts';
 
-/** What a node said when it was asked now. */
+/** The answer of a node to a check. */
 export interface NodeHealth {
   /** Host and port. */
   name: string;
   head: Header | undefined;
   tookMs: number;
-  /** Why it cannot be used. */
+  /** Why the node cannot be used. */
   problem: string | undefined;
 }
 
@@ -23,17 +23,17 @@ export interface ChainHealth {
   settings: ChainSettings;
   /** Undefined if the chain is not watched. */
   row: WatchedChainRow | undefined;
-  /** A process has the lease. */
+  /** A process holds the lease. */
   isHeld: boolean;
   nodes: NodeHealth[];
 }
 
-/** Asks for every chain, all nodes at once. */
+/** Checks all nodes of all chains concurrently. */
 export async function chainsHealth(database: Database, config: Config): Promise<ChainHealth[]> {
   const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
   const nodes = await nodesOf(database, config);
   return Promise.all(
-    chains.map(async (settings) => {
+    chainSettings.map(async (settings) => {
       const { chainId, mode, chain, tokens } = settings;
       const row = known.find((one) => one.chainId === chainId);
       const own = nodes.find((one) => one.mode === mode && one.chain === chain);
@@ -49,7 +49,7 @@ export async function chainsHealth(database: Database, config: Config): Promise<
   );
 }
 
-/** The nodes of the configuration, and those of this machine. */
+/** The configured nodes, and those of the local chains. */
 async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
   const all = [...chainNodes];
   for (const variable of embedded ? rpcVariables : []) {

@@ -1,4 +1,4 @@
-// The work of `admin chain …` and `admin test-pay`.
+// Implements `admin chain …` and `admin test-pay`.
 
 import { loadConfig } from '../config/config.ts';
 import { rpcVariableOf } from '../config/rpc-urls.ts';
@@ -8,14 +8,14 @@ import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
-import { chains } from '../settlement/watched-chain.ts';
+import { chainSettings } from '../settlement/chain-settings.ts';
 import { chainsHealth } from './chain-health.ts';
 import type { Database } from './open-database.ts';
 import type { Output } from './webhook-tasks.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The state of every chain: as the database has it, and as its nodes do. */
+/** Returns the state of every chain. */
 export async function chainStatus(database: Database, env: Environment): Promise<Output> {
   const health = await chainsHealth(database, loadConfig(env, []));
   const secondsSince = (moment: Date) => Math.round((Date.now() - moment.getTime()) / 1000);
@@ -29,7 +29,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
         head: Number(row.headNumber),
         read: Number(row.cursorNumber),
         finalized: Number(row.finalizedNumber),
-        read_twice: Number(row.secondNumber),
+        read_twice: Number(row.verifiedNumber),
         read_block_time: row.cursorTime,
         node_seen_at: row.seenAt,
         watcher: isHeld ? row.leaseHolder : null,
@@ -46,7 +46,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
       head: row && Number(row.headNumber),
       read: row && Number(row.cursorNumber),
       final: row && Number(row.finalizedNumber),
-      'read twice': row && Number(row.secondNumber),
+      verified: row && Number(row.verifiedNumber),
       'block age': row && `${secondsSince(row.cursorTime)} s`,
       'node seen': row && `${secondsSince(row.seenAt)} s ago`,
       watcher: row === undefined ? 'not watched' : isHeld ? 'running' : 'none',
@@ -58,9 +58,9 @@ export async function chainStatus(database: Database, env: Environment): Promise
   };
 }
 
-/** Forgets that a chain is watched. Its transfers stay. Throws AdministrationError if it is not. */
+/** Stops watching a chain. Its transfers are kept. Throws AdministrationError if it is not watched. */
 export async function unwatchChain({ orm }: Database, mode: ModeName, chain: ChainName): Promise<Output> {
-  const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
+  const { chainId } = chainSettings.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
   const em = orm.em.fork();
   const removed = await em.transactional(async (tx) => {
     await tx.execute('delete from block_headers where chain_id = ?', [chainId]);
@@ -71,25 +71,21 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
   return { json: unwatched, rows: [unwatched] };
 }
 
-/** Pays an intent on the chain of this machine. Throws AdministrationError where there is none. */
+/** Pays an intent on a local chain. Throws AdministrationError if there is none. */
 export async function testPay(
   { orm, embedded }: Database,
   env: Environment,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
   if (!embedded) {
-    throw new AdministrationError(
-      'test-pay pays on the chain of this machine, which only the embedded mode has',
-    );
+    throw new AdministrationError('test-pay needs a local chain, which only the embedded mode has');
   }
   const row = await orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
   if (row === null)
     throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
   const network = networkOf(row.network);
   if (network === undefined || network.mode !== 'testnet') {
-    throw new AdministrationError(
-      `${publicId} is an intent of real money: it cannot be paid with test money`,
-    );
+    throw new AdministrationError(`${publicId} is a mainnet intent: it cannot be paid with test money`);
   }
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
   const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
@@ -104,7 +100,7 @@ export async function testPay(
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${rpcVariableOf(network.mode, network.chain)} is set`,
+      `there is no local chain for ${network.chain}: "npm start" starts one, unless ${rpcVariableOf(network.mode, network.chain)} is set`,
     );
   }
   const paid = {

@@ -1,4 +1,4 @@
-// Watches every chain that has nodes: a watcher for each, with its metrics and its lines in the log.
+// Starts a watcher for each chain that has nodes, with its metrics and log lines.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -8,24 +8,24 @@ import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
+import { type ChainSettings, chainSettings } from '../settlement/chain-settings.ts';
 import type { Change } from '../settlement/ledger/intent-changes.ts';
 import { createLedger } from '../settlement/ledger/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { createReceivedMeasure } from '../settlement/received.ts';
 import { createUnattributedMeasure } from '../settlement/unattributed.ts';
-import { type ChainSettings, chains } from '../settlement/watched-chain.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
 
-/** How often what has become final is read a second time. */
+/** How often new final blocks are verified. */
 const readAgainEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
 const measureEveryMs = 10_000;
-/** Reads all transfers of the day. */
+/** Reads all transfers of the day, so it is rare. */
 const measureReceivedEveryMs = 60_000;
-/** A node that has not named its chain by then is asked again by its watcher: the start does not wait. */
+/** The start waits this long for the chain id of a node. Later, its watcher checks it. */
 const chainCheckMs = 3_000;
 
 export interface WatchOptions {
@@ -35,18 +35,18 @@ export interface WatchOptions {
   tracing?: Tracing | undefined;
   /** Called when an event was recorded. */
   onEvent: () => void;
-  /** Transfers of less that are nobody's payment are not recorded. */
+  /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
-  /** For a chain that has a block each second while somebody waits. */
+  /** The polling interval of a local chain, which has a block per second while it is used. */
   pollMs?: number;
 }
 
 export interface Watching {
-  /** Resolves when the block in hand is committed, and the leases are given up. */
+  /** Resolves when the current block is committed and the leases are released. */
   stop(): Promise<void>;
 }
 
-/** Starts the watchers. Throws StartupError, naming the variable, if a node is one of another chain. */
+/** Starts the watchers. Throws StartupError, naming the variable, if a node is on another chain. */
 export async function watchChains(em: EntityManager, options: WatchOptions): Promise<Watching> {
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
@@ -82,13 +82,15 @@ function watchedChainOf(
   { name, mode, chain, urls }: ChainNodes,
   { metrics, logger: parent, tracing, onEvent, unattributedMinUnits, pollMs }: WatchOptions,
 ) {
-  const settings = chains.find((known) => known.mode === mode && known.chain === chain) as ChainSettings;
+  const settings = chainSettings.find(
+    (known) => known.mode === mode && known.chain === chain,
+  ) as ChainSettings;
   const logger = parent.child({ mode, chain });
   const chainMetrics = metrics.chain(mode, chain, {
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
-  // Seen by the node's client, and by the watcher that it ends up at.
+  // The node's client and the watcher may report the same error.
   const counted = new WeakSet<NodeError>();
   const countFault = (error: NodeError) => {
     if (!counted.has(error)) chainMetrics.nodeFault(error.fault);
@@ -107,7 +109,7 @@ function watchedChainOf(
     }),
   ) as [Node, ...Node[]];
 
-  /** Those that answer in time. */
+  /** Checks the chains of the nodes that answer in time. */
   const assertChains = async () => {
     const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
     const isLate = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
@@ -135,7 +137,7 @@ function watchedChainOf(
       onUnreadable: (id, reason) =>
         logger.error(
           { err: reason, payment_intent: id },
-          'an intent cannot be expired: its row cannot be read',
+          'cannot expire a payment intent: its row is unreadable',
         ),
       onFailedAlone: (reason, transfer) =>
         logger.error(
@@ -143,7 +145,7 @@ function watchedChainOf(
             err: reason,
             ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }),
           },
-          'a transfer could not be attributed, and is left unattributed: a person has to look at it',
+          'recording a transfer failed; it is left unattributed: attribute it by hand',
         ),
       unattributedMinUnits,
       ...(tracing && { tracing }),
@@ -161,7 +163,7 @@ function watchedChainOf(
         onDust: chainMetrics.dust,
         onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
         onReorganisation: chainMetrics.reorganisation,
-        onSecondReading: chainMetrics.secondReading,
+        onDifference: chainMetrics.difference,
         onUnconfirmed: chainMetrics.unconfirmed,
         onExpiry({ expired, lagMs }) {
           chainMetrics.expiry(expired, lagMs);
@@ -179,22 +181,22 @@ function watchedChainOf(
       maxRetryMs,
       logger,
     });
-    const readingAgain: Repeater = startRepeater({
-      name: `second reading of ${mode} ${chain}`,
-      work: watcher.readAgain,
+    const verifying: Repeater = startRepeater({
+      name: `verify ${mode} ${chain}`,
+      work: watcher.verify,
       intervalMs: readAgainEveryMs,
       maxRetryMs: readAgainEveryMs,
       logger,
     });
     return async () => {
-      await Promise.all([following.stop(), readingAgain.stop()]);
+      await Promise.all([following.stop(), verifying.stop()]);
       await watcher.release();
     };
   };
   return { assertChains, start };
 }
 
-/** One line for each change of an intent, and for the unattributed transfers of a block. */
+/** Logs one line for each change of an intent, and for the unattributed transfers of a block. */
 function report(
   { merchantId, event, paymentIntent, transfer }: Change,
   metrics: ChainMetrics,
@@ -219,9 +221,9 @@ function report(
       }),
     },
     needsSomebody
-      ? 'a person has to look at this payment intent'
+      ? 'check this payment intent by hand'
       : paymentIntent === undefined
-        ? 'transfers are unattributed: the largest of the block'
-        : 'the chain has changed a payment intent',
+        ? 'a block has unattributed transfers; this is the largest'
+        : 'a payment intent was changed by the chain',
   );
 }

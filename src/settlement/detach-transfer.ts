@@ -10,17 +10,14 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
+import { chainSettings, isRightToken } from './chain-settings.ts';
 import { createTransferChanges } from './change-transfer.ts';
 import { confirmedUnits } from './confirmed-units.ts';
 import { detach } from './judgement.ts';
 import { readRemaining } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
-import { chains, isRightToken } from './watched-chain.ts';
 
-/**
- * `DetachTransfer`: takes back an attribution by hand; the intent is what it would be without it. Calls `onEvent` when the
- * change is durable.
- */
+/** `DetachTransfer`: undoes a manual attribution and recalculates the intent. Calls `onEvent` after the commit. */
 export function detachTransfer(
   em: EntityManager,
   onEvent: () => void,
@@ -34,8 +31,8 @@ export function detachTransfer(
     traceparent: string | null,
   ): Promise<TransferRow> => {
     if (!row.attributedByHand) throw attributedByItself();
-    // What is unattributed has no labels but those of its token.
-    const settings = chains.find(({ chainId }) => chainId === row.chainId);
+    // An unattributed transfer keeps only the label for its token.
+    const settings = chainSettings.find(({ chainId }) => chainId === row.chainId);
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
     const labels = isUsdc === true ? null : ['wrong_token'];
     await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
@@ -74,17 +71,17 @@ export function detachTransfer(
 
 function attributedByItself(): ServiceError {
   return new ServiceError('invalid_state', {
-    message: 'The transfer became a payment by itself, not by hand: it cannot be detached.',
+    message: 'The transfer was attributed automatically. Only a manual attribution can be detached.',
   });
 }
 
 function hasSucceeded(): ServiceError {
   return new ServiceError('invalid_state', {
-    message: 'The intent has succeeded by this payment: it cannot be detached.',
+    message: 'The intent has succeeded with this payment, so it cannot be detached.',
   });
 }
 
-/** Between looking for its intent and locking it. */
+/** The transfer was attributed between the lookup and the lock. The client retries. */
 function attributedMeanwhile(): ServiceError {
   return new ServiceError('unavailable');
 }

@@ -2,11 +2,11 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { ChainName, ModeName } from '../contract/chains.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { chains } from './watched-chain.ts';
+import { chainSettings } from './chain-settings.ts';
 
 const dayMs = 86_400_000;
 
-/** What was received on a chain, in USDC's smallest unit. */
+/** The amount received on a chain, in USDC's smallest unit. */
 export interface Received {
   mode: ModeName;
   chain: ChainName;
@@ -14,14 +14,14 @@ export interface Received {
 }
 
 /**
- * Returns a function that tells what was received on each chain since the beginning of the day (UTC): the payments that
- * count and were recorded since then, once they are confirmed. It reads every transfer of the day.
+ * Returns a function that sums today's (UTC) confirmed payments that count, by chain. It reads every transfer of the
+ * day.
  */
 export function createReceivedMeasure(em: EntityManager): () => Promise<Received[]> {
   const { run } = createPreparedStatements(em);
   return async () => {
     const { rows } = await run(measure, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
-    return chains.map(({ mode, chain, chainId }) => ({
+    return chainSettings.map(({ mode, chain, chainId }) => ({
       mode,
       chain,
       units: Number(rows.find(({ chain_id }) => chain_id === chainId)?.units ?? 0),
@@ -29,7 +29,7 @@ export function createReceivedMeasure(em: EntityManager): () => Promise<Received
   };
 }
 
-/** An id contains its time, so the primary key finds the transfers of the day. */
+/** An id begins with its time, so the primary key finds the transfers of the day. */
 const measure = preparedStatement(
   'measure_received',
   `select chain_id, sum(amount_units) as units from transfers

@@ -4,13 +4,13 @@ import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
 import { networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
+import { chainSettings } from '../../src/settlement/chain-settings.ts';
 import type { WatchObserver } from '../../src/settlement/chain-state.ts';
 import type { Change } from '../../src/settlement/ledger/intent-changes.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { connectNode } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
-import { chains } from '../../src/settlement/watched-chain.ts';
 import { createWatcher } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import type { TestService } from './service.ts';
@@ -48,7 +48,7 @@ export function createTestWatcher(
     unattributedMinUnits = 0n,
   }: TestWatcherOptions,
 ) {
-  const settings = chains.find((chain) => chain.chainId === chainId);
+  const settings = chainSettings.find((chain) => chain.chainId === chainId);
   if (settings === undefined) throw new Error(`there is no chain ${chainId}`);
   const faults: NodeError[] = [];
   const changes: Change[] = [];
@@ -98,7 +98,7 @@ export function createTestWatcher(
     },
     /** Reads again until everything final was read twice. */
     async readAllAgain(): Promise<void> {
-      while (await watcher.readAgain());
+      while (await watcher.verify());
     },
   };
 }

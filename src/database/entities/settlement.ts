@@ -24,8 +24,8 @@ export const WatchedChainEntity = defineEntity({
     cursorNumber: p.bigint(),
     cursorHash: p.type(HexType).$type<string>(),
     cursorTime: p.datetime(3).columnType('timestamptz(3)'),
-    /** Everything up to this block has been read a second time, below `finalized`. */
-    secondNumber: p.bigint(),
+    /** Everything up to this block is final and was verified. */
+    verifiedNumber: p.bigint().fieldName('second_number'),
     /** The node's newest block, when it was last asked. */
     headNumber: p.bigint(),
     /** The node's newest final block, when it was last asked. */

@@ -3,32 +3,33 @@ import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 import type { WalletOwner } from './owners.ts';
 
-/** A transfer to a wallet that matters to somebody. */
+/** A transfer to a wallet of at least one merchant. */
 export interface FoundTransfer {
   log: TransferLog;
   blockTime: Date;
-  /** The public id of the intent that the owner of the money named. */
+  /** The public id of the intent named by the owner of the money. */
   named: string | undefined;
   owners: readonly WalletOwner[];
 }
 
-/** A transfer for one of the merchants to whom it matters, and what is known of it. */
+/** A transfer for one of its merchants, and its row if it was recorded before. */
 export interface KnownTransfer {
   transfer: FoundTransfer;
   merchantId: string;
-  /** The merchant is told of it if it is nobody's payment. */
+  /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
   ordinal: number;
-  /** As it was before; undefined if it is new. */
+  /** The existing row; undefined if the transfer is new. */
   before: TransferRow | undefined;
-  /** It was in this place of this block before. */
+  /** The existing row is at the same position of the same block. */
   isThere: boolean;
 }
 
 /**
- * What is known of each transfer of a block, for each merchant to whom it matters. One that is there is known by its place.
- * Another takes the lowest number that none which is there has, among the transfers of its transaction that are equal in
- * everything else: where the transaction was in another block before, it had other places.
+ * Matches the transfers of a block with the recorded ones, for each merchant. A recorded transfer at the same position
+ * of this block is the same transfer. Otherwise its log index may have changed with the block, so it is matched with a
+ * reverted or moved transfer of the same transaction with equal contents. `ordinal` numbers equal transfers; each
+ * takes the lowest free one.
  */
 export async function matchKnown(
   block: Pick<Header, 'hash'>,
@@ -38,7 +39,7 @@ export async function matchKnown(
   const there = new Map<string, TransferRow>();
   const elsewhere = new Map<string, TransferRow>();
   const used = new Set<string>();
-  /** The number that was tried last: numbers are not given back, so that the search goes on from there. */
+  /** The next ordinal to try. Ordinals are never freed, so the search continues from there. */
   const tried = new Map<string, number>();
   await mapInSlices(known, (row) => {
     const identity = identityOf(row.merchantId, row);
