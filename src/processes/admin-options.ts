@@ -1,4 +1,4 @@
-// The options of the command line, each parsed into the value that the rest of the program uses.
+// The options of the command line, parsed into the values that the program uses.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
@@ -55,7 +55,7 @@ export function idOption(flags: string, description: string, uuidOf: (id: string
   });
 }
 
-/** Not Commander's own error: that would repeat the text in front of the message, and the text may be a key. */
+/** Not a Commander error, whose message would repeat the text: it may be a key. */
 export class WrongId extends Error {}
 
 export interface WalletOptions {

@@ -55,28 +55,28 @@ import type { Watching } from './watch-chains.ts';
 
 export interface RunningServer {
   /**
-   * The ports in use, also where the configuration left the choice open with 0. Without the role `api` only `metrics`
-   * is; the others are 0.
+   * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others
+   * are 0.
    */
   ports: { http: number; grpc: number; metrics: number };
   /**
-   * Stops taking new work, finishes what is in flight, and closes the listeners: connections that are still open a
-   * second before the drain timeout are cut. The database stays open: it belongs to whoever opened it.
+   * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
+   * the drain timeout are cut. The database is left open for its owner to close.
    */
   close(): Promise<void>;
-  /** Watches more chains, besides those of the configuration. Throws StartupError if a node is one of another chain. */
+  /** Watches more chains. Throws StartupError if a node is on another chain. */
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   /**
-   * Reads the TLS files again: new connections get the new certificate, open ones keep theirs. Throws StartupError where
-   * the files are not usable; the old certificate stays then.
+   * Reads the TLS files again: new connections use the new certificate. Throws StartupError and keeps the old
+   * certificate if the files are not usable.
    */
   reloadTls(): Promise<void>;
 }
 
 export interface ServerOptions {
-  /** Lines of the log that were not written so far. */
+  /** Log lines dropped so far. */
   droppedLines?: LogOutput['droppedLines'];
-  /** Chains that stand in for test networks on this machine: the checkout page offers its test wallet for them. */
+  /** Networks with a local chain: the checkout page offers its test wallet for them. */
   standIns?: readonly ChainName[];
 }
 
@@ -184,7 +184,7 @@ export async function startServer(
   const stopWork = (timeoutMs: number) =>
     Promise.all([
       notifications.stop(),
-      // What the chain changes is announced by the background.
+      // The background announces the changes made by the watchers, so it stops last.
       Promise.all(watching.map((one) => one.stop())).then(() => background.stop(timeoutMs)),
       feed.stop(),
     ]);
@@ -221,8 +221,8 @@ export async function startServer(
 }
 
 /**
- * Says at the start which chains this process could watch and has no node for. It is a warning if merchants expect real
- * money there that nobody watches; other processes than watchers say only that.
+ * Logs the chains that this process could watch but has no node for. A warning if merchants expect payments there that
+ * nobody sees; processes without the role `watcher` log only those.
  */
 async function reportUnwatched(
   em: EntityManager,
@@ -252,7 +252,7 @@ async function reportUnwatched(
       chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
       variables: reported.map(({ name }) => name),
     },
-    'these chains have no node: their payments are not seen until the variables name one',
+    'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
 }
 
@@ -263,7 +263,7 @@ interface Telemetry {
   onEnd: RequestObserver;
 }
 
-/** What sees every request end. */
+/** Creates the observers of completed requests. */
 async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry> {
   const metrics = createMetrics();
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
@@ -280,7 +280,7 @@ async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry
   };
 }
 
-/** What happens behind the methods. */
+/** Background work shared by the methods. */
 interface Work {
   feed: EventFeed;
   background: Background;
@@ -288,7 +288,7 @@ interface Work {
   watchedChains: WatchedChains;
 }
 
-/** What the doors have in common: the services behind the same gate and interceptors. */
+/** What the doors share: the services with their gate and interceptors. */
 function createCore(
   config: Config,
   database: Database,
@@ -355,7 +355,7 @@ async function createDoors(
   { config, limits, logger, database, standIns, keepPublic, keepInternal }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
-  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
+  // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
   const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(standIns)]);
@@ -401,13 +401,13 @@ function testWalletOf(
   chains: readonly ChainName[],
 ): TestWalletOptions['pay'] {
   return async (intent, amount) => {
-    // Loads viem, as the watcher of these chains does.
+    // Loads viem, like the watcher of these chains.
     const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
     return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
   };
 }
 
-/** The time to stop, less what is kept for closing the rest: a second, or half of a shorter time. */
+/** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */
 function drainTimeForRequests(drainTimeoutMs: number): number {
   return Math.max(drainTimeoutMs - 1_000, drainTimeoutMs / 2);
 }
