@@ -132,7 +132,7 @@ beforeAll(async () => {
     },
     logger: pino({ level: 'silent' }),
     onEnd: () => {},
-    keepConnection: () => {},
+    onValidKey: () => {},
     requestTimeoutMs: 30_000,
   };
   const turns = new FairTurns();
@@ -337,7 +337,7 @@ describe('over HTTP', () => {
     expect(answer).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } });
   });
 
-  test('an empty body is not taken for one where a field is required', async () => {
+  test('an empty body is refused if a field is required', async () => {
     expect(await call('POST', '/v1/shelves/s1/books', '')).toMatchObject({ status: 400 });
     expect(await call('POST', '/v1/shelves/s1/books')).toMatchObject({ status: 415 });
   });
@@ -354,13 +354,13 @@ describe('over HTTP', () => {
     expect(await call('GET', path)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } });
   });
 
-  test('a path that is there names its methods', async () => {
+  test('a wrong method is answered with the allowed ones', async () => {
     const answer = await call('PUT', '/v1/shelves/s1/books/b7', '{}');
     expect(answer.status).toBe(405);
     expect(answer.header.get('allow')?.split(', ').sort()).toEqual(['DELETE', 'GET', 'PATCH']);
   });
 
-  test('what a method refuses is its own to say', async () => {
+  test("a method's own refusal is returned unchanged", async () => {
     expect(await call('GET', '/v1/shelves/s1/books/gone')).toMatchObject({
       status: 404,
       json: { error: { code: 'not_found', message: 'There is no such book.' } },
@@ -373,7 +373,7 @@ describe('over HTTP', () => {
   });
 });
 
-test('over gRPC the same methods', async () => {
+test('the same methods work over gRPC', async () => {
   expect(await callGrpc('createBook', { shelf: 's1', title: 'Emma', pages: 474 })).toMatchObject({
     id: 'b1',
     pages: 474,
@@ -390,7 +390,7 @@ test('over gRPC the same methods', async () => {
   });
 });
 
-describe('a contract that is only half served does not start', () => {
+describe('an incompletely served contract does not start', () => {
   const { lendBook: _, ...allButOne } = methods;
   test('without a method', () => {
     expect(() => implementLibrary(library, allButOne)).toThrow(

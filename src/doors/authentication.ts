@@ -6,7 +6,7 @@ import type { ApiKeys } from '../merchants/api-keys.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import {
   type Identity,
-  isIdentified,
+  isStranger,
   type OpenedIntent,
   type RequestContext,
   requestContextOf,
@@ -69,7 +69,7 @@ export function createAuthentication(
     const accept = (identity: Identity | undefined) => {
       if (identity === undefined) throw plainRefusal('api_key_invalid');
       context.identity = identity;
-      context.onIdentified?.();
+      context.onIssuedKey?.();
     };
     const apiKey = bearerIn(header.get('authorization'));
     if (apiKey === undefined) throw keyMissing(header);
@@ -86,14 +86,14 @@ export function createAuthentication(
       throw plainRefusal('client_secret_invalid');
     }
     context.openedIntent = opened;
-    context.onIdentified?.();
+    context.onIssuedKey?.();
   };
   return {
     gate: authenticate,
     interceptor: (next) => async (request) => {
       const { contextValues: values, method } = request;
       // The headers are made into an object when they are first asked for, which takes longer than a method does.
-      if (!isIdentified(requestContextOf(values))) {
+      if (isStranger(requestContextOf(values))) {
         await authenticate({ method, values, requestHeader: request.header });
       }
       return next(request);

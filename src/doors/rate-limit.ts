@@ -6,7 +6,7 @@ import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { ServedService } from '../requests/method.ts';
 import { type RequestContext, requestContextOf } from '../requests/request-context.ts';
 
-/** The maximum of keys counted per policy. The least recently used is forgotten, which refills its bucket. */
+/** Most keys counted per policy. The least recently used is forgotten, which refills its bucket. */
 const maxKeys = 10_000;
 /** The burst, in seconds' worth of requests. */
 const burstSeconds = 2;
@@ -14,15 +14,16 @@ const burstSeconds = 2;
 export interface RateLimit {
   /** Takes one request from the API key's allowance for the method. Throws `rate_limited` if none is left. */
   take(values: ContextValues, method: DescMethod): void;
-  /** Takes from the allowance for requests that passed no gate, and adds the rate limit headers to every answer. */
+  /** Counts requests that passed no gate, and adds the rate limit headers to every answer. */
   interceptor: Interceptor;
 }
 
 /**
- * Limits the requests of each API key on this process by policy, and of each client secret. A policy allows so many requests a second, with a
- * burst of twice that; 0 means no limit. A method may charge for more than one request (`requests/row-cost.ts`). Throws
- * if a method names an unknown policy. Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy,
- * the remaining requests, and the seconds until all are available again.
+ * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of
+ * requests per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
+ * (`requests/row-cost.ts`). Throws if a method names an unknown policy. Answers carry the headers of
+ * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available
+ * again.
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,
@@ -64,7 +65,7 @@ export function createRateLimit(
   };
 }
 
-/** By key, by the intent that was opened, or by address what has neither. */
+/** By key, by opened intent, or by address for requests that have neither. */
 function countedAs({ identity, openedIntent, clientAddress }: RequestContext): string {
   return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
 }
@@ -108,7 +109,7 @@ function createPolicy(name: string, perSecond: number): Policy {
   };
 }
 
-/** The refusal of a key that has its next request after so many seconds: more than one if it is in debt. */
+/** The refusal of a key whose next request is allowed after this many seconds: more than one if it is in debt. */
 function refusalAfter(retryAfterSeconds: number): ServiceError {
   return retryAfterSeconds <= 1
     ? plainRefusal('rate_limited')

@@ -122,12 +122,12 @@ export async function startServer(
     logger,
     database,
     standIns,
-    keepPublic: (connection) => publicListener.keep(connection),
-    keepInternal: (connection) => internalListener.keep(connection),
+    onPublicKey: (connection) => publicListener.noteValidKey(connection),
+    onInternalKey: (connection) => internalListener.noteValidKey(connection),
   });
   const servers = await createServers(config, limits);
   connectServers(servers, doors, telemetry.onEnd, turns, limits, logger, (socket) =>
-    publicListener.isKnown(socket),
+    publicListener.isStranger(socket),
   );
 
   const listeners = [
@@ -343,8 +343,8 @@ interface DoorSettings {
   database: Database;
   standIns: readonly ChainName[];
   /** Called with the connection of each request whose key is valid. */
-  keepPublic: (connection: Connection) => void;
-  keepInternal: (connection: Connection) => void;
+  onPublicKey: (connection: Connection) => void;
+  onInternalKey: (connection: Connection) => void;
 }
 
 async function createDoors(
@@ -352,7 +352,7 @@ async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, standIns, keepPublic, keepInternal }: DoorSettings,
+  { config, limits, logger, database, standIns, onPublicKey, onInternalKey }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
@@ -371,7 +371,7 @@ async function createDoors(
       ...common,
       isDraining: readiness.isDraining,
       trustedProxies: config.trustedProxies,
-      keepConnection: keepPublic,
+      onValidKey: onPublicKey,
       scheme,
       sites,
       allowsTryIt,
@@ -388,7 +388,7 @@ async function createDoors(
         );
         registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
       },
-      keepConnection: keepInternal,
+      onValidKey: onInternalKey,
       shutdownSignal,
     }),
     operations: createOperationsDoor(readiness, metrics),

@@ -52,10 +52,10 @@ export function connectServers(
   turns: FairTurns,
   limits: TransportLimits,
   logger: Logger,
-  isKnown: (socket: net.Socket) => boolean,
+  isStranger: (socket: net.Socket) => boolean,
 ): void {
   const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(servers.public, doors.public, turns, isKnown);
+  handlePipelined(servers.public, doors.public, turns, isStranger);
   answerMalformedHttp(servers.public, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
     logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
   );

@@ -38,10 +38,10 @@ export interface RequestContext {
   openedIntent?: OpenedIntent;
   /** The public id of the intent that the request creates or names, for the log. */
   paymentIntent?: string;
-  /** Whom the request comes from, for counting: an address, or the network of one. */
+  /** The client's address or its network, to count requests by. */
   clientAddress?: () => string;
-  /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
-  onIdentified?: () => void;
+  /** Called when the credential turns out to be issued here, before the identity is looked up. */
+  onIssuedKey?: () => void;
   /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
   stayOpen?: () => void;
   /** The rest of the key's allowance, as headers. Set once this request has been counted. */
@@ -70,9 +70,9 @@ export function newRequestContext(door: RequestContext['door']): RequestContext 
   return { requestId: newRequestId(), door, startedAtMs: performance.now() };
 }
 
-/** True if the request carries a credential that is accepted. */
-export function isIdentified({ identity, openedIntent }: RequestContext): boolean {
-  return identity !== undefined || openedIntent !== undefined;
+/** True until a credential of the request is accepted. */
+export function isStranger({ identity, openedIntent }: RequestContext): boolean {
+  return identity === undefined && openedIntent === undefined;
 }
 
 /** Hexadecimal, generated for many ids at a time: one call per id would take longer than the rest of its creation. */

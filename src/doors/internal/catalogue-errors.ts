@@ -16,7 +16,7 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
   };
   const response = beforeAbort(request.signal, () => next(request));
   if (!request.stream) return response.catch(refuse);
-  // The message of a stream is read here, inside the interceptors, and so is what Connect finds wrong with it.
+  // Messages of a stream are read here, inside the interceptors, and so are the errors that Connect finds in them.
   const refuseStream = (reason: unknown) =>
     refuse((reason instanceof ConnectError && refusalOfConnect(reason)) || reason);
   return response.then(
@@ -25,7 +25,7 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
   );
 };
 
-/** An error that comes back at `yield` means that the client has gone: it is not one of the method. */
+/** An error thrown at `yield` means that the client has gone. It does not come from the method. */
 async function* refusing<T>(
   messages: AsyncIterable<T>,
   refuse: (reason: unknown) => never,
@@ -70,7 +70,7 @@ export function refusalOf(reason: unknown, context: RequestContext): ConnectErro
     context.endedByClient = codeToString(reason.code);
     return reason;
   }
-  // The health service's answer about a service that it does not know.
+  // The health service's answer for an unknown service.
   if (reason instanceof ConnectError && reason.code === Code.NotFound) return reason;
   const error = toServiceError(reason);
   context.error = error;

@@ -1,6 +1,6 @@
-// Connect refuses some calls before any gate or interceptor of ours runs: unreadable messages, messages too large,
-// unknown compressions. Its answer is then final. This file reads that answer and rewrites it with the catalogue's
-// details, in the error format of each of its three protocols.
+// Connect refuses some calls before our gates and interceptors run: unreadable messages, messages too large, unknown
+// compressions. This file reads Connect's answer and adds the details of the catalogue, in the error format of each of
+// its three protocols.
 
 import { ConnectError } from '@connectrpc/connect';
 import {
@@ -17,7 +17,7 @@ export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.te
 /** True for gRPC-Web, whose trailers are the last frame of the body. */
 const isGrpcWeb = (contentType: string) => /^application\/grpc-web(?:$|[+;])/.test(contentType);
 
-/** Returns the error in the answer to a unary call, if any, and the answer with its body still to be sent. */
+/** Returns the error in the answer to a unary call, if any, and an answer whose body can still be sent. */
 export async function failureOf(
   response: UniversalServerResponse,
 ): Promise<{ response: UniversalServerResponse; error: ConnectError | undefined }> {
@@ -60,7 +60,7 @@ export function trailerOf(error: ConnectError): Headers {
   return encodeAsRead(setTrailerStatus(new Headers(), error));
 }
 
-/** The same answer, whose `grpc-message` is encoded as its readers decode it. */
+/** Returns the answer with `grpc-message` encoded as clients decode it. */
 export function withReadableMessage(response: UniversalServerResponse): UniversalServerResponse {
   const { body, trailer } = response;
   if (body === undefined || trailer === undefined) return response;
@@ -72,7 +72,7 @@ export function withReadableMessage(response: UniversalServerResponse): Universa
   return { ...response, body: untilTrailer() };
 }
 
-/** Connect encodes `: / , ;` and others in `grpc-message`, and `@grpc/grpc-js` does not decode them. */
+/** Connect also encodes `: / , ;` and others in `grpc-message`, which `@grpc/grpc-js` does not decode. */
 function encodeAsRead(trailer: Headers): Headers {
   const message = trailer.get('grpc-message');
   if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));

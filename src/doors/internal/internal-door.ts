@@ -34,7 +34,7 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import {
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestOutcome,
@@ -47,7 +47,7 @@ import { operationOf } from '../method-call.ts';
 import { pathOf } from '../node-headers.ts';
 import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
-import { UnidentifiedStreams } from '../unidentified-streams.ts';
+import { StrangerStreams } from '../stranger-streams.ts';
 import { refusalOf, refusalOfConnect, refuseByCatalogue } from './catalogue-errors.ts';
 import { failureOf, isGrpc, withFailure, withReadableMessage } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
@@ -67,9 +67,9 @@ export interface InternalDoorOptions extends UnaryGrpcOptions {
 export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
-  const unidentified = new UnidentifiedStreams();
-  const plainCallOf = createUnaryGrpc(options, unidentified);
-  const serveByConnect = createConnectDoor(options, unidentified);
+  const strangers = new StrangerStreams();
+  const plainCallOf = createUnaryGrpc(options, strangers);
+  const serveByConnect = createConnectDoor(options, strangers);
   return (stream, headers, _flags, rawHeaders) => {
     // A stream may be reset before its turn comes.
     stream.on('error', () => {});
@@ -87,7 +87,7 @@ export function createInternalDoor(
 
 function createConnectDoor(
   options: InternalDoorOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const handlers = compileHandlers(options);
 
@@ -99,20 +99,20 @@ function createConnectDoor(
     const handler = handlers.get(pathOf(request));
     const { stream } = request;
     const removeLimit = limitStream(stream, options.requestTimeoutMs);
-    unidentified.add(stream);
-    unidentified.removeWhenClosed(stream);
-    context.onIdentified = () => unidentified.remove(stream);
+    strangers.add(stream);
+    strangers.removeWhenClosed(stream);
+    context.onIssuedKey = () => strangers.remove(stream);
     context.stayOpen = () => {
       removeLimit();
-      unidentified.remove(stream);
+      strangers.remove(stream);
     };
     if (handler === undefined) {
       answerNotFound(request, response, context);
-      unidentified.answered(stream);
+      strangers.answered(stream);
       options.onEnd(context, undefined, 'not_found');
       return;
     }
-    serve(handler, request, response, context, options, unidentified).catch((reason) => {
+    serve(handler, request, response, context, options, strangers).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
       response.stream.close();
     });
@@ -196,7 +196,7 @@ async function serve(
   response: Http2ServerResponse,
   context: RequestContext,
   options: InternalDoorOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
   let universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -218,8 +218,8 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = withReadableMessage(await handler(universalRequest));
-  if (!isIdentified(context)) unidentified.answered(request.stream);
-  else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
+  if (isStranger(context)) strangers.answered(request.stream);
+  else if (request.stream.session !== undefined) options.onValidKey(request.stream.session);
   if (!isUnary) {
     if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has

@@ -54,7 +54,7 @@ function createAnswers(
     const respond = (messageResponse: Answer['messageResponse']): Answer => ({
       validHost: host,
       originalRequest: { host, messageRequest },
-      // A union of the initialisers of one oneof, which the compiler does not follow through the outer one.
+      // The initialisers of a oneof: the compiler cannot follow the union through the outer message.
       messageResponse: messageResponse as never,
     });
     const notFound = (what: string) =>

@@ -13,7 +13,7 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -26,7 +26,7 @@ import type { Tracing } from '../../requests/tracing.ts';
 import type { Gate } from '../authentication.ts';
 import { intercept, operationOf } from '../method-call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
-import type { UnidentifiedStreams } from '../unidentified-streams.ts';
+import type { StrangerStreams } from '../stranger-streams.ts';
 import {
   callIsUnreadable,
   clientGone,
@@ -47,7 +47,7 @@ export interface UnaryGrpcOptions {
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
   /** Called with the session of each call whose key is valid. */
-  keepConnection: (session: Http2Session) => void;
+  onValidKey: (session: Http2Session) => void;
   /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
   requestTimeoutMs: number;
 }
@@ -69,7 +69,7 @@ type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[])
 /** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
 export function createUnaryGrpc(
   options: UnaryGrpcOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
   const calls = compileCalls(options);
   return (headers) => {
@@ -85,7 +85,7 @@ export function createUnaryGrpc(
     }
     return (stream, rawHeaders) => {
       limitStream(stream, options.requestTimeoutMs);
-      serve(call, stream, rawHeaders, options, unidentified).catch((reason) => {
+      serve(call, stream, rawHeaders, options, strangers).catch((reason) => {
         options.logger.error({ err: reason }, 'an RPC could not be answered');
         stream.close();
       });
@@ -114,11 +114,11 @@ async function serve(
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): Promise<void> {
   const context = newRequestContext('internal');
-  unidentified.add(stream);
-  context.onIdentified = () => unidentified.remove(stream);
+  strangers.add(stream);
+  context.onIssuedKey = () => strangers.remove(stream);
   const values = createContextValues().set(requestContextKey, context);
   const header = new RawHeaders(rawHeaders);
   options.tracing?.begin(context, operation, header.toHeaders());
@@ -134,7 +134,7 @@ async function serve(
   let outcome: RequestOutcome = 'ok';
   try {
     await options.gate({ method, values, requestHeader: header });
-    if (stream.session !== undefined) options.keepConnection(stream.session);
+    if (stream.session !== undefined) options.onValidKey(stream.session);
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
     let message: Message;
@@ -152,10 +152,10 @@ async function serve(
     respond(stream, context, undefined, undefined, error);
   } finally {
     clearTimeout(deadline);
-    // A refusal that its client does not read is counted until it does.
-    if (!isIdentified(context)) {
-      unidentified.answered(stream);
-      unidentified.removeWhenClosed(stream);
+    // A refusal is counted until its client has read it.
+    if (isStranger(context)) {
+      strangers.answered(stream);
+      strangers.removeWhenClosed(stream);
     }
   }
   options.onEnd(context, method.name, outcome);

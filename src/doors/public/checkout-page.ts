@@ -1,17 +1,17 @@
-// The hosted checkout page and the script with which a shop opens it, as `npm run generate` makes them. The page reads
-// the intent's client secret from the fragment of its address, which no browser sends: it never comes here.
+// The hosted checkout page and the script with which a shop opens it, as built by `npm run generate`. The page reads
+// the client secret from the fragment of its URL, which browsers do not send, so it never reaches the server.
 
 import type { ChainName } from '../../contract/chains.ts';
 import type { Site } from './public-door.ts';
 import { loadStaticSite } from './static-site.ts';
 
-/** Nothing from elsewhere, except images within the page itself; no form submission, no framing. */
+/** Allows nothing from other origins, except images within the page; no form submission, no framing. */
 const headers: Readonly<Record<string, string>> = {
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-  // A shop opens the page as a popup, and both send messages to each other.
+  // The page and the shop that opened it as a popup exchange messages.
   'Cross-Origin-Opener-Policy': 'unsafe-none',
-  // Writing to the clipboard stays allowed: the page has buttons for it.
+  // Clipboard access stays allowed, for the copy buttons.
   'Permissions-Policy': 'camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()',
 };
 
@@ -25,12 +25,11 @@ const html = 'text/html; charset=utf-8';
 const javascript = 'text/javascript; charset=utf-8';
 const folder = new URL('../../checkout/gen/', import.meta.url);
 
-/** The place in the page for the chains that the test wallet pays on. */
+/** Replaced by the chains on which the test wallet pays. */
 const testWalletMark = '<meta name="test-wallet" content="">';
 
 /**
- * Loads the page. It offers the test wallet for intents of the given chains. Throws StartupError if a file cannot be
- * read.
+ * Loads the page, with the test wallet for intents of the given chains. Throws StartupError if a file cannot be read.
  */
 export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promise<Site> {
   const offerTestWallet = (page: string) =>

@@ -1,4 +1,4 @@
-// Answers input that Node's HTTP/1 parser refuses or gives up waiting for, which never becomes a request.
+// Answers input that never becomes a request: Node's HTTP/1 parser refuses it or times out.
 
 import type http from 'node:http';
 import type { Http2SecureServer } from 'node:http2';

@@ -18,7 +18,7 @@ import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { Method, ServedService } from '../../requests/method.ts';
 import {
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -35,7 +35,7 @@ import type { Connection } from '../listener.ts';
 import { intercept, type MethodCall } from '../method-call.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
-import { UnidentifiedStreams } from '../unidentified-streams.ts';
+import { StrangerStreams } from '../stranger-streams.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
@@ -47,13 +47,12 @@ import { sendJson } from './send-json.ts';
 export interface Site {
   /** The name of its requests in the log and the metrics. */
   readonly name: string;
-  /** True for one of its paths. */
+  /** True for a path of the site. */
   has(path: string): boolean;
-  /** Answers a request for such a path, or throws a `ServiceError`. */
+  /** Answers a request for one of its paths, or throws a `ServiceError`. */
   serve(exchange: SiteRequest): Promise<void>;
 }
 
-/** A request for a site, and where its answer goes. */
 export interface SiteRequest {
   readonly path: string;
   readonly request: NodeRequest;
@@ -70,10 +69,10 @@ export interface PublicDoorOptions {
   onEnd: RequestObserver;
   tracing?: Tracing | undefined;
   isDraining: () => boolean;
-  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies?: readonly string[];
   /** Called with the connection of each request whose key is valid. */
-  keepConnection: (connection: Connection) => void;
+  onValidKey: (connection: Connection) => void;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
   sites: readonly Site[];
@@ -81,12 +80,12 @@ export interface PublicDoorOptions {
   allowsTryIt: boolean;
 }
 
-interface Endpoint extends HttpRoute {
+interface CompiledRoute extends HttpRoute {
   input: JsonCodec<HttpRoute['method']['input']>;
   output: JsonCodec<HttpRoute['method']['output']>;
-  /** True if an empty body means `{}`, because no field in it is required. */
+  /** True if an empty body means `{}`: no field in it is required. */
   allowsEmptyBody: boolean;
-  /** It takes no API key, so pages of any origin may call it. */
+  /** Takes no API key, so pages of any origin may call it. */
   isForBrowsers: boolean;
   call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
   implementation: Method;
@@ -100,8 +99,8 @@ interface Endpoint extends HttpRoute {
 export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: NodeResponse) => void {
-  const router = createRouter(compileEndpoints(options));
-  const unidentified = new UnidentifiedStreams();
+  const router = createRouter(compileRoutes(options));
+  const strangers = new StrangerStreams();
   const clientAddress = createClientAddress(options.trustedProxies ?? []);
 
   return (request, response) => {
@@ -110,21 +109,21 @@ export function createPublicDoor(
     if ('stream' in request) {
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
-      unidentified.add(stream);
-      unidentified.removeWhenClosed(stream);
-      context.onIdentified = () => unidentified.remove(stream);
+      strangers.add(stream);
+      strangers.removeWhenClosed(stream);
+      context.onIssuedKey = () => strangers.remove(stream);
     }
     const path = pathWithoutSlashOf(request);
     const match = router.find(path);
-    const endpoint = match?.byMethod.get(request.method ?? '');
-    const isShared = endpoint?.isForBrowsers ?? isForBrowsers(match);
+    const route = match?.byMethod.get(request.method ?? '');
+    const isShared = route?.isForBrowsers ?? isForBrowsers(match);
     const shared = isShared ? forBrowsers : none;
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     if (isShared || site !== undefined) {
       context.clientAddress = () =>
         clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
-    const rpc = site?.name ?? endpoint?.method.name;
+    const rpc = site?.name ?? route?.method.name;
 
     const serve = async (): Promise<RequestOutcome> => {
       // After this, a request that arrived in one piece is completely parsed.
@@ -132,7 +131,7 @@ export function createPublicDoor(
       try {
         assertHttp(request, header);
         if (site !== undefined) await site.serve({ path, request, header, response, context });
-        else await answer(request, header, response, path, match, endpoint, context, shared, options);
+        else await answer(request, header, response, path, match, route, context, shared, options);
         return 'ok';
       } catch (reason) {
         if (reason instanceof ClientGone) return 'canceled';
@@ -141,7 +140,7 @@ export function createPublicDoor(
     };
     serve()
       .then((outcome) => {
-        if ('stream' in request && !isIdentified(context)) unidentified.answered(request.stream);
+        if ('stream' in request && isStranger(context)) strangers.answered(request.stream);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {
@@ -178,8 +177,8 @@ async function answer(
   header: RawHeaders,
   response: NodeResponse,
   path: string,
-  match: Match<Endpoint> | undefined,
-  endpoint: Endpoint | undefined,
+  match: Match<CompiledRoute> | undefined,
+  route: CompiledRoute | undefined,
   context: RequestContext,
   shared: readonly [string, string][],
   options: PublicDoorOptions,
@@ -194,43 +193,43 @@ async function answer(
   if (request.method === 'OPTIONS' && shared.length > 0) {
     return sendJson(request, response, 204, '', context, [...shared, ...preflight], options.isDraining);
   }
-  if (endpoint === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
+  if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
   const values = createContextValues().set(requestContextKey, context);
-  options.tracing?.begin(context, endpoint.operation, header.toHeaders());
-  const admitted = options.gate({ method: endpoint.method, values, requestHeader: header });
+  options.tracing?.begin(context, route.operation, header.toHeaders());
+  const admitted = options.gate({ method: route.method, values, requestHeader: header });
   if (admitted !== undefined) await admitted;
-  options.keepConnection(('stream' in request ? request.stream.session : undefined) ?? request.socket);
+  options.onValidKey(('stream' in request ? request.stream.session : undefined) ?? request.socket);
   if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
 
-  const { message, violations } = endpoint.hasBody
-    ? await readMessage(endpoint, header, request, response, options)
-    : messageFromQuery(endpoint, header, request);
-  violations.push(...queryBesideBody(endpoint, request));
-  if (message !== undefined) bindVariables(message, endpoint, match);
+  const { message, violations } = route.hasBody
+    ? await readMessage(route, header, request, response, options)
+    : messageFromQuery(route, header, request);
+  violations.push(...queryBesideBody(route, request));
+  if (message !== undefined) bindVariables(message, route, match);
   if (message === undefined || violations.length > 0) {
-    throw invalidBody(allViolations(endpoint, message, violations, values));
+    throw invalidBody(allViolations(route, message, violations, values));
   }
 
-  const result = await endpoint.call({ message, header, values });
-  if (!endpoint.isForBrowsers) {
+  const result = await route.call({ message, header, values });
+  if (!route.isForBrowsers) {
     return sendJson(
       request,
       response,
-      endpoint.successStatus,
-      endpoint.output.encode(result.message),
+      route.successStatus,
+      route.output.encode(result.message),
       context,
       result.header,
       options.isDraining,
     );
   }
-  const { body, etag } = taggedOf(endpoint, result.message);
+  const { body, etag } = taggedOf(route, result.message);
   const headers: [string, string][] = [...shared, ...result.header, ['ETag', etag]];
-  const isKnown = isNamedIn(header.get('if-none-match'), etag);
+  const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
   sendJson(
     request,
     response,
-    isKnown ? 304 : endpoint.successStatus,
-    isKnown ? '' : body,
+    isUnchanged ? 304 : route.successStatus,
+    isUnchanged ? '' : body,
     context,
     headers,
     options.isDraining,
@@ -242,7 +241,7 @@ const toReference: readonly [string, string][] = [
   ['Vary', 'Accept'],
 ];
 
-/** True if a person has opened the address of the service in a browser. */
+/** True if somebody opens the root URL in a browser. */
 function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
   return (
     path === '/' &&
@@ -251,16 +250,16 @@ function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: str
   );
 }
 
-/** The text of an answer, and the tag by which a browser asks whether it has changed. */
+/** The text of an answer and its ETag. */
 interface TaggedBody {
   body: string;
   etag: string;
 }
 
-/** Of messages that may be sent again: a method that answers with the same object says that it has not changed. */
+/** Answers by message: a method that returns the same object again signals that nothing has changed. */
 const tagged = new WeakMap<Message, TaggedBody>();
 
-function taggedOf({ output }: Endpoint, message: Message): TaggedBody {
+function taggedOf({ output }: CompiledRoute, message: Message): TaggedBody {
   const known = tagged.get(message);
   if (known !== undefined) return known;
   const body = output.encode(message);
@@ -280,12 +279,12 @@ const preflight: readonly [string, string][] = [
   ['Access-Control-Max-Age', '7200'],
 ];
 
-/** A path is for browsers if its endpoints are, whatever the request's HTTP method. */
-function isForBrowsers(match: Match<Endpoint> | undefined): boolean {
-  return [...(match?.byMethod.values() ?? [])].some((endpoint) => endpoint.isForBrowsers);
+/** A path is for browsers if its routes are, whatever the request's HTTP method. */
+function isForBrowsers(match: Match<CompiledRoute> | undefined): boolean {
+  return [...(match?.byMethod.values() ?? [])].some((route) => route.isForBrowsers);
 }
 
-/** True if an `If-None-Match` has that tag, or any. Weak and strong ones are the same here. */
+/** True if `If-None-Match` contains this tag or `*`. Weak and strong tags are equal here. */
 function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
   return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
 }
@@ -293,48 +292,52 @@ function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
 type DecodedRequest = Decoded<HttpRoute['method']['input']>;
 
 async function readMessage(
-  endpoint: Endpoint,
+  route: CompiledRoute,
   header: RawHeaders,
   request: NodeRequest,
   response: NodeResponse,
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
-  if (endpoint.allowsEmptyBody && !hasBody(request, header)) return endpoint.input.decode({});
+  if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
   const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
-  if (bytes.length === 0 && endpoint.allowsEmptyBody) return endpoint.input.decode({});
-  return endpoint.input.decode(parseJsonBody(bytes));
+  if (bytes.length === 0 && route.allowsEmptyBody) return route.input.decode({});
+  return route.input.decode(parseJsonBody(bytes));
 }
 
-function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeRequest): DecodedRequest {
+function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: NodeRequest): DecodedRequest {
   if (hasBody(request, header)) {
     throw new ServiceError('invalid_body', {
       message: `${request.method} has no body here. Send the fields in the query.`,
     });
   }
   const violations: FieldViolation[] = [];
-  const json = parseQuery(queryOf(request), endpoint.queryFields, violations);
-  const decoded = endpoint.input.decode(json);
+  const json = parseQuery(queryOf(request), route.queryFields, violations);
+  const decoded = route.input.decode(json);
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
 }
 
 /**
- * The faults of a query where the fields come in the body. A path without variables ignores it: `CreatePaymentIntent`
- * did so in the first release.
+ * Returns the violations of a query whose fields belong in the body. Paths without variables ignore the query, as
+ * `CreatePaymentIntent` did in the first release.
  */
-function queryBesideBody({ hasBody, pathFields }: Endpoint, request: NodeRequest): FieldViolation[] {
+function queryBesideBody({ hasBody, pathFields }: CompiledRoute, request: NodeRequest): FieldViolation[] {
   const violations: FieldViolation[] = [];
   if (hasBody && pathFields.length > 0) parseQuery(queryOf(request), [], violations);
   return violations;
 }
 
-/** Puts the path's values into their fields. */
-function bindVariables(message: Message, { pathFields }: Endpoint, { values }: Match<Endpoint>): void {
+/** Sets the fields of the path variables. */
+function bindVariables(
+  message: Message,
+  { pathFields }: CompiledRoute,
+  { values }: Match<CompiledRoute>,
+): void {
   pathFields.forEach(({ localName }, i) => {
     (message as Message & Record<string, unknown>)[localName] = values[i];
   });
 }
 
-/** Characters of an unknown method and path that are shown. */
+/** Most characters of an unknown method and path in the message. */
 const maxPathShown = 120;
 
 function noRoute(httpMethod: string | undefined, path: string): ServiceError {
@@ -356,9 +359,9 @@ function methodNotAllowed(
   });
 }
 
-function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions): Endpoint[] {
+function compileRoutes({ services, interceptors, scheme }: PublicDoorOptions): CompiledRoute[] {
   return services.flatMap(({ desc, methods }) =>
-    httpRoutesOf(desc).map((route): Endpoint => {
+    httpRoutesOf(desc).map((route): CompiledRoute => {
       const method = methods.get(route.method);
       if (method === undefined) throw new Error(`${desc.typeName}.${route.method.name} is not implemented`);
       const { pathFields } = route;
@@ -385,16 +388,16 @@ function compileEndpoints({ services, interceptors, scheme }: PublicDoorOptions)
   );
 }
 
-/** The faults of shape, and the broken rules of the remaining fields. */
+/** Returns the violations of shape, and of the rules of the remaining fields. */
 function allViolations(
-  endpoint: Endpoint,
+  route: CompiledRoute,
   message: Message | undefined,
   violations: FieldViolation[],
   values: ContextValues,
 ): FieldViolation[] {
   if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  const broken = endpoint.implementation.violations?.(message, values) ?? [];
+  const broken = route.implementation.violations?.(message, values) ?? [];
   return [...violations, ...broken.filter(({ field }) => !faulty.has(field))];
 }
 

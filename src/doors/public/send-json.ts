@@ -3,7 +3,7 @@ import type { RequestContext } from '../../requests/request-context.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
 import { isLastOfConnection } from '../pipelining.ts';
 
-/** Answers with a JSON text, which a 204 and a 304 leave out. While the service is stopping, it ends the connection. */
+/** Sends a JSON text, which a 204 and a 304 omit. Closes the connection while the service is draining. */
 export function sendJson(
   request: NodeRequest,
   response: NodeResponse,
