@@ -144,7 +144,7 @@ describe('intent', () => {
     expect(ids(listed)).toEqual(expected.map((i) => intents[i]));
   });
 
-  test('show shows one, as the API does', async () => {
+  test('show prints the same as the API', async () => {
     const shown = await json('intent', 'show', '--intent', intents[0] as string);
     const answer = await fetch(`${service.publicUrl}/v1/payment_intents/${intents[0]}`, {
       headers: { authorization: `Bearer ${one.keys.testnet.apiKey}` },
@@ -196,7 +196,7 @@ describe('transfer', () => {
     expect((await admin('transfer', 'list')).stdout).toContain(intents[0]);
   });
 
-  test('list shows what can be attributed, as the API does', async () => {
+  test('list has the transfers that can be attributed, like the API', async () => {
     expect(ids(await json('transfer', 'list', '--status', 'unattributed'))).toEqual([
       transfers[3],
       transfers[1],
@@ -205,7 +205,7 @@ describe('transfer', () => {
     expect(ids(await json('transfer', 'list', ...ofOne))).toEqual([transfers[0]]);
   });
 
-  test('show shows one', async () => {
+  test('show prints one transfer', async () => {
     expect(await json('transfer', 'show', '--transfer', transfers[1] as string)).toMatchObject({
       id: transfers[1],
       merchant_id: one.merchantId,
@@ -234,7 +234,7 @@ describe('event and delivery', () => {
     expect(ids(await json('event', 'list', '--merchant', two.merchantId))).toEqual([events[2]]);
   });
 
-  test('event list finds those of an intent behind any number of newer ones', async () => {
+  test('event list --intent finds events older than any number of others', async () => {
     await insertEventRows(service.query, Array(10_001).fill({ merchantId: two.id, mode: 'mainnet' }));
     const { em } = service.database.orm;
     await createPositioner(em, async () => 0).positionAll();

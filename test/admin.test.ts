@@ -81,7 +81,7 @@ const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
 const other = `0x${'1'.repeat(40)}`;
 
 // Ten processes, one after the other.
-test("a merchant's whole life", { timeout: 60_000 }, async () => {
+test('a merchant from creation to the last revoked key', { timeout: 60_000 }, async () => {
   expect(await json('migrate')).toEqual({ applied: [] });
   const created = await json(
     'merchant',

@@ -165,7 +165,7 @@ describe('the view', () => {
   );
 });
 
-test('nothing is offered while a transfer may still arrive, or could only arrive too late', () => {
+test('no payment is offered while a transfer may still arrive, or would arrive too late', () => {
   const anyPayment = fc.record({
     transaction_hash: fc.constantFrom(ownHash, otherHash),
     status: fc.constantFrom<Payment['status']>('pending', 'confirmed', 'reorged'),

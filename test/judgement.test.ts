@@ -85,7 +85,7 @@ const renamed = ({ received, count, ...other }: { received: bigint; count: numbe
   ...other,
 });
 
-describe('the steps of an intent that transfers of a block arrive at', () => {
+describe('the steps of an intent after the transfers of a block', () => {
   const late = arrived(7n, ['late']);
   const wrong = arrived(9n, ['wrong_token']);
   test.for<[string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]]>([
@@ -205,7 +205,7 @@ describe('the steps of an intent that transfers of a block arrive at', () => {
   });
 });
 
-describe('an intent of which the chain has taken payments back', () => {
+describe('an intent whose payments were reorged', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['everything', intent('processing', 100n), 0n, [], 'requires_payment', null],
     [
@@ -271,14 +271,14 @@ describe('an intent of which the chain has taken payments back', () => {
     ]);
   });
 
-  test('a payment without all its confirmations, after success', () => {
+  test('an unconfirmed payment is reorged after success', () => {
     const more = intent('succeeded', 150n, ['overpaid']);
     expect(revert(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
       { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
     ]);
   });
 
-  test('a payment that returns and is too much is said to be', () => {
+  test('a returned payment that overpays the intent adds the overpaid event', () => {
     const less = intent('succeeded', 0n, ['reorged']);
     expect(revert(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
       {
@@ -290,7 +290,7 @@ describe('an intent of which the chain has taken payments back', () => {
   });
 });
 
-describe('an intent of which payments are confirmed', () => {
+describe('an intent with confirmed payments', () => {
   const at = new Date();
   test.for<[StatusName, bigint, boolean]>([
     ['processing', 99n, false],
@@ -309,7 +309,7 @@ describe('an intent of which payments are confirmed', () => {
   });
 });
 
-describe('an intent from which a payment by hand is taken away', () => {
+describe('an intent whose manual payment is detached', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['the only one', intent('processing', 100n), 0n, [], 'requires_payment', null],
     [

@@ -134,7 +134,7 @@ test.for(chainNames)('%s has the USDC of its test network', async (name) => {
   );
 });
 
-test('a payment carries the id after its arguments, and is mined although nobody else waits', async () => {
+test('a payment has the id after its arguments, and is mined even if nothing else triggers a block', async () => {
   const chain = await startBase();
   const receipt = await pay(chain, 12_500_000n);
   const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
@@ -214,7 +214,7 @@ test('old empty blocks are dropped while it runs, at the same address', async ()
 });
 
 describe('mining', () => {
-  test('each second while somebody waits, otherwise not', async () => {
+  test('each second while a payment is awaited', async () => {
     const { client } = await startBase();
     const before = await client.getBlock();
     await sleep(2_200);
@@ -230,7 +230,7 @@ describe('mining', () => {
     expect(times.at(-1)).toBeLessThanOrEqual(Date.now() / 1000);
   });
 
-  test('each minute if nobody waits', async () => {
+  test('each minute otherwise', async () => {
     const chain = await startBase();
     const before = await chain.client.getBlock();
     // For the process, not for anvil, a minute passes.
@@ -305,7 +305,7 @@ describe('one anvil for each chain', () => {
     expect(await findLocalChain(dataDir, 'polygon')).toBeUndefined();
   });
 
-  test('the number of an old process in the file is not taken for it', async () => {
+  test('a reused process id is not mistaken for a running anvil', async () => {
     const local = await start();
     await local.stop();
     const file = join(dataDir, 'chains/base/anvil.json');
@@ -331,7 +331,7 @@ test.for([
   expect(log.map(({ msg }) => msg)).toContain('local chain: it begins anew');
 });
 
-test('a chain whose contracts are not complete begins anew', async () => {
+test('a chain with incomplete contracts is restarted', async () => {
   const first = await start();
   const chain = first.chains.base as RunningChain;
   const begin = await hashOf(chain, 0n);

@@ -379,7 +379,7 @@ describe.for(owned)('%s', ([, spoken]) => {
     return readNamedIntents(transaction, logs)(transfer);
   };
 
-  test('bytes that do not put an id directly after the call name nothing', async () => {
+  test('an id that does not directly follow the call is ignored', async () => {
     await fc.assert(
       fc.asyncProperty(misleading, async (data) => {
         fc.pre(idsAfterCall(data).length === 0);
@@ -397,7 +397,7 @@ describe.for(owned)('%s', ([, spoken]) => {
     );
   });
 
-  test('it is read only if the call with it is there as often as it was made', async () => {
+  test('is accepted only if the number of such calls equals the number of transfers', async () => {
     await fc.assert(
       fc.asyncProperty(anyId, fc.integer({ min: 2, max: 5 }), async (text, times) => {
         expect(await read(concatHex(Array.from({ length: times }, () => withId(text))))).toBeUndefined();
@@ -406,7 +406,7 @@ describe.for(owned)('%s', ([, spoken]) => {
   });
 });
 
-test('nothing that others add to a bundle names an intent', async () => {
+test('ids added to a bundle by others are ignored', async () => {
   const noise = fc.array(
     fc.record({
       sender: fc.constantFrom(stranger, router, multicall3),
@@ -441,7 +441,7 @@ test('nothing that others add to a bundle names an intent', async () => {
   );
 });
 
-test('a direct transfer names the one id after its arguments', async () => {
+test('a direct transfer names the only id after its arguments', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(
@@ -531,7 +531,7 @@ test('random transactions and receipts name nothing, and nothing throws', async 
   );
 });
 
-test('thousands of transfers of a transaction whose input repeats their call are read at once', async () => {
+test('the input of a transaction with thousands of equal transfers is read once', async () => {
   const repeated = call(stringToHex(id));
   const input = concatHex(Array.from({ length: 1_100 }, () => repeated));
   const made = Array.from({ length: 1_100 }, (_, place) => logAt(place));
@@ -547,7 +547,7 @@ test('thousands of transfers of a transaction whose input repeats their call are
   expect(performance.now() - startedAtMs).toBeLessThan(5_000);
 });
 
-test('operations of a bundle that share a large call are read as one, and others have their turn meanwhile', async () => {
+test('operations that share a large call are read once, without blocking the event loop', async () => {
   const more = Array.from({ length: 3_000 }, (_, i) => call(stringToHex(otherId), wallet, BigInt(i)));
   const callData = concatHex([withId(id), ...more]);
   const count = 1_000;

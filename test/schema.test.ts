@@ -116,7 +116,7 @@ describe('the database itself refuses', () => {
 
   const fingerprint = Buffer.alloc(32);
 
-  test('no valid intent', async () => {
+  test('nothing in a valid intent', async () => {
     await insert('payment_intents', valid());
     await insert('payment_intents', { ...valid(), idempotency_key: 'k', request_fingerprint: fingerprint });
   });
@@ -179,7 +179,7 @@ describe('the database itself refuses', () => {
       metadata: 0,
       created_at: 0,
     }),
-  )('no %s', async (column) => {
+  )('a missing %s', async (column) => {
     await expect(insert('payment_intents', { ...valid(), [column]: null })).rejects.toMatchObject({
       code: '23502',
     });

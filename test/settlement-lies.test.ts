@@ -63,7 +63,7 @@ async function tryToFollow(times: number): Promise<void> {
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
 
 describe.each(lies)('%s', (lie) => {
-  test('nothing succeeds that is not on the chain, and nothing on the chain is missed', async () => {
+  test('no intent succeeds without a payment on the chain, and no payment is missed', async () => {
     const [paid, also, unpaid] = [await createIntent(), await createIntent(), await createIntent()];
     await send(paid, BigInt(paid.amount_units));
     await send(also, BigInt(also.amount_units));
@@ -112,7 +112,7 @@ describe.each(lies)('%s', (lie) => {
   });
 });
 
-test('what is confirmed stays so when the node fails before the rest is', async () => {
+test('confirmed payments stay confirmed if the node fails before the others', async () => {
   const [first, second] = [await createIntent(), await createIntent()];
   await send(first, BigInt(first.amount_units));
   await chain.mine(1);
@@ -137,7 +137,7 @@ test('what is confirmed stays so when the node fails before the rest is', async 
 describe.each(['receipt without logs', 'receipt of another amount', 'null receipts'] as const)(
   '%s',
   (lie) => {
-    test('nothing is confirmed meanwhile', async () => {
+    test('nothing is confirmed', async () => {
       const intent = await createIntent();
       await send(intent, BigInt(intent.amount_units));
       await chain.mine(12);
@@ -152,7 +152,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
       expect((await getIntent(intent.id)).status).toBe('succeeded');
     });
 
-    test('a payment whose id needs the receipt waits for it', async () => {
+    test('a payment whose id needs a receipt waits for the receipt', async () => {
       const intent = await createIntent();
       const amountUnits = BigInt(intent.amount_units);
       await chain.mint(chain.multicall3Address, amountUnits);
@@ -170,7 +170,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
 );
 
 test.each(['calldata without id', 'other calldata'] as const)(
-  '%s: a payment that could be for two intents is found by its id later',
+  '%s: an ambiguous payment is attributed by its id later',
   async (lie) => {
     const [paid, other] = [await createIntent(), await calls.createIntent({ amount_units: amount })];
     await send(paid, BigInt(paid.amount_units));
@@ -191,7 +191,7 @@ test.each(['calldata without id', 'other calldata'] as const)(
   },
 );
 
-test('an amount that log and receipt had falsified is put right by the second reading', async () => {
+test('verification corrects an amount that was wrong in log and receipt', async () => {
   // Any amount to this wallet is for this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
   await send(intent, BigInt(intent.amount_units));
@@ -214,7 +214,7 @@ test('an amount that log and receipt had falsified is put right by the second re
   });
 });
 
-test('a node that once denies a payment does not take it back', async () => {
+test('a payment denied once is not reverted', async () => {
   const intent = await createIntent();
   await send(intent, BigInt(intent.amount_units));
   await chain.mine(12);
@@ -238,7 +238,7 @@ const denial = [
   { lie: 'null receipts', times: 1 },
 ] as const;
 
-describe('a node that denies a payment twice, and is honest again:', () => {
+describe('after a node has denied a payment twice and is honest again:', () => {
   async function payment(): Promise<Intent & { amount_units: number }> {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
@@ -260,7 +260,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     });
   }
 
-  test('in the same moment, it takes nothing back', async () => {
+  test('two denials at the same time revert nothing', async () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [node.url], deniedAgainMs: 60_000 });
     const intent = await payment();
@@ -270,7 +270,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   });
 
-  test('later, what it has reverted returns with the next reading', async () => {
+  test('a reverted payment returns at the next verification', async () => {
     const intent = await payment();
     await watcher.verify();
     expect(node.isHonest()).toBe(true);
@@ -278,7 +278,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     await succeeds(intent);
   });
 
-  test('at the next reading neither has it, and yet it returns', async () => {
+  test('a reverted payment returns even if it was missing at the next verification', async () => {
     const intent = await payment();
     await watcher.verify();
     node.lie('empty logs', { times: 1 });
@@ -288,7 +288,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     await succeeds(intent);
   });
 
-  test('while it is behind, it denies nothing', async () => {
+  test('a missing payment in a node that is behind is not a denial', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
@@ -304,7 +304,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
   });
 });
 
-test('a node that denies a payment in one block, and then in the next, has not denied it twice', async () => {
+test('denials of a payment in two different blocks do not add up', async () => {
   const intent = await createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
   const amountUnits = BigInt(intent.amount_units);
@@ -333,7 +333,7 @@ test('a node that denies a payment in one block, and then in the next, has not d
 });
 
 test.each(['only', 'second'] as const)(
-  'what has replaced blocks that were read is not left to the second reading alone: the %s node hides',
+  'blocks that replace reorged ones are read before they are verified: the %s node hides',
   async (place) => {
     await watcher.release();
     const urls = { only: [node.url], second: [chain.url, node.url] } as const;
@@ -364,13 +364,13 @@ test.each(['only', 'second'] as const)(
   },
 );
 
-describe('of two nodes,', () => {
+describe('with two nodes,', () => {
   beforeEach(async () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
   });
 
-  test('the second one takes nothing back that the first one has', async () => {
+  test('the second one cannot revert a payment that the first one has', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
@@ -427,7 +427,7 @@ describe('of two nodes,', () => {
     },
   );
 
-  test('what the second one invents in a block that is doubted is not confirmed by itself', async () => {
+  test('a payment that the second one invents in a doubtful block is not confirmed', async () => {
     const first = await startLyingNode(chain.url);
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [first.url, node.url] });
@@ -458,7 +458,7 @@ describe('of two nodes,', () => {
     await first.close();
   });
 
-  test('the second one is on another fork: it neither adds nor reverts', async () => {
+  test('the second one on another fork neither adds nor reverts', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(12);
@@ -478,7 +478,7 @@ describe('of two nodes,', () => {
   test.each([
     ['', 1],
     [', and would confirm it', 3],
-  ])('the second one invents a payment at the second reading%s: it is reverted', async (_, times) => {
+  ])('a payment that the second one invents during verification%s is reverted', async (_, times) => {
     const wallet = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address: wallet });
     await send(intent, BigInt(intent.amount_units));

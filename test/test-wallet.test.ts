@@ -90,12 +90,12 @@ async function pressAndRead(secret: string, amount: string): Promise<bigint> {
 }
 
 describe('the test wallet', () => {
-  test('is offered by the page, by the names of the chains', async () => {
+  test('is offered by the page for its chains', async () => {
     const page = await (await fetch(`${service.publicUrl}/checkout`)).text();
     expect(page).toContain('<meta name="test-wallet" content="base polygon">');
   });
 
-  test('pays an intent, which becomes paid', async () => {
+  test('pays an intent, which succeeds', async () => {
     const { id, client_secret, amount_units } = await merchant.createIntent();
     const answer = await press(client_secret, exact);
     expect(answer.status).toBe(200);
@@ -115,7 +115,7 @@ describe('the test wallet', () => {
     expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
   });
 
-  test('pays what is missing after a part was paid', async () => {
+  test('pays the missing amount after a partial payment', async () => {
     const { id, client_secret } = await merchant.createIntent({ amount_units: 1_001 });
     expect(await pressAndRead(client_secret, 'too_little')).toBe(500n);
     await vi.waitUntil(async () => (await merchant.getIntent(id)).amount_received_units === 500, 20_000);
@@ -153,7 +153,7 @@ describe('the test wallet', () => {
 const change = (id: string, columns: string) =>
   service.query(`update payment_intents set ${columns} where id = $1`, [parseIdentifier('pi', id)]);
 
-describe('is not paid:', () => {
+describe('does not pay', () => {
   test.each([
     ['a canceled intent', `status = 'canceled', canceled_at = now()`],
     ['an expired intent', `status = 'expired', expired_at = now()`],
@@ -167,13 +167,13 @@ describe('is not paid:', () => {
     expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
   });
 
-  test('an intent whose chain does not run yet, which can be tried again', async () => {
+  test('an intent whose chain is not running yet; a retry works', async () => {
     const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
     const answer = await press(client_secret, exact);
     expect([codeOf(answer), answer.headers['retry-after']]).toEqual([[503, 'unavailable'], '1']);
   });
 
-  test('an intent whose wallet the token refuses, which says why', async () => {
+  test('an intent whose wallet the token refuses, with the reason', async () => {
     const { id, client_secret } = await merchant.createIntent();
     await change(id, `expected_wallet = '\\x${'00'.repeat(20)}'`);
     const answer = await press(client_secret, exact);
@@ -181,7 +181,7 @@ describe('is not paid:', () => {
     expect(JSON.parse(answer.body).error.message).toMatch(/refused.*zero address/);
   });
 
-  test('an intent on a chain that is not on this machine', async () => {
+  test('an intent on a chain that is not local', async () => {
     const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
     const other = await startService(
       { DATA_DIR: dataDir, ROLES: 'api' },

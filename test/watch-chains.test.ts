@@ -63,7 +63,7 @@ async function untilMetric(service: TestService, series: string, holds: (value: 
   }
 }
 
-describe('a node of another chain', () => {
+describe('a node on another chain', () => {
   test.each([
     ['the first', (wrong: string, right: string) => [wrong, right]],
     ['the second', (wrong: string, right: string) => [right, wrong]],
@@ -79,7 +79,7 @@ describe('a node of another chain', () => {
   });
 });
 
-test('a node that does not answer at the start is read when it does', async () => {
+test('a node that is down at the start is read once it answers', async () => {
   const node = await openNode(await openChain());
   node.lie('rate limit error');
   const service = await openService({ RPC_URL_BASE_SEPOLIA: node.url });
@@ -92,7 +92,7 @@ test('a node that does not answer at the start is read when it does', async () =
   await service.loggedLine(({ message }) => message === 'watching the chain');
 });
 
-test('of chains without a node the log and a metric say so, and intents are created', async () => {
+test('a chain without a node is reported in the log and a metric, and intents are created', async () => {
   const chain = await openChain();
   const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
   expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
@@ -106,7 +106,7 @@ test('of chains without a node the log and a metric say so, and intents are crea
   expect(created.status).toBe('requires_payment');
 });
 
-test('payments that have their confirmations and are not confirmed are measured', async () => {
+test('payments with enough confirmations that are not confirmed are measured', async () => {
   const chain = await openChain();
   const node = await openNode(chain);
   const service = await openService();
@@ -223,7 +223,7 @@ describe('the command line', () => {
     await untilMetric(service, ofBase('read_block'), (block) => block === head);
   }
 
-  test('chain status has a line for each chain, and what its nodes say', async () => {
+  test('chain status has a line for each chain, with its nodes', async () => {
     await watched();
     const other = await openNode(chain);
     other.lie('rate limit error');
@@ -261,7 +261,7 @@ describe('the command line', () => {
     expect(table).not.toContain('secret-path');
   });
 
-  test('doctor finds a mainnet key whose chain nobody watches, and says which variable to set', async () => {
+  test('doctor finds a mainnet key whose chain is not watched, and names the variable', async () => {
     await watched();
     const message = (chain: string, variables: string) =>
       `mainnet${chain} is not watched, but a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
@@ -279,7 +279,7 @@ describe('the command line', () => {
   test.each([
     ['revoked', 'revoked_at'],
     ['expired', 'expires_at'],
-  ])('doctor finds nothing where a chain is read, and every mainnet key is %s', async (_, column) => {
+  ])('doctor finds no problem if a chain is read and every mainnet key is %s', async (_, column) => {
     await watched();
     await service.query(`update api_keys set ${column} = now() where mode = 'mainnet'`);
     expect(await doctor()).toEqual({
@@ -291,7 +291,7 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor finds a chain that nobody watches any more', async () => {
+  test('doctor finds a chain that is no longer watched', async () => {
     await watched();
     await service.server.close();
     expect(await doctor()).toMatchObject({
@@ -300,7 +300,7 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor finds a node of another chain', async () => {
+  test('doctor finds a node on another chain', async () => {
     const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
     expect(await doctor(polygon.url)).toMatchObject({
       ok: false,
@@ -337,7 +337,7 @@ describe('the command line', () => {
     });
   });
 
-  test('a chain that is not watched any more is forgotten, and its transfers are kept', async () => {
+  test('chain unwatch removes the chain and keeps its transfers', async () => {
     await watched();
     await service.server.close();
     const [id] = await insertTransfers(service, service.merchant, [{}]);

@@ -119,7 +119,7 @@ describe('the end of a key', () => {
   });
 });
 
-test('a reader who is slower than the end of its key gets no more of the page that was read before', async () => {
+test('a slow reader whose key has ended gets no more events of the current page', async () => {
   const merchant = await newMerchant();
   const { em } = service.database.orm;
   const feed = createEventFeed(em, createLogger('silent', { write() {} }));
@@ -198,7 +198,7 @@ describe('a client that leaves', () => {
     expect(await metric(count)).toBe(before + 2);
   });
 
-  test('frees its stream when its connection breaks, even while it is sent more than it reads', async () => {
+  test('frees its stream when its connection breaks, even with unread events', async () => {
     await noStreams();
     const { id, keys } = await newMerchant();
     const socket = net.connect(service.server.ports.grpc, '127.0.0.1');
@@ -229,7 +229,7 @@ describe('a client that leaves', () => {
     await noStreams();
   });
 
-  test('has its deadline, which ends the stream', async () => {
+  test('ends its stream by its deadline', async () => {
     const { keys } = await newMerchant();
     const session = http2.connect(service.internalUrl);
     const stream = session.request({

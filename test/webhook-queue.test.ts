@@ -169,7 +169,7 @@ test('two workers deliver everything, and never attempt one delivery at the same
   }
 });
 
-test('a delivery belongs to the worker that claimed it until its lease ends, and then to another', async () => {
+test('a claimed delivery cannot be claimed by another worker until its lease expires', async () => {
   const first = Promise.withResolvers<() => void>();
   let requests = 0;
   const endpoint = await newEndpoint((_, response) => {
@@ -241,7 +241,7 @@ const inHand = (settings: Partial<InHand>): InHand => ({
   ...settings,
 });
 
-test('endpoints take turns, also over many claims', async () => {
+test('endpoints take turns across claims', async () => {
   const endpoints = await newEndpoints(5);
   await newDeliveries(endpoints, 6);
   const { queue } = openWorker();
@@ -325,7 +325,7 @@ test('a claim has the oldest due deliveries of each endpoint, within the limits'
   expect(await queue.claim(inHand({}))).toEqual([]);
 });
 
-test('no more is claimed for endpoints that fail than there is room for them', async () => {
+test('claims for failing endpoints stay within their limit', async () => {
   const endpoints = await newEndpoints(12);
   await newDeliveries(endpoints, 1);
   const [healthy, ...failing] = endpoints as [TestEndpoint, ...TestEndpoint[]];
@@ -346,7 +346,7 @@ test('no more is claimed for endpoints that fail than there is room for them', a
 });
 
 test.each(['first', 'last'])(
-  'an endpoint with 5,000 waiting that comes %s does not keep others waiting',
+  'an endpoint with 5,000 waiting deliveries that comes %s does not delay others',
   async (place) => {
     let endpoints = await newEndpoints(21);
     if (place === 'last') endpoints = endpoints.reverse();
@@ -403,7 +403,7 @@ test('at most 8 are in flight to an endpoint, and 1 to an endpoint whose last at
   await worker.deliverer.idle();
 });
 
-test('50 endpoints that hang do not hold up a healthy one', async () => {
+test('50 hanging endpoints do not delay a healthy one', async () => {
   let hanging = 0;
   let mostHanging = 0;
   let given = 0;
@@ -445,7 +445,7 @@ test('50 endpoints that hang do not hold up a healthy one', async () => {
   expect(mostHanging).toBeLessThanOrEqual(50);
 });
 
-test('endpoints that answered at once and then hang hold up the others for a second, not until they are given up', async () => {
+test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
   const hung: TestEndpoint[] = [];
   for (let i = 0; i < 11; i++) {
     const merchant = await createTestMerchant(service.database);
@@ -475,7 +475,7 @@ test('endpoints that answered at once and then hang hold up the others for a sec
   expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + hung.length);
 });
 
-test('while the others of its merchant hang, an endpoint that answers at once has several attempts', async () => {
+test("while the merchant's other endpoints hang, a prompt endpoint gets several attempts", async () => {
   const [prompt, other] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
   await newDeliveries([prompt, other], 10);
   const { queue } = openWorker();
@@ -489,7 +489,7 @@ test('while the others of its merchant hang, an endpoint that answers at once ha
   expect(claimed.map(({ endpointId }) => endpointId)).toEqual(Array(3).fill(prompt.uuid));
 });
 
-test('an endpoint that has failed is left alone for a while, and then tried again', async () => {
+test('a failed endpoint is paused and then tried again', async () => {
   const [failing, healthy] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
   answers.set(failing.path, (_, response) => response.writeHead(500).end());
   await newDeliveries([failing, healthy], 20);
@@ -508,7 +508,7 @@ test('an endpoint that has failed is left alone for a while, and then tried agai
   }
 });
 
-test('failures that several workers count at the same moment all count', async () => {
+test('concurrent failures counted by several workers all count', async () => {
   const endpoints = await newEndpoints(20);
   const [a, b] = [openWorker(), openWorker()];
   const beganAtMs = Date.now() - 60_000;

@@ -268,7 +268,7 @@ async function expectKnown(
   }
 }
 
-test('every intent of the release before can be followed, canceled and expired, and its creation retried', async () => {
+test('every intent of the previous release can be retrieved, canceled and expired, and its creation retried', async () => {
   const ran = await migrate(location);
   expect(ran.slice(0, 2)).toEqual(['2026-11-22-follow-payment-intents', '2026-11-22-deliver-webhooks']);
   const orm = createOrm(location, 1);
