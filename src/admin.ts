@@ -25,7 +25,7 @@ import {
   walletsOf,
   yesOption,
 } from './processes/admin-options.ts';
-import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
+import { formatMinute, formatTable, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
 import { type AdminProgram, addWebhookCommands } from './processes/admin-webhooks.ts';
 import type { Finding } from './processes/doctor.ts';
 import type { Database } from './processes/open-database.ts';
@@ -407,7 +407,7 @@ if (complete !== undefined) {
   );
 }
 
-surviveLostOutput();
+ignoreClosedPipe();
 program.parseAsync().catch(async (error: unknown) => {
   process.exitCode = 1;
   // Commander has printed the error or the requested help. Wrong usage exits with 2.

@@ -7,7 +7,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
-import type { StandIns } from './embedded/stand-in-chains.ts';
+import type { LocalChainPlan } from './embedded/run-local-chains.ts';
 import type { RunningServer } from './processes/serve.ts';
 import { createLogger, standardOutput } from './telemetry/logging.ts';
 
@@ -57,16 +57,16 @@ async function main(): Promise<void> {
     { openDatabase },
     { ensureDemo, demoClientSecret },
     { startServer },
-    { standInsOf, runStandIns },
+    { planLocalChains, runLocalChains },
   ] = await Promise.all([
     config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
     import('./processes/open-database.ts'),
     import('./embedded/demo.ts'),
     import('./processes/serve.ts'),
-    import('./embedded/stand-in-chains.ts'),
+    import('./embedded/run-local-chains.ts'),
   ]);
   const database = await openDatabase(config, postgres);
-  let stopStandIns = async () => {};
+  let stopLocalChains = async () => {};
   try {
     if (database.pending.length > 0) {
       throw new StartupError(
@@ -74,10 +74,13 @@ async function main(): Promise<void> {
       );
     }
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
-    const standIns = standInsOf(config);
-    const server = await startServer(config, database, logger, { ...output, standIns: standIns.chains });
+    const localChains = planLocalChains(config);
+    const server = await startServer(config, database, logger, {
+      ...output,
+      localChains: localChains.chains,
+    });
     logger.info({ host: config.host, ...server.ports }, 'ready');
-    stopStandIns = runStandIns(standIns, config, database.orm.em, server, logger);
+    stopLocalChains = runLocalChains(localChains, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined) {
       const secrets = process.stdout.isTTY
@@ -89,7 +92,7 @@ async function main(): Promise<void> {
             }),
           }
         : undefined;
-      console.log(welcome(config, server.ports, standIns, secrets));
+      console.log(welcome(config, server.ports, localChains, secrets));
     }
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
@@ -102,7 +105,7 @@ async function main(): Promise<void> {
     }
     await server.close();
   } finally {
-    await stopStandIns();
+    await stopLocalChains();
     await database.close();
   }
   logger.info('stopped');
@@ -180,7 +183,7 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
 function welcome(
   { host, dataDir, tls }: Config,
   ports: RunningServer['ports'],
-  { chains, missing }: StandIns,
+  { chains, missing }: LocalChainPlan,
   secrets: { testnetKey: string; clientSecret: string | undefined } | undefined,
 ): string {
   const address = reachable(host);
@@ -193,7 +196,7 @@ function welcome(
     secrets?.testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
   const chainsLine =
     chains.length > 0
-      ? `\n  Chains            ${chains.join(', ')}: local stand-ins for the test networks, on this machine`
+      ? `\n  Chains            ${chains.join(', ')}: local chains in place of the test networks, on this machine`
       : missing === undefined
         ? ''
         : `\n  Chains            none, so nothing can be paid: ${missing}`;

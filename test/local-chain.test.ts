@@ -206,7 +206,7 @@ test('old empty blocks are dropped while it runs, at the same address', async ()
   await client.mine({ blocks: 1_950 });
   // The restart may cut a call off.
   while (chain.pid === pid) await client.mine({ blocks: 20 }).catch(() => {});
-  expect(log.map(({ msg }) => msg)).toContain('local chain: anvil is started again without old empty blocks');
+  expect(log.map(({ msg }) => msg)).toContain('local chain: restarting anvil without old empty blocks');
   await vi.waitUntil(() => client.getBlockNumber().catch(() => undefined), 10_000);
   await expect(client.getBlock({ blockNumber: 1_000n })).rejects.toThrow('could not be found');
   expect((await client.getTransactionReceipt({ hash: transactionHash })).status).toBe('success');
@@ -284,7 +284,7 @@ describe('one anvil for each chain', () => {
     expect(await isRunning(pid)).toBe(false);
   });
 
-  test('one that has ended is started again on its port', async () => {
+  test('an anvil that has ended is restarted on its port', async () => {
     const chain = await startBase();
     const { blockNumber } = await pay(chain, 4n);
     await vi.waitUntil(() => readFile(join(dataDir, 'chains/base/state.json.gz')));
@@ -319,7 +319,7 @@ describe('one anvil for each chain', () => {
 test.for([
   ['cut off', Buffer.from('1f8b08', 'hex')],
   ['no state', Buffer.from('1f8b0800000000000003abae0500430a4a0e02000000', 'hex')],
-] as const)('a chain whose state is damaged begins anew and says so: %s', async ([, bytes]) => {
+] as const)('a chain with a damaged state is restarted, and the log says so: %s', async ([, bytes]) => {
   const first = await start();
   const begin = await hashOf(first.chains.base as RunningChain, 0n);
   await untilNextSecond(first.chains.base as RunningChain);
@@ -328,7 +328,7 @@ test.for([
   const chain = await startBase();
   expect(await hashOf(chain, 0n)).not.toBe(begin);
   expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
-  expect(log.map(({ msg }) => msg)).toContain('local chain: it begins anew');
+  expect(log.map(({ msg }) => msg)).toContain('local chain: could not load its state, starting a new chain');
 });
 
 test('a chain with incomplete contracts is restarted', async () => {

@@ -5,7 +5,7 @@ import { networks, usdcDecimals, usdcSymbol } from '../src/contract/chains.ts';
 import { NetworkEntity } from '../src/database/entities/network.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
-import { verifyPaymentIntents } from '../src/payment-intents/verification.ts';
+import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 
 /** All parts of a schema, as PostgreSQL describes them. */
@@ -223,7 +223,7 @@ describe('the database itself refuses', () => {
 
 test('the verification finds faults that the database does not refuse', async () => {
   const service = await startService();
-  const verify = (newest: number | 'all') => verifyPaymentIntents(service.database.orm.em, newest);
+  const verify = (newest: number | 'all') => findBrokenRules(service.database.orm.em, newest);
   const insert = (change: Record<string, unknown>) =>
     insertInto(service, 'payment_intents', {
       ...intentOf(service),

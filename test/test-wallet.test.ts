@@ -12,7 +12,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { NodeRequest } from '../src/doors/node-headers.ts';
 import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/embedded/find-local-chain.ts';
-import { runStandIns } from '../src/embedded/stand-in-chains.ts';
+import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
 import { type HttpAnswer, httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -26,11 +26,11 @@ let stopChains: () => Promise<void>;
 beforeAll(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
   const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
-  // The stand-in for Polygon is announced, but never runs.
-  service = await startService(env, { standIns: ['base', 'polygon'] });
+  // The local chain for Polygon is announced, but never runs.
+  service = await startService(env, { localChains: ['base', 'polygon'] });
   merchant = createMerchantCalls(service);
   const { server, database } = service;
-  stopChains = runStandIns(
+  stopChains = runLocalChains(
     { chains: ['base'], missing: undefined },
     loadConfig(env),
     database.orm.em,
@@ -185,7 +185,7 @@ describe('does not pay', () => {
     const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
     const other = await startService(
       { DATA_DIR: dataDir, ROLES: 'api' },
-      { beside: service, standIns: ['base'] },
+      { beside: service, localChains: ['base'] },
     );
     const answer = await press(client_secret, exact, { from: other });
     await other.close();
@@ -249,7 +249,7 @@ describe('is refused:', () => {
   test('more than the rate limit of the checkout allows, also with made-up secrets', async () => {
     const limited = await startService(
       { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' },
-      { beside: service, standIns: ['base'] },
+      { beside: service, localChains: ['base'] },
     );
     const pressBehindProxy = (given: string, address: string) =>
       press(given, {}, { from: limited, headers: { 'x-forwarded-for': address } });

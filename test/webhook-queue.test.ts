@@ -6,7 +6,7 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import type { InHand } from '../src/webhooks/delivery-queue.ts';
+import type { InFlight } from '../src/webhooks/delivery-queue.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
@@ -225,7 +225,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
 });
 
-const inHand = (settings: Partial<InHand>): InHand => ({
+const inFlight = (settings: Partial<InFlight>): InFlight => ({
   byEndpoint: new Map(),
   byMerchant: new Map(),
   slow: new Set(),
@@ -247,7 +247,7 @@ test('endpoints take turns across claims', async () => {
   const { queue } = openWorker();
   const claimed: string[] = [];
   for (let i = 0; i < 12; i++) {
-    const some = await queue.claim(inHand({ room: 3, maxHealthy: 1 }));
+    const some = await queue.claim(inFlight({ room: 3, maxHealthy: 1 }));
     expect(some.length).toBeLessThanOrEqual(3);
     claimed.push(...some.map(({ endpointId }) => endpointId));
   }
@@ -265,14 +265,14 @@ test('merchants take turns, whatever number of endpoints and deliveries each has
   const counts = new Map<string, number>();
   // Nothing is finished meanwhile.
   for (let i = 0; i < 6; i++) {
-    for (const { event } of await queue.claim(inHand({ room: 2 }))) {
+    for (const { event } of await queue.claim(inFlight({ room: 2 }))) {
       counts.set(event.merchantId, (counts.get(event.merchantId) ?? 0) + 1);
     }
   }
   const merchants = [service.merchant, ...others];
   expect(merchants.map(({ id }) => counts.get(id))).toEqual([4, 4, 4]);
   // Also within one claim.
-  const shared = await queue.claim(inHand({ room: 3, byMerchant: counts }));
+  const shared = await queue.claim(inFlight({ room: 3, byMerchant: counts }));
   expect(new Set(shared.map(({ event }) => event.merchantId)).size).toBe(3);
 });
 
@@ -307,22 +307,22 @@ test('a claim has the oldest due deliveries of each endpoint, within the limits'
   const { queue } = openWorker();
   const countOf = (claimed: { endpointId: string }[], { uuid }: TestEndpoint) =>
     claimed.filter(({ endpointId }) => endpointId === uuid).length;
-  const first = await queue.claim(inHand({ byEndpoint: new Map([[busy.uuid, 6]]) }));
+  const first = await queue.claim(inFlight({ byEndpoint: new Map([[busy.uuid, 6]]) }));
   expect([busy, failing, idle].map((endpoint) => countOf(first, endpoint))).toEqual([2, 1, 8]);
   const byEndpoint = new Map([busy, failing, idle].map(({ uuid }, i) => [uuid, [8, 1, 8][i] ?? 0]));
-  expect(await queue.claim(inHand({ byEndpoint }))).toEqual([]);
+  expect(await queue.claim(inFlight({ byEndpoint }))).toEqual([]);
   // Without room for those that fail, the others go on.
-  const third = await queue.claim(inHand({ roomForFailing: 0 }));
+  const third = await queue.claim(inFlight({ roomForFailing: 0 }));
   expect([busy, failing, idle].map((endpoint) => countOf(third, endpoint))).toEqual([8, 0, 4]);
   // Nothing is due twice, and nothing before its time.
-  const fourth = await queue.claim(inHand({}));
+  const fourth = await queue.claim(inFlight({}));
   expect([busy, failing, idle].map((endpoint) => countOf(fourth, endpoint))).toEqual([2, 1, 0]);
   const all = [...first, ...third, ...fourth].map(({ event, endpointId }) => `${event.id} ${endpointId}`);
   expect(new Set(all).size).toBe(all.length);
   await service.query(
     `update webhook_deliveries set next_attempt_at = now() + interval '1 minute' where status = 'pending'`,
   );
-  expect(await queue.claim(inHand({}))).toEqual([]);
+  expect(await queue.claim(inFlight({}))).toEqual([]);
 });
 
 test('claims for failing endpoints stay within their limit', async () => {
@@ -334,14 +334,14 @@ test('claims for failing endpoints stay within their limit', async () => {
     [failing.map(({ uuid }) => uuid)],
   );
   const { queue } = openWorker();
-  const first = await queue.claim(inHand({ room: 10, roomForFailing: 5 }));
+  const first = await queue.claim(inFlight({ room: 10, roomForFailing: 5 }));
   const idsOf = (claimed: { endpointId: string }[]) => claimed.map(({ endpointId }) => endpointId);
   expect(idsOf(first)).toContain(healthy.uuid);
   expect(first.length - 1).toBeLessThanOrEqual(5);
   // They have their turn when there is room for a whole claim of them.
   const rest: string[] = [];
   for (let i = 0; i < 4; i++)
-    rest.push(...idsOf(await queue.claim(inHand({ room: 10, roomForFailing: 10 }))));
+    rest.push(...idsOf(await queue.claim(inFlight({ room: 10, roomForFailing: 10 }))));
   expect([...idsOf(first), ...rest].sort()).toEqual(endpoints.map(({ uuid }) => uuid).sort());
 });
 
@@ -480,7 +480,7 @@ test("while the merchant's other endpoints hang, a prompt endpoint gets several 
   await newDeliveries([prompt, other], 10);
   const { queue } = openWorker();
   const claimed = await queue.claim(
-    inHand({
+    inFlight({
       byEndpoint: new Map([prompt, other].map(({ uuid }) => [uuid, 1])),
       byMerchant: new Map([[service.merchant.id, 50]]),
       prompt: new Set([prompt.uuid]),

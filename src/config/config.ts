@@ -39,18 +39,18 @@ export interface Config {
   secrets: Partial<Record<SecretName, KeyRing>>;
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
   rateLimits: Record<'creates' | 'reads' | 'changes' | 'checkout', number>;
-  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies: readonly string[];
   roles: ReadonlySet<Role>;
   /** The chains that are watched, each with its nodes. */
   chainNodes: readonly ChainNodes[];
-  /** Modes in which intents are created also on chains that are not watched. */
+  /** Modes in which intents are created also on unwatched chains. */
   allowUnwatched: ReadonlySet<ModeName>;
   /** Targets of webhooks that are permitted although they are not public. */
   webhookAllow: AllowedTargets;
   /** Days that events are kept. */
   eventRetentionDays: number;
-  /** A transfer of less that is nobody's payment is not recorded. In the token's smallest unit. */
+  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
   /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;

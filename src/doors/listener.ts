@@ -59,7 +59,7 @@ export class Listener {
     });
     server.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
-      outliveFaultsOfStreams(session);
+      keepSessionOnStreamErrors(session);
       // HTTP/1 has its own timeouts for this. An HTTP/2 client counts as active once its settings arrive.
       const silence = setTimeout(() => session.destroy(), limits.headersTimeoutMs);
       session.once('remoteSettings', () => clearTimeout(silence));
@@ -181,7 +181,7 @@ const pingTimeoutMs = 2_000;
  * sends GOAWAY only if the session is at fault. Node destroys the session, and every call on it, in both cases. A ping
  * distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
  */
-function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
+function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
   let isBeingAsked = false;
   session.destroy = (error, code) => {

@@ -32,7 +32,7 @@ interface PipelinedConnection {
   /** Requests whose answers are not read yet. */
   active: number;
   /** How many of the active requests, and the next piece of bytes, wait for their turn. */
-  unbegun: number;
+  notStarted: number;
   /** The turn of the next piece has come, which includes its first request. */
   hasTurn: boolean;
   /** The last parsed request. Its body may still be arriving. */
@@ -125,7 +125,7 @@ class Pipelines {
     if (parse === undefined || end === undefined) return;
     const connection: PipelinedConnection = {
       active: 0,
-      unbegun: 0,
+      notStarted: 0,
       hasTurn: false,
       latest: undefined,
       awaited: undefined,
@@ -166,8 +166,8 @@ class Pipelines {
       .once('close', () => this.#forget(socket, connection));
   };
 
-  #mustWait(socket: Socket, { waiting, unbegun, latest }: PipelinedConnection): boolean {
-    return waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
+  #mustWait(socket: Socket, { waiting, notStarted, latest }: PipelinedConnection): boolean {
+    return waiting.length > 0 || notStarted > 0 || isPausedByNode(socket) || isUnread(latest);
   }
 
   #parsePiece(connection: PipelinedConnection, piece: Buffer) {
@@ -211,16 +211,16 @@ class Pipelines {
   }
 
   #waitForTurn(socket: Socket, connection: PipelinedConnection) {
-    connection.unbegun++;
+    connection.notStarted++;
     // Pausing and resuming the socket costs more than a common turn.
     if (connection.unparsed.length > maxWaitingBytes) this.#hold(socket, connection);
     const isWaiting = this.#turns.wait(
       socket,
       cost.plain,
       () => {
-        connection.unbegun--;
+        connection.notStarted--;
         connection.hasTurn = true;
-        this.#goOn(socket, connection);
+        this.#continue(socket, connection);
       },
       connection.requests > 0 && this.#isStranger(socket),
     );
@@ -237,7 +237,7 @@ class Pipelines {
     const { latest } = connection;
     if (isUnread(latest) && connection.awaited !== latest) {
       connection.awaited = latest;
-      latest.once('resume', () => this.#goOn(socket, connection));
+      latest.once('resume', () => this.#continue(socket, connection));
     }
     while (this.#unparsedBytes > maxUnparsedBytes) {
       const [first] = this.#held;
@@ -277,13 +277,13 @@ class Pipelines {
       connection.hasTurn = false;
       return this.#handle(request, response);
     }
-    connection.unbegun++;
+    connection.notStarted++;
     const begin = () => {
-      connection.unbegun--;
+      connection.notStarted--;
       // The connection was closed by an earlier answer.
       if (!socket.writable) return;
       this.#handle(request, response);
-      this.#goOn(socket, connection);
+      this.#continue(socket, connection);
     };
     // A new client may have a valid key, so its first request is not treated as a stranger's.
     const isStranger = connection.requests > 1 && this.#isStranger(socket);
@@ -296,11 +296,11 @@ class Pipelines {
     const next = connection.waiting.shift();
     if (next === undefined) return;
     this.#start(socket, connection, next);
-    this.#goOn(socket, connection);
+    this.#continue(socket, connection);
   };
 
   /** Continues to read once no request waits; the body of the last one may still be arriving. */
-  #goOn(socket: Socket, connection: PipelinedConnection) {
+  #continue(socket: Socket, connection: PipelinedConnection) {
     if (this.#mustWait(socket, connection)) return;
     this.#held.delete(socket);
     this.#parseOn(socket, connection);

@@ -66,7 +66,7 @@ export function createRateLimit(
 }
 
 /** By key, by opened intent, or by address for requests that have neither. */
-function countedAs({ identity, openedIntent, clientAddress }: RequestContext): string {
+function bucketKeyOf({ identity, openedIntent, clientAddress }: RequestContext): string {
   return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
 }
 
@@ -90,9 +90,9 @@ function createPolicy(name: string, perSecond: number): Policy {
 
   return (values) => {
     const context = requestContextOf(values);
-    const bucket = bucketOf(countedAs(context));
+    const bucket = bucketOf(bucketKeyOf(context));
     const isAllowed = bucket.tryRemoveTokens(1);
-    const showRest = () => {
+    const setHeaders = () => {
       const left = Math.max(0, Math.floor(bucket.content));
       const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
       context.rateLimit = {
@@ -100,11 +100,11 @@ function createPolicy(name: string, perSecond: number): Policy {
         RateLimit: `"${name}";r=${left};t=${secondsUntilFull}`,
       };
     };
-    showRest();
+    setHeaders();
     if (!isAllowed) throw refusalAfter(Math.ceil((1 - bucket.content) / perSecond));
     context.charge = (requests) => {
       bucket.content -= requests;
-      showRest();
+      setHeaders();
     };
   };
 }

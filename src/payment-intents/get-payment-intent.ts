@@ -15,7 +15,7 @@ import { presentPaymentIntent } from './payment-intent.ts';
 import { paymentIntentText } from './payment-intent-text.ts';
 import type { IntentKey, PaymentIntentReader } from './reader.ts';
 
-/** `GetPaymentIntent`: the intent as it is now. */
+/** `GetPaymentIntent`: the current state of the intent. */
 export function getPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
@@ -37,7 +37,7 @@ export function getPaymentIntent(
 
 /** The payments of one intent. */
 export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntentRow): Promise<Payment[]> {
-  // Most intents that are asked for have none yet: nothing is awaited then.
+  // Most retrieved intents have no payments, and nothing is awaited for them.
   return row.paymentsCount === 0 ? [] : ((await reader.paymentsOf([row])).get(row.id) ?? []);
 }
 
@@ -51,7 +51,8 @@ export function findPaymentIntent(
 }
 
 /**
- * Notes the id for the log. Throws `resource_missing`, the same for a malformed id, one that never existed, and one of another merchant or mode.
+ * Records the id for the log. Throws `resource_missing`: the same for a malformed id, an unknown one, and one of
+ * another merchant or mode.
  */
 async function find<Found>(
   findByKey: (key: IntentKey) => Promise<Found | undefined>,

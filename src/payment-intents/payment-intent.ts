@@ -30,7 +30,7 @@ const statusNames = new Map<PaymentIntentStatus, StatusName>(
   Object.entries(statusOf).map(([name, status]) => [status, name as StatusName]),
 );
 
-/** The status as the database writes it, or undefined if the contract has none with that number. */
+/** Returns the database's name of the status, or undefined for an unknown number. */
 export function statusNameOf(status: PaymentIntentStatus): StatusName | undefined {
   return statusNames.get(status);
 }
@@ -38,8 +38,8 @@ export function statusNameOf(status: PaymentIntentStatus): StatusName | undefine
 const laneOf = { sdk: Lane.SDK, manual: Lane.MANUAL } as const satisfies Record<LaneName, Lane>;
 
 /**
- * The answer of creation, and of every retry of it whatever has happened to the intent since. Throws if the row has a
- * value that only a newer version knows.
+ * The answer to the creation and all retries of it, whatever has happened to the intent since. Throws if only a newer
+ * version knows a value of the row.
  */
 export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
@@ -49,8 +49,8 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
 }
 
 /**
- * The intent as it is now, with these payments; with its client secret if the keys are given. Throws if the row has a
- * value that only a newer version knows.
+ * The current state of the intent with these payments, and with its client secret if the keys are given. Throws if
+ * only a newer version knows a value of the row.
  */
 export function presentPaymentIntent(
   row: PaymentIntentRow,
@@ -71,7 +71,7 @@ export function presentPaymentIntent(
   });
 }
 
-/** What never changes after creation; with the client secret if its keys are given. */
+/** The fields that are fixed at creation; with the client secret if its keys are given. */
 function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | undefined) {
   const id = formatIdentifier('pi', row.id);
   const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
@@ -99,8 +99,8 @@ function momentField<Name extends string>(name: Name, moment: Date | null | unde
 }
 
 /**
- * The contract's number for a value in the database. Throws for an unknown value, written by a newer process, because
- * it must not be returned as another.
+ * Returns the contract's number for a value in the database. Throws for an unknown value written by a newer process,
+ * because it must not be misread.
  */
 function numberOf<Word extends string, Value>(
   values: Readonly<Partial<Record<Word, Value>>>,

@@ -15,7 +15,7 @@ import {
 } from './payment-intent-text.ts';
 import { createPaymentsReader } from './payments.ts';
 
-/** Names an intent as its merchant sees it. */
+/** Identifies an intent of a merchant and mode. */
 export interface IntentKey {
   /** UUID. */
   id: string;
@@ -23,22 +23,22 @@ export interface IntentKey {
   mode: ModeName;
 }
 
-/** Statements in flight for intents that are asked for by their id. */
+/** Concurrent statements that retrieve intents by id. */
 const slots = 4;
 const maxBatchSize = 128;
 
 export interface PaymentIntentReader {
-  /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
+  /** Returns an intent, or undefined if this merchant and mode has none with this id. Throws `unavailable`. */
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
-  /** The same as its columns in one text, which takes less time. */
+  /** The same in the text form of `payment-intent-text.ts`, which is faster. */
   findShown(key: IntentKey): Promise<ShownColumns | undefined>;
-  /** The row of shown columns, for what takes more than them. What is not shown is null in it. */
+  /** Converts a text row to an entity row. Columns that are not shown are null. */
   rowOf(shown: ShownColumns): PaymentIntentRow;
-  /** Returns the payments of intents by their ids; none for an intent that has none. Throws `unavailable`. */
+  /** Returns the payments of intents, by id; none for an intent without payments. Throws `unavailable`. */
   paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
 
-/** Reads intents by their ids. Those that are asked for while the statements in flight last share the next one. */
+/** Retrieves intents by id. Concurrent requests share a statement. */
 export function createPaymentIntentReader(em: EntityManager): PaymentIntentReader {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
@@ -65,15 +65,15 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
 
 /** A form in which intents are read. */
 interface Form<Found> {
-  /** Of its statements. */
+  /** Prefix of its statements' names. */
   name: string;
-  /** Of the table `payment_intents i`. */
+  /** Columns of `payment_intents i`. */
   columns: string;
   read: (row: Readonly<Record<string, unknown>>) => Found;
   keyOf: (found: Found) => string;
 }
 
-/** Reads intents in that form. One alone has a statement that is simpler. */
+/** Reads intents in this form. A single intent has a simpler statement. */
 function createKeyedBatcher<Found>(
   run: RunPrepared,
   form: Form<Found>,
@@ -83,8 +83,8 @@ function createKeyedBatcher<Found>(
     name,
     `select ${columns} from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
   );
-  // Looked up one by one: a plan that joins, made while the table was small and kept until its statistics are renewed,
-  // would read a table of millions for every batch.
+  // Each id is looked up separately: a join planned while the table was small, and kept until its statistics are
+  // renewed, would read millions of rows for every batch.
   const findMany = preparedStatement(
     `${name}s`,
     `select ${columns}

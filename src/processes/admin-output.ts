@@ -45,7 +45,7 @@ export function formatMinute(moment: string): string {
  * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is dropped.
  * Fails if the output cannot be written for another reason, such as a full disk.
  */
-export function surviveLostOutput(): void {
+export function ignoreClosedPipe(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') return;
     process.exitCode = 1;

@@ -27,7 +27,7 @@ const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;
 /** Pause after each batch, as a multiple of its duration: a backlog leaves seven eighths of the time to creates. */
-const expiryRest = 7;
+const expiryRestRatio = 7;
 const removeEveryMs = 60_000;
 /** How late a retry may be, and a delivery without a notification. */
 const deliverEveryMs = 500;
@@ -128,14 +128,14 @@ function startExpiry(
         return hasMore;
       },
       intervalMs: expireEveryMs,
-      restRatio: expiryRest,
+      restRatio: expiryRestRatio,
       logger,
     }),
     startRepeater({
       name: 'remove old events',
       work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
       intervalMs: removeEveryMs,
-      restRatio: expiryRest,
+      restRatio: expiryRestRatio,
       logger,
     }),
   ];

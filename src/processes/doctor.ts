@@ -21,10 +21,10 @@ import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { findEmbeddedPostgres } from '../embedded/postgres.ts';
-import { verifyPaymentIntents } from '../payment-intents/verification.ts';
+import { findBrokenRules } from '../payment-intents/intent-rules.ts';
 import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';
-import { type Database, openAsItIs, openDatabase } from './open-database.ts';
+import { type Database, openDatabase, openUnchanged } from './open-database.ts';
 
 export interface Finding {
   check: string;
@@ -86,7 +86,7 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(config, () => openAsItIs(config, postgres), intents);
+    yield* checkDatabase(config, () => openUnchanged(config, postgres), intents);
     return;
   }
   const message =
@@ -211,7 +211,7 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
 }
 
 async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<Omit<Finding, 'check'>> {
-  const { read, broken } = await verifyPaymentIntents(orm.em, newest);
+  const { read, broken } = await findBrokenRules(orm.em, newest);
   const which = newest === 'all' || read < newest ? `all ${read}` : `the newest ${read}`;
   if (broken.length === 0) return { ok: true, message: `${which} satisfy every rule` };
   const found = broken.map(

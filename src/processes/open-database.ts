@@ -31,7 +31,7 @@ export async function openDatabase(config: Config, postgres?: EmbeddedPostgres):
 }
 
 /** Opens a running embedded database without changing it: no migrations, no new secrets. */
-export function openAsItIs(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
+export function openUnchanged(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
   return openEmbedded(config, postgres, false);
 }
 

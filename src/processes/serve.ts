@@ -51,7 +51,7 @@ import { type Background, startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 import { connectServers, createServers, fitConnections, operationsLimits, reloadTls } from './servers.ts';
-import type { Watching } from './watch-chains.ts';
+import type { RunningWatchers } from './watch-chains.ts';
 
 export interface RunningServer {
   /**
@@ -77,7 +77,7 @@ export interface ServerOptions {
   /** Log lines dropped so far. */
   droppedLines?: LogOutput['droppedLines'];
   /** Networks with a local chain: the checkout page offers its test wallet for them. */
-  standIns?: readonly ChainName[];
+  localChains?: readonly ChainName[];
 }
 
 /** Opens the three listeners. Throws StartupError if a port or a TLS file cannot be used. */
@@ -85,7 +85,7 @@ export async function startServer(
   config: Config,
   database: Database,
   logger: Logger,
-  { droppedLines = () => 0, standIns = [] }: ServerOptions = {},
+  { droppedLines = () => 0, localChains = [] }: ServerOptions = {},
 ): Promise<RunningServer> {
   const limits = {
     ...config.limits,
@@ -121,7 +121,7 @@ export async function startServer(
     limits,
     logger,
     database,
-    standIns,
+    localChains,
     onPublicKey: (connection) => publicListener.noteValidKey(connection),
     onInternalKey: (connection) => internalListener.noteValidKey(connection),
   });
@@ -163,7 +163,7 @@ export async function startServer(
     logger,
   );
   const servesApi = config.roles.has('api');
-  const watching: Watching[] = [];
+  const watching: RunningWatchers[] = [];
   const watch = async (nodes: readonly ChainNodes[], pollMs?: number) => {
     if (nodes.length === 0 || stopping.signal.aborted) return;
     // Loads viem, which takes longer than everything else.
@@ -189,7 +189,7 @@ export async function startServer(
       feed.stop(),
     ]);
   try {
-    await reportUnwatched(em, config, standIns, telemetry.metrics, logger);
+    await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
     if (config.roles.has('watcher')) await watch(config.chainNodes);
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
@@ -227,13 +227,13 @@ export async function startServer(
 async function reportUnwatched(
   em: EntityManager,
   { roles, chainNodes }: Config,
-  standIns: readonly ChainName[],
+  localChains: readonly ChainName[],
   metrics: Metrics,
   logger: Logger,
 ): Promise<void> {
   const isWatcher = roles.has('watcher');
   const own = isWatcher
-    ? [...chainNodes, ...standIns.map((chain) => ({ mode: 'testnet' as const, chain }))]
+    ? [...chainNodes, ...localChains.map((chain) => ({ mode: 'testnet' as const, chain }))]
     : [];
   const { chains, anyChain } = await findUnwatchedMainnet(em);
   const without = rpcVariables.filter(
@@ -341,7 +341,7 @@ interface DoorSettings {
   limits: TransportLimits;
   logger: Logger;
   database: Database;
-  standIns: readonly ChainName[];
+  localChains: readonly ChainName[];
   /** Called with the connection of each request whose key is valid. */
   onPublicKey: (connection: Connection) => void;
   onInternalKey: (connection: Connection) => void;
@@ -352,16 +352,16 @@ async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, standIns, onPublicKey, onInternalKey }: DoorSettings,
+  { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
-  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(standIns)]);
-  if (standIns.length > 0) {
+  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
+  if (localChains.length > 0) {
     const { isDraining } = readiness;
-    const pay = testWalletOf(config, database, standIns);
+    const pay = testWalletOf(config, database, localChains);
     sites.push(createTestWallet({ gate, pay, isDraining, requestTimeoutMs, scheme }));
   }
   const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };

@@ -19,7 +19,7 @@ import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
 
 /** How often new final blocks are verified. */
-const readAgainEveryMs = 30_000;
+const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
 const measureEveryMs = 10_000;
@@ -41,13 +41,13 @@ export interface WatchOptions {
   pollMs?: number;
 }
 
-export interface Watching {
+export interface RunningWatchers {
   /** Resolves when the current block is committed and the leases are released. */
   stop(): Promise<void>;
 }
 
 /** Starts the watchers. Throws StartupError, naming the variable, if a node is on another chain. */
-export async function watchChains(em: EntityManager, options: WatchOptions): Promise<Watching> {
+export async function watchChains(em: EntityManager, options: WatchOptions): Promise<RunningWatchers> {
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
@@ -184,8 +184,8 @@ function watchedChainOf(
     const verifying: Repeater = startRepeater({
       name: `verify ${mode} ${chain}`,
       work: watcher.verify,
-      intervalMs: readAgainEveryMs,
-      maxRetryMs: readAgainEveryMs,
+      intervalMs: verifyEveryMs,
+      maxRetryMs: verifyEveryMs,
       logger,
     });
     return async () => {
@@ -204,9 +204,9 @@ function report(
 ) {
   const { status, labels = [] } = paymentIntent ?? {};
   metrics.change(event, labels);
-  const needsSomebody =
+  const needsOperator =
     labels.includes('found_late') || (event === 'payment_intent.reorged' && labels.includes('reorged'));
-  logger[needsSomebody ? 'error' : 'info'](
+  logger[needsOperator ? 'error' : 'info'](
     {
       ...(paymentIntent && { payment_intent: formatIdentifier('pi', paymentIntent.id) }),
       merchant_id: formatIdentifier('mer', merchantId),
@@ -220,7 +220,7 @@ function report(
         transfers: transfer.count,
       }),
     },
-    needsSomebody
+    needsOperator
       ? 'check this payment intent by hand'
       : paymentIntent === undefined
         ? 'a block has unattributed transfers; this is the largest'

@@ -28,8 +28,8 @@ export interface Method<Input = unknown, Output = unknown> {
   /** The policy in the rate limit's configuration that limits its requests. */
   readonly ratePolicy: string;
   /**
-   * Returns the faults of a well-formed request. `run` refuses such a request by itself. Doors call this only to report
-   * these faults together with the faults of shape.
+   * Returns the violations of a well-formed request. `run` also refuses such a request. Doors call this only to list
+   * these violations together with those of shape.
    */
   violations?(request: Input, values: ContextValues): FieldViolation[];
   /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
@@ -41,8 +41,8 @@ export interface StreamMethod<Input = unknown, Output = unknown> {
   /** The policy in the rate limit's configuration that limits how many streams are opened. */
   readonly ratePolicy: string;
   /**
-   * Serves a request. The first message is sent as soon as it comes; the next is asked for when the client has room for
-   * it. Errors are reported as with `Method`.
+   * Serves a request. The first message is sent as soon as it is available; the next is requested when the client is
+   * ready for it. Errors are handled as in `Method`.
    */
   run(request: Input, context: CallContext): AsyncIterable<Output>;
 }
@@ -92,7 +92,7 @@ export function implementService<Service extends DescService>(
   return { desc, methods: served, streams };
 }
 
-/** A method that reports no faults of its own still refuses fields that this server does not know. */
+/** A method without validation of its own still refuses unknown fields. */
 function strict(method: Method): Method {
   if (method.violations !== undefined) return method;
   return {

@@ -44,11 +44,11 @@ export interface RequestContext {
   onIssuedKey?: () => void;
   /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
   stayOpen?: () => void;
-  /** The rest of the key's allowance, as headers. Set once this request has been counted. */
+  /** The key's remaining quota, as headers. Set once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
   /**
-   * Takes that many requests more from the key's allowance, beyond its end if need be; gives them back if negative. Set
-   * once this request has been counted, unless there is no limit.
+   * Charges this many further requests to the key, which may put it into debt; a negative number is a refund. Set once
+   * this request has been counted, unless there is no limit.
    */
   charge?: (requests: number) => void;
   /** The refusal of the request. */

@@ -249,7 +249,7 @@ function once<T>(make: () => T): () => T {
 }
 
 /** The intents of one merchant that ever expected a payment at a wallet. */
-export interface EverNamed {
+export interface IntentsOfWallet {
   /** The number of intents, at most 2. */
   count: number;
   /** One of them, if it is on this chain and older than the block. */
@@ -260,7 +260,7 @@ export interface EverNamed {
  * Returns the only intent of a merchant that a transfer without an id can be for, or undefined. `expecting` has the
  * ids of the intents that expect this amount, at most 2.
  */
-export function onlyCandidate(expecting: readonly string[], everNamed: EverNamed): string | undefined {
-  if (everNamed.count === 1) return everNamed.payable;
+export function onlyCandidate(expecting: readonly string[], ofWallet: IntentsOfWallet): string | undefined {
+  if (ofWallet.count === 1) return ofWallet.payable;
   return expecting.length === 1 ? expecting[0] : undefined;
 }

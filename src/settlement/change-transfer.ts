@@ -64,7 +64,7 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
         };
         // The lock order is the same everywhere: chain, intent, transfer.
         const { row } = await find(findTransfer);
-        await inside(holdChain, [row.chainId]);
+        await inside(lockChain, [row.chainId]);
         const intentId = intentIdOf(row);
         const [intent] =
           intentId == null ? [] : (await inside(lockIntent, [intentId, merchantId, mode])).rows;
@@ -80,4 +80,4 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
   };
 }
 
-const holdChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');
+const lockChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');

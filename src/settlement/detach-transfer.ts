@@ -30,7 +30,7 @@ export function detachTransfer(
     intent: PaymentIntentRow,
     traceparent: string | null,
   ): Promise<TransferRow> => {
-    if (!row.attributedByHand) throw attributedByItself();
+    if (!row.attributedByHand) throw attributedAutomatically();
     // An unattributed transfer keeps only the label for its token.
     const settings = chainSettings.find(({ chainId }) => chainId === row.chainId);
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
@@ -58,7 +58,7 @@ export function detachTransfer(
           ({ paymentIntent }) => paymentIntent,
           async (inside, found, intent) => {
             if (found.row.paymentIntent == null) return { ...found, isNew: false };
-            if (intent?.id !== found.row.paymentIntent) throw attributedMeanwhile();
+            if (intent?.id !== found.row.paymentIntent) throw attributionChanged();
             return { ...found, row: await detachFrom(inside, found.row, intent, traceparent), isNew: true };
           },
         ),
@@ -69,7 +69,7 @@ export function detachTransfer(
   };
 }
 
-function attributedByItself(): ServiceError {
+function attributedAutomatically(): ServiceError {
   return new ServiceError('invalid_state', {
     message: 'The transfer was attributed automatically. Only a manual attribution can be detached.',
   });
@@ -82,7 +82,7 @@ function hasSucceeded(): ServiceError {
 }
 
 /** The transfer was attributed between the lookup and the lock. The client retries. */
-function attributedMeanwhile(): ServiceError {
+function attributionChanged(): ServiceError {
   return new ServiceError('unavailable');
 }
 

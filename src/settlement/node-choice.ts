@@ -51,7 +51,7 @@ interface Health {
   /** When its newest block last changed. */
   movedAtMs: number;
   /** Since when it works and keeps up. */
-  wellSinceMs: number | undefined;
+  healthySinceMs: number | undefined;
   /** When it last failed as the reader. Its newest block is not trusted for a while after that. */
   failedAtMs: number;
   probedAtMs: number;
@@ -69,7 +69,7 @@ export function createNodeChoice(
       node,
       head: 0,
       movedAtMs: startedAtMs,
-      wellSinceMs: undefined,
+      healthySinceMs: undefined,
       failedAtMs: Number.NEGATIVE_INFINITY,
       probedAtMs: Number.NEGATIVE_INFINITY,
     }),
@@ -113,8 +113,8 @@ export function createNodeChoice(
 
   const noteHealth = (): void => {
     for (const of of health) {
-      const isWell = of.node.failingSinceMs === undefined && of.head > 0 && problemOf(of) === undefined;
-      of.wellSinceMs = isWell ? (of.wellSinceMs ?? performance.now()) : undefined;
+      const isHealthy = of.node.failingSinceMs === undefined && of.head > 0 && problemOf(of) === undefined;
+      of.healthySinceMs = isHealthy ? (of.healthySinceMs ?? performance.now()) : undefined;
     }
   };
 
@@ -123,12 +123,12 @@ export function createNodeChoice(
    */
   const placesToTry = (problem: string | undefined): number[] => {
     const now = performance.now();
-    const isLongWell = ({ wellSinceMs }: Health) => now - (wellSinceMs ?? now) >= wellMs;
-    const before = health.slice(0, place).flatMap((of, i) => (isLongWell(of) ? [i] : []));
+    const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= wellMs;
+    const before = health.slice(0, place).flatMap((of, i) => (isLongHealthy(of) ? [i] : []));
     if (problem === undefined) return before;
     const others = health.map((_, i) => (place + 1 + i) % health.length).filter((i) => i !== place);
-    const well = others.filter((i) => health[i]?.wellSinceMs !== undefined);
-    return well.sort(
+    const healthy = others.filter((i) => health[i]?.healthySinceMs !== undefined);
+    return healthy.sort(
       (a, b) => Number(isTrusted(health[b] as Health)) - Number(isTrusted(health[a] as Health)),
     );
   };

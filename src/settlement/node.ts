@@ -34,7 +34,7 @@ const defaultPatienceMs = 3_000;
 const wholeBlockFrom = 10;
 
 /** Faults that mean that the node does not work, or not for us. */
-const unanswered: ReadonlySet<NodeFault> = new Set([
+const failureFaults: ReadonlySet<NodeFault> = new Set([
   'unreachable',
   'late',
   'malformed',
@@ -139,7 +139,7 @@ export function connectNode({
         if (fault === 'rate_limited') {
           pace.refused(retryAfterMs);
           if (performance.now() + (retryAfterMs ?? 0) < deadlineMs) continue;
-        } else if (unanswered.has(fault)) {
+        } else if (failureFaults.has(fault)) {
           failingSinceMs ??= performance.now();
         }
         throw reason;

@@ -30,7 +30,7 @@ export function createReorganisation(
     await identity.assertChain(state.node);
     if (state.cursor !== from) return state.cursor as Tip;
     const known = await ledger.knownBlocks(from.number, maxHeaders);
-    const place = await firstTrue(known.length, async (i) => {
+    const place = await firstIndexWhere(known.length, async (i) => {
       await ledger.renew(lease);
       const block = known[i] as Tip;
       const found = await state.node.header(block.number);
@@ -83,7 +83,10 @@ export function createReorganisation(
  * Returns the first index for which `isTrue`, or `count` if there is none. It must be true from that index on. Makes
  * few calls: the distance doubles from the beginning, then a binary search follows.
  */
-export async function firstTrue(count: number, isTrue: (place: number) => Promise<boolean>): Promise<number> {
+export async function firstIndexWhere(
+  count: number,
+  isTrue: (place: number) => Promise<boolean>,
+): Promise<number> {
   let [from, to] = [0, count];
   for (let step = 1; from < to; step *= 2) {
     const place = Math.min(from + step, to) - 1;

@@ -69,7 +69,7 @@ export interface ClaimedDelivery {
 }
 
 /** The attempts in flight in this process, and its limits. */
-export interface InHand {
+export interface InFlight {
   /** Attempts in flight by endpoint, and by merchant. */
   byEndpoint: ReadonlyMap<string, number>;
   byMerchant: ReadonlyMap<string, number>;
@@ -101,7 +101,7 @@ export interface DeliveryQueue {
    * delivery, and more if there is room after all other endpoints of its merchant. Other processes cannot claim them
    * until the lease expires.
    */
-  claim(inHand: InHand): Promise<ClaimedDelivery[]>;
+  claim(inFlight: InFlight): Promise<ClaimedDelivery[]>;
   /**
    * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
    * has expired or the endpoint was disabled.
@@ -132,11 +132,11 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   const columns = entityColumns<EventRow>(em, EventEntity);
   const claim = claimStatement(columns.of('e'));
   /** The merchant at which the last claim ended. */
-  let turn: string = lowestUuid;
+  let lastMerchant: string = lowestUuid;
   /** The number of merchants in the last claim, and whether they were all that had something due. */
   let last = { merchants: 1, wasAll: true };
   /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest endpoint. */
-  const turnsOfMerchants = new LRUCache<string, string>({ max: maxRememberedTurns });
+  const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
   const recorder = createBatcher<AttemptRecord, Recorded | undefined>({
     slots: 2,
@@ -155,7 +155,7 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
     },
   });
 
-  const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InHand) => {
+  const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InFlight) => {
     const ids = new Set([...byEndpoint.keys(), ...slow, ...paused.keys()]);
     return Object.fromEntries(
       [...ids].map((id) => {
@@ -164,30 +164,30 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
       }),
     );
   };
-  const knownMerchants = ({ byMerchant }: InHand) => {
-    const ids = new Set([...byMerchant.keys(), ...turnsOfMerchants.keys()]);
+  const knownMerchants = ({ byMerchant }: InFlight) => {
+    const ids = new Set([...byMerchant.keys(), ...lastEndpoints.keys()]);
     return Object.fromEntries(
-      [...ids].map((id) => [id, [byMerchant.get(id) ?? 0, turnsOfMerchants.peek(id) ?? lowestUuid]]),
+      [...ids].map((id) => [id, [byMerchant.get(id) ?? 0, lastEndpoints.peek(id) ?? lowestUuid]]),
     );
   };
 
   return {
-    async claim(inHand) {
+    async claim(inFlight) {
       const { rows } = await run(claim, [
-        turn,
+        lastMerchant,
         leaseMs,
-        JSON.stringify(knownEndpoints(inHand)),
-        JSON.stringify(knownMerchants(inHand)),
-        inHand.maxHealthy,
+        JSON.stringify(knownEndpoints(inFlight)),
+        JSON.stringify(knownMerchants(inFlight)),
+        inFlight.maxHealthy,
         // A claim may consist of failing endpoints only.
-        inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
-        inHand.maxOfMerchant,
-        inHand.merchantReserve,
-        inHand.maxInReserve,
+        inFlight.roomForFailing >= inFlight.room ? inFlight.maxFailing : 0,
+        inFlight.maxOfMerchant,
+        inFlight.merchantReserve,
+        inFlight.maxInReserve,
         // The share of each merchant. The number of merchants is estimated from the last claim, or from the attempts
         // in flight.
-        Math.ceil(inHand.room / Math.max(last.merchants, last.wasAll ? 1 : inHand.byMerchant.size)),
-        inHand.room,
+        Math.ceil(inFlight.room / Math.max(last.merchants, last.wasAll ? 1 : inFlight.byMerchant.size)),
+        inFlight.room,
       ]);
       const claimed = rows.map((row) => ({
         event: columns.read(row),
@@ -198,10 +198,10 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
         secrets: secretsOf(row.secrets),
         leasedUntil: new Date(row.leased_until),
       }));
-      for (const { event, endpointId } of claimed) turnsOfMerchants.set(event.merchantId, endpointId);
-      turn = claimed.at(-1)?.event.merchantId ?? turn;
+      for (const { event, endpointId } of claimed) lastEndpoints.set(event.merchantId, endpointId);
+      lastMerchant = claimed.at(-1)?.event.merchantId ?? lastMerchant;
       const merchants = Math.max(1, new Set(claimed.map(({ event }) => event.merchantId)).size);
-      last = { merchants, wasAll: claimed.length < inHand.room };
+      last = { merchants, wasAll: claimed.length < inFlight.room };
       return claimed;
     },
     record: (delivery, result) => recorder.add({ delivery, result }),
@@ -213,7 +213,7 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
 }
 
 /** Most merchants whose last endpoint is remembered. */
-const maxRememberedTurns = 256;
+const maxLastEndpoints = 256;
 
 /** Parses `generation:key version`, newest first. */
 function secretsOf(texts: string[] | null): SecretGeneration[] {

@@ -57,7 +57,7 @@ export function withFailure(response: UniversalServerResponse, error: ConnectErr
 
 /** The trailers of a call over gRPC or gRPC-Web that has failed. */
 export function trailerOf(error: ConnectError): Headers {
-  return encodeAsRead(setTrailerStatus(new Headers(), error));
+  return encodeGrpcMessage(setTrailerStatus(new Headers(), error));
 }
 
 /** Returns the answer with `grpc-message` encoded as clients decode it. */
@@ -67,13 +67,13 @@ export function withReadableMessage(response: UniversalServerResponse): Universa
   // Connect sets the trailers at the end of the body.
   async function* untilTrailer(): AsyncIterable<Uint8Array> {
     yield* body as AsyncIterable<Uint8Array>;
-    encodeAsRead(trailer as Headers);
+    encodeGrpcMessage(trailer as Headers);
   }
   return { ...response, body: untilTrailer() };
 }
 
 /** Connect also encodes `: / , ;` and others in `grpc-message`, which `@grpc/grpc-js` does not decode. */
-function encodeAsRead(trailer: Headers): Headers {
+function encodeGrpcMessage(trailer: Headers): Headers {
   const message = trailer.get('grpc-message');
   if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));
   return trailer;

@@ -126,7 +126,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     readMaxBytes: maxBodyBytes,
     // An unknown field is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
-    acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
+    acceptCompression: [compressionGzip, compressionBrotli].map(withClientErrors),
     interceptors: [refuseByCatalogue],
     shutdownSignal: options.shutdownSignal,
   });
@@ -161,7 +161,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
 }
 
 /** The same compression, but a message that cannot be decompressed is the sender's fault, not an internal error. */
-function blamingTheClient(compression: Compression): Compression {
+function withClientErrors(compression: Compression): Compression {
   return {
     ...compression,
     decompress: (bytes, readMaxBytes) =>
@@ -221,7 +221,7 @@ async function serve(
   if (isStranger(context)) strangers.answered(request.stream);
   else if (request.stream.session !== undefined) options.onValidKey(request.stream.session);
   if (!isUnary) {
-    if (answer.status !== 200) [answer] = await inWordsOfCatalogue(answer, context);
+    if (answer.status !== 200) [answer] = await refusalOfAnswer(answer, context);
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has
     // gone.
     universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
@@ -237,7 +237,7 @@ async function serve(
   // If a call was reset while it was being sent, Connect only reports a generic error.
   const gone = request.stream.closed || request.stream.destroyed;
   if (context.error === undefined && !gone) {
-    [answer, outcome] = await inWordsOfCatalogue(answer, context);
+    [answer, outcome] = await refusalOfAnswer(answer, context);
   }
   // Probes and reflection come every few seconds and are not worth logging.
   if (isOurs) {
@@ -256,7 +256,7 @@ function closeOf(stream: Http2Stream): Promise<void> {
 }
 
 /** Handles an answer for which our interceptors saw no error: either there is none, or Connect itself refused. */
-async function inWordsOfCatalogue(
+async function refusalOfAnswer(
   answer: UniversalServerResponse,
   context: RequestContext,
 ): Promise<[UniversalServerResponse, RequestOutcome]> {

@@ -16,7 +16,7 @@ const headers: Readonly<Record<string, string>> = {
 };
 
 /** Lets a page of any origin import the script. */
-const forShops: Readonly<Record<string, string>> = {
+const shopHeaders: Readonly<Record<string, string>> = {
   'Access-Control-Allow-Origin': '*',
   'Cross-Origin-Resource-Policy': 'cross-origin',
 };
@@ -48,7 +48,7 @@ export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promis
       file('/checkout/page.js', 'page.js', javascript),
       file('/checkout/page.css', 'page.css', 'text/css; charset=utf-8'),
       file('/checkout/icon.svg', 'icon.svg', 'image/svg+xml'),
-      { ...file('/checkout/sdk.js', 'sdk.js', javascript), headers: forShops },
+      { ...file('/checkout/sdk.js', 'sdk.js', javascript), headers: shopHeaders },
     ],
   });
 }

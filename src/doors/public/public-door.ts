@@ -117,7 +117,7 @@ export function createPublicDoor(
     const match = router.find(path);
     const route = match?.byMethod.get(request.method ?? '');
     const isShared = route?.isForBrowsers ?? isForBrowsers(match);
-    const shared = isShared ? forBrowsers : none;
+    const shared = isShared ? browserHeaders : none;
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     if (isShared || site !== undefined) {
       context.clientAddress = () =>
@@ -184,7 +184,7 @@ async function answer(
   options: PublicDoorOptions,
 ): Promise<void> {
   if (match === undefined) {
-    if (!asksForStartPage(request, header, path)) throw noRoute(request.method, path);
+    if (!isBrowserAtRoot(request, header, path)) throw noRoute(request.method, path);
     return sendJson(request, response, 302, '', context, toReference, options.isDraining);
   }
   const origin = header.get('origin');
@@ -204,7 +204,7 @@ async function answer(
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
     : messageFromQuery(route, header, request);
-  violations.push(...queryBesideBody(route, request));
+  violations.push(...queryViolations(route, request));
   if (message !== undefined) bindVariables(message, route, match);
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(route, message, violations, values));
@@ -242,7 +242,7 @@ const toReference: readonly [string, string][] = [
 ];
 
 /** True if somebody opens the root URL in a browser. */
-function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
+function isBrowserAtRoot({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
   return (
     path === '/' &&
     (method === 'GET' || method === 'HEAD') &&
@@ -269,7 +269,7 @@ function taggedOf({ output }: CompiledRoute, message: Message): TaggedBody {
 }
 
 /** Sent with every answer to a browser of any origin. */
-const forBrowsers: readonly [string, string][] = [
+const browserHeaders: readonly [string, string][] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id'],
 ];
@@ -320,7 +320,7 @@ function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: Nod
  * Returns the violations of a query whose fields belong in the body. Paths without variables ignore the query, as
  * `CreatePaymentIntent` did in the first release.
  */
-function queryBesideBody({ hasBody, pathFields }: CompiledRoute, request: NodeRequest): FieldViolation[] {
+function queryViolations({ hasBody, pathFields }: CompiledRoute, request: NodeRequest): FieldViolation[] {
   const violations: FieldViolation[] = [];
   if (hasBody && pathFields.length > 0) parseQuery(queryOf(request), [], violations);
   return violations;

@@ -14,7 +14,7 @@ import { bytes, hashOf, inChunks } from './values.ts';
 const candidateHours = 24;
 
 /** A transfer to be attributed within one merchant. */
-export interface Arriving {
+export interface TransferToAttribute {
   merchantId: string;
   wallet: Address;
   amountUnits: bigint;
@@ -43,7 +43,7 @@ export interface CandidatesOptions {
 export function createAttribution(
   run: RunPrepared,
   { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
-): (blockTime: Date, transfers: readonly Arriving[]) => Promise<Attribution[]> {
+): (blockTime: Date, transfers: readonly TransferToAttribute[]) => Promise<Attribution[]> {
   /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
   const ask = async <T>(questions: readonly T[], work: (some: readonly T[]) => Promise<void>) => {
     const failed = new Set<T>();
@@ -56,7 +56,7 @@ export function createAttribution(
   };
 
   /** The named intents that exist, by public id; undefined for one that could not be looked up. */
-  const findNamed = async (transfers: readonly Arriving[]) => {
+  const findNamed = async (transfers: readonly TransferToAttribute[]) => {
     const named = new Map<string, { id: string; merchantId: string; wallet: Hash } | undefined>();
     const publicIds = new Map<string, string>();
     for (const { named: publicId } of transfers) {
@@ -82,7 +82,7 @@ export function createAttribution(
   };
 
   /** One lookup for equal transfers. */
-  const findCandidates = async (blockTime: Date, transfers: ReadonlyMap<string, Arriving>) => {
+  const findCandidates = async (blockTime: Date, transfers: ReadonlyMap<string, TransferToAttribute>) => {
     const timeMs = blockTime.getTime();
     const found = new Map<string, Attribution>();
     if (transfers.size === 0) return found;
@@ -110,13 +110,15 @@ export function createAttribution(
 
   return async (blockTime, transfers) => {
     const named = await findNamed(transfers);
-    const provenOf = ({ named: publicId = '', wallet }: Arriving) => {
+    const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
       return intent?.wallet === wallet ? intent : undefined;
     };
-    const isUnknown = ({ named: publicId = '' }: Arriving) => named.has(publicId) && !named.get(publicId);
-    const keyOf = ({ merchantId, wallet, amountUnits }: Arriving) => `${merchantId} ${wallet} ${amountUnits}`;
-    const questions = new Map<string, Arriving>();
+    const isUnknown = ({ named: publicId = '' }: TransferToAttribute) =>
+      named.has(publicId) && !named.get(publicId);
+    const keyOf = ({ merchantId, wallet, amountUnits }: TransferToAttribute) =>
+      `${merchantId} ${wallet} ${amountUnits}`;
+    const questions = new Map<string, TransferToAttribute>();
     for (const transfer of transfers) {
       await nextSlice();
       if (transfer.requiresId || isUnknown(transfer) || provenOf(transfer) !== undefined) continue;

@@ -48,7 +48,7 @@ export function createConfirming(
 ): Confirming {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const read = (rows: readonly Record<string, unknown>[]) =>
-    mapInSlices(rows, (row) => dueOf(transfers.read(row)));
+    mapInSlices(rows, (row) => toRecordedTransfer(transfers.read(row)));
 
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
@@ -90,7 +90,7 @@ export function createConfirming(
   };
 }
 
-function dueOf(row: TransferRow): RecordedTransfer {
+function toRecordedTransfer(row: TransferRow): RecordedTransfer {
   const { id, transactionHash, logIndex, blockHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
   return {
     id,

@@ -151,7 +151,7 @@ export function createRecording({
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
       const moved = [...fresh.values()]
-        .filter((row) => isElsewhere(row, block))
+        .filter((row) => isInAnotherBlock(row, block))
         .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
       const reverted = await revertRows(inside, intentChanges, moved, at);
       return [...reverted, ...(await store(inside, block, entries, at))];
@@ -189,18 +189,18 @@ export function createRecording({
   return async (lease, block, found, after) => {
     const at = new Date();
     const left =
-      after === undefined ? [] : (await run(findInPlace, [chainId, block.number, bytes(block.hash)])).rows;
+      after === undefined ? [] : (await run(findReplaced, [chainId, block.number, bytes(block.hash)])).rows;
     const known = await readKnown(found);
     const matched = await matchKnown(block, found, known);
     // Transfers recorded in another block that are not in this one: a transaction can be in one block only.
     const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
-    const gone = known.filter((row) => !here.has(row.id) && isElsewhere(row, block));
+    const gone = known.filter((row) => !here.has(row.id) && isInAnotherBlock(row, block));
     const reverted = await revertTransfers(
       lease,
       [...left, ...gone].map(({ id }) => id),
     );
     const { entries, dust } = await entriesOf(block, matched, at);
-    const changes = await recordAll(lease, block, inOrderOfIntents(entries), at, after);
+    const changes = await recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], dust };
   };
 }
@@ -209,7 +209,7 @@ export function createRecording({
 function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): Entry[] {
   if (row === undefined) return [entry];
   const isThere =
-    row.state !== 'reorged' && !isElsewhere(row, block) && row.logIndex === entry.transfer.log.logIndex;
+    row.state !== 'reorged' && !isInAnotherBlock(row, block) && row.logIndex === entry.transfer.log.logIndex;
   const wasDetached = row.isDetached && entry.before?.isDetached !== true;
   const found = wasDetached ? undefined : entry.intentId;
   const intentId = entry.hasFailed ? undefined : (row.paymentIntent ?? found);
@@ -220,7 +220,7 @@ function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): En
 }
 
 /** Keeps the entries of an intent together if there are several chunks, so that it gets as few events as possible. */
-function inOrderOfIntents(entries: readonly Entry[]): readonly Entry[] {
+function groupedByIntent(entries: readonly Entry[]): readonly Entry[] {
   if (entries.length <= maxAtOnce) return entries;
   return [...Map.groupBy(entries, ({ intentId }) => intentId).values()].flat();
 }
@@ -235,12 +235,12 @@ function reportLargest(entries: readonly Entry[]): void {
 }
 
 /** True if the row is recorded in another block. */
-function isElsewhere({ state, blockHash }: TransferRow, block: Block): boolean {
+function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): boolean {
   return state !== 'reorged' && blockHash !== block.hash.slice(2);
 }
 
 /** Transfers of a partly recorded block that was reorged: the cursor was never there. */
-const findInPlace = preparedStatement(
+const findReplaced = preparedStatement(
   'find_transfers_in_place',
   `select id from transfers
     where chain_id = $1 and block_number >= $2 and block_hash <> $3 and state <> 'reorged'`,
