@@ -42,11 +42,11 @@ async function main(): Promise<void> {
   const output = await standardOutput(process.stdout.isTTY === true);
   const logger = createLogger(config.logLevel, output.destination);
   output.onRecovery((lines) => {
-    logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
+    logger.warn({ dropped: lines }, 'log lines were dropped: standard output is not read fast enough');
   });
   for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
   const { stop, onHangup } = listenForSignals(logger, () => {
-    if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
+    if (config.tls === undefined) logger.info('SIGHUP ignored: no TLS files are configured');
   });
   // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
@@ -87,7 +87,7 @@ async function main(): Promise<void> {
         ? {
             testnetKey: demo.testnet_key,
             clientSecret: await demoClientSecret(database, config, demo).catch((error) => {
-              logger.warn({ err: error }, 'there is no payment intent for the demo checkout');
+              logger.warn({ err: error }, 'could not create the intent of the demo checkout');
               return undefined;
             }),
           }
@@ -170,9 +170,9 @@ function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
 async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   try {
     await server.reloadTls();
-    logger.info('the TLS files were read again; new connections get the new certificate');
+    logger.info('TLS files reloaded; new connections use the new certificate');
   } catch (error) {
-    logger.error({ err: error }, 'the TLS files are not usable; the old certificate stays');
+    logger.error({ err: error }, 'TLS files are not usable; keeping the old certificate');
   }
 }
 

@@ -1,4 +1,4 @@
-// `admin intent …`, `transfer …`, `event list` and `delivery list`: for any merchant, what the API shows to one.
+// `admin intent …`, `transfer …`, `event list` and `delivery list` show the same as the API, for any merchant.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';

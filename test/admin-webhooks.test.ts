@@ -1,4 +1,4 @@
-// `admin webhook …`: each command as an operator runs it, in tables and in JSON.
+// `admin webhook …`: each command, with tables and with JSON.
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,4 @@
-// The tests' own chain: every helper does what its name says, as the logs of its transaction show.
+// The test chain: every helper has its documented effect, according to the logs of its transaction.
 
 import { type Address, erc20Abi, type Hex, numberToHex, parseEventLogs, stringToHex } from 'viem';
 import { entryPoint08Abi } from 'viem/account-abstraction';

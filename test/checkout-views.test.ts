@@ -1,4 +1,4 @@
-// What the checkout page shows, as a function of what it knows: above all, when it offers to pay.
+// The view of the checkout page as a function of its state; above all, when it offers to pay.
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// Attribution by hand to an intent that needs no more, and taking it back, through both doors.
+// Manual attribution to an intent that needs no further payment, and detaching it, through both doors.
 
 import { afterAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';

@@ -1,4 +1,4 @@
-// A reader that follows sees every event exactly once, whenever its transaction commits and whoever gives positions.
+// A reader that follows sees every event exactly once, whenever its transaction commits and whoever assigns positions.
 
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';

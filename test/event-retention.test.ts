@@ -1,4 +1,4 @@
-// Events are removed after some days, and a reader who would miss some is told so.
+// Events are removed after a number of days, and a reader that would miss some gets `cursor_expired`.
 
 import { create } from '@bufbuild/protobuf';
 import { createContextValues } from '@connectrpc/connect';

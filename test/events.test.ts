@@ -1,4 +1,4 @@
-// Events are made with the change that they report, and read over both doors with the same content.
+// Events are recorded with the change that they report, and have the same content over both doors.
 
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
@@ -298,7 +298,7 @@ describe('faults of a list', () => {
     ['a malformed intent', () => ({ payment_intent: 'pi_x' }), ['payment_intent']],
     ['a malformed after', () => ({ after: `${eventId}0` }), ['after']],
     ['after with page_token', () => ({ after: eventId, page_token: token }), ['after']],
-    ['a page_token of nobody', () => ({ page_token: 'nonsense' }), ['page_token']],
+    ['a page_token that was never issued', () => ({ page_token: 'nonsense' }), ['page_token']],
     ['a page_token cut short', () => ({ page_token: token.slice(0, -2) }), ['page_token']],
     ['a page_token of another form', () => ({ page_token: `${token}=` }), ['page_token']],
     [

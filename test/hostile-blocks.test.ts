@@ -1,4 +1,5 @@
-// Blocks that a stranger fills: they are recorded whole, whatever the planner has sampled, and other payments with them.
+// Blocks filled by a stranger are recorded completely, whatever the planner's statistics, and do not affect other
+// payments.
 
 import pg from 'pg';
 import type { Address } from 'viem';

@@ -1,4 +1,4 @@
-// What a node's server may answer to a question, and what becomes of it.
+// Answers of a node's server, and their classification.
 
 import { once } from 'node:events';
 import http from 'node:http';

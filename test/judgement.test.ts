@@ -1,4 +1,4 @@
-// What transfers do to an intent: each status, in time and late, in the right token and in a wrong one.
+// The effect of transfers on an intent: each status, in time and late, in the right token and in a wrong one.
 
 import { describe, expect, test } from 'vitest';
 import type { PaymentIntentRow, StatusName } from '../src/database/entities/payment-intent.ts';
@@ -209,16 +209,16 @@ describe('an intent whose payments were reorged', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['everything', intent('processing', 100n), 0n, [], 'requires_payment', null],
     [
-      'so much that it is not enough',
+      'less than the amount is left',
       intent('processing', 150n, ['overpaid']),
       99n,
       [],
       'requires_payment',
       null,
     ],
-    ['so much that it is enough', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
+    ['exactly the amount is left', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
     [
-      'so much that it is still too much',
+      'more than the amount is left',
       intent('processing', 150n, ['overpaid']),
       101n,
       [],
@@ -226,28 +226,28 @@ describe('an intent whose payments were reorged', () => {
       ['overpaid'],
     ],
     ['a part', intent('requires_payment', 50n), 20n, [], 'requires_payment', null],
-    ['a late one', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
+    ['a late payment', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
     [
-      'one of two late ones',
+      'one of two late payments',
       intent('requires_payment', 0n, ['late']),
       0n,
       ['late'],
       'requires_payment',
       ['late'],
     ],
-    ['one of another token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
+    ['a payment in a wrong token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
     ['everything after success', intent('succeeded', 100n), 0n, [], undefined, ['reorged']],
     [
-      'what was too much after success',
+      'an excess payment after success',
       intent('succeeded', 150n, ['overpaid']),
       100n,
       [],
       undefined,
       ['reorged'],
     ],
-    ['again after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
+    ['a second time after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
     [
-      'a late one after its end',
+      'a late payment after the end',
       intent('expired', 5n, ['underpaid', 'late', 'found_late']),
       5n,
       [],
@@ -255,7 +255,7 @@ describe('an intent whose payments were reorged', () => {
       ['underpaid'],
     ],
     [
-      'one after cancellation',
+      'a payment after cancellation',
       intent('canceled', 0n, ['after_cancel', 'late']),
       0n,
       ['late'],
@@ -320,11 +320,18 @@ describe('an intent whose manual payment is detached', () => {
       'processing',
       null,
     ],
-    ['one that was too much', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
-    ['a late one', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
-    ['one of two late ones', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
-    ['the part that had come', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
-    ['one of two parts', intent('canceled', 40n, ['underpaid']), 10n, [], undefined, ['underpaid']],
+    ['an excess payment', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
+    ['a late payment', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
+    ['one of two late payments', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
+    ['the only partial payment', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
+    [
+      'one of two partial payments',
+      intent('canceled', 40n, ['underpaid']),
+      10n,
+      [],
+      undefined,
+      ['underpaid'],
+    ],
     [
       'one beside a reorganised one',
       intent('succeeded', 120n, ['reorged']),

@@ -367,7 +367,12 @@ describe('a query', () => {
     ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', /years 1 to 9999/],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
-    ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
+    [
+      'a token that was never issued',
+      { pageToken: 'AAAA' },
+      'page_token',
+      /is not one that this list has given out/,
+    ],
     [
       'a field of a newer contract',
       { $unknown: [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }] },

@@ -1,4 +1,4 @@
-// The chain on this machine: Circle's USDC on anvil, which is never doubled, keeps its state and mines when needed.
+// The local chain: Circle's USDC on anvil. It runs once, keeps its state and mines when needed.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,5 @@
-// The id that the owner of the money wrote: whatever else a transaction, a bundle or a node says, no other comes out.
+// The id written by the owner of the money: nothing else in a transaction, a bundle or a node's answer can name
+// another intent.
 
 import fc from 'fast-check';
 import {
@@ -236,14 +237,14 @@ const examples: Example[] = [
   { name: 'a receipt without a beginning', ...bundled([plain(logAt(5)), ended(entryPoint, ownOp, 6)]) },
   { name: 'a receipt without the transfer', ...bundled([began(entryPoint, 4), ended(entryPoint, ownOp, 6)]) },
   {
-    name: 'an event of another contract that says the operation has ended',
+    name: 'an event of another contract that claims the end of the operation',
     ...bundled(
       [began(entryPoint, 4), plain(logAt(5)), ended(router, ownOp, 6), ended(entryPoint, strangersOp, 7)],
       [ownOp, strangersOp],
     ),
   },
   {
-    name: 'an event of another contract that says the operation has begun',
+    name: 'an event of another contract that claims the start of the operation',
     ...bundled([
       began(entryPoint, 3),
       plain(logAt(4)),
@@ -258,7 +259,7 @@ const examples: Example[] = [
     ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, { sender: owner, nonce: 8n }, 6)]),
   },
   {
-    name: 'an end that says it is the beginning',
+    name: 'an end event that claims to be the start',
     ...bundled([
       began(entryPoint, 4),
       plain(logAt(5)),

@@ -1,4 +1,4 @@
-// Nodes as providers serve them: so many questions a second, ranges of so many blocks, and nodes that come and go.
+// Nodes with the limits of common plans: rate limits, range limits, and failures.
 
 import type { Address } from 'viem';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';

@@ -1,4 +1,4 @@
-// How many blocks a node is asked for at once.
+// The number of blocks per request to a node.
 
 import { expect, test } from 'vitest';
 import { NodeError, type NodeFault } from '../src/settlement/node-answers.ts';
@@ -37,7 +37,7 @@ test('after a failure the range is halved, down to one block', async () => {
 });
 
 test.each<[string, unknown]>([
-  ['what is not of the node', new Error('the database is gone')],
+  ["an error that is not the node's", new Error('the database is gone')],
   ...(['rate_limited', 'unreachable', 'no_answer', 'contradiction', 'another_block'] as NodeFault[]).map(
     (fault): [string, unknown] => [`the fault ${fault}`, new NodeError(fault, 'x')],
   ),

@@ -1,4 +1,4 @@
-// examples/webhook-receiver.ts, unchanged: the work of an event that was answered with 200 is done, whatever happens.
+// examples/webhook-receiver.ts, unchanged: an event that was answered with 200 is processed, whatever happens.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -223,7 +223,7 @@ describe('an intent of another merchant or mode is not found', () => {
       ['beyond a UUID', `pi_8${mine.id.slice(4)}`],
       ['a UUID', parseIdentifier('pi', mine.id) as string],
       ['its client secret', mine.client_secret],
-      ['with a space behind', `${mine.id} `],
+      ['with a trailing space', `${mine.id} `],
       ['with a line break', `${mine.id}\n`],
       ['with a NUL', `${mine.id}\0`],
       ['with a slash', `${mine.id}/`],

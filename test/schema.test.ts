@@ -135,7 +135,7 @@ describe('the database itself refuses', () => {
     ['an unknown mode', { mode: 'sandbox' }],
     ['an unknown status', { status: 'paid' }],
     ['an unknown lane', { lane: 'api' }],
-    ['metadata that is no JSON', { metadata: '{' }],
+    ['metadata that is not JSON', { metadata: '{' }],
   ])('%s', async (_, fault) => {
     await expect(insert('payment_intents', { ...valid(), ...fault })).rejects.toMatchObject({
       code: '22P02',

@@ -1,5 +1,5 @@
-// A service of another contract on both doors, as they stand: routes, bodies, queries and documents come from the
-// annotations and the messages alone, and what a method needs is with the method.
+// A service of another contract on both doors: routes, bodies, queries and documents are derived from its annotations
+// and messages, and settings of a method are part of the method.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';

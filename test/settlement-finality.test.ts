@@ -1,5 +1,4 @@
-// When a payment is final enough: what the second node, Polygon's finality, and a chain that reverts more than is
-// remembered do to an intent.
+// When a payment is final: the second node, Polygon's finality, and reorganisations deeper than the stored headers.
 
 import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';

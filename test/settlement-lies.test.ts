@@ -1,4 +1,5 @@
-// A node that lies: nothing succeeds that is not on the chain, and nothing on the chain is missed once it is honest again.
+// A node that returns wrong data: no intent succeeds without a payment on the chain, and once the node is honest no
+// payment is missed.
 
 import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';

@@ -306,7 +306,7 @@ test.each<[string, string, string, number, 'http' | 'https', boolean]>([
   ['the port of http', 'http://localhost', '127.0.0.1', 80, 'http', true],
   ['the port of https', 'https://localhost', '127.0.0.1', 443, 'https', true],
   ['the port of http over TLS', 'https://localhost', '127.0.0.1', 80, 'https', false],
-  ['a connection that has gone', 'http://', '', 8080, 'http', false],
+  ['a closed connection', 'http://', '', 8080, 'http', false],
 ])('the own origin of a port: %s', (_, origin, localAddress, localPort, scheme, expected) => {
   const request = { socket: { localAddress, localPort } } as unknown as NodeRequest;
   expect(isOwnOrigin(origin, request, scheme)).toBe(expected);

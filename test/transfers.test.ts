@@ -687,7 +687,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     const row = await rowOf(id);
     const cases: [string, string, RegExp, string?][] = [
       ['nothing', '', /^must be the id of an intent$/],
-      ['what is no id', 'pi_x', /^is not an intent of yours/],
+      ['an invalid id', 'pi_x', /^is not an intent of yours/],
       ['another kind of id', id, /^is not an intent of yours/],
       ['an id that never existed', formatIdentifier('pi', newUuid()), /^is not an intent of yours/],
       [

@@ -1,4 +1,4 @@
-// A payment on a chain that nobody watches would never be seen: no intent of real money is created there.
+// Payments on an unwatched chain would not be seen, so no mainnet intent is created there.
 
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

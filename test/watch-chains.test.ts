@@ -1,4 +1,4 @@
-// The chains of a running service: which nodes it takes, and what its log, its metrics, `doctor` and `chain status` say.
+// The chains of a running service: its nodes, log, metrics, `doctor` and `chain status`.
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,4 @@
-// How streams of events end: by their key, their client, a deadline, or the service, and what is recorded of it.
+// The end of an event stream: by its key, its client, a deadline or the service, and how it is logged.
 
 import http2 from 'node:http2';
 import net from 'node:net';

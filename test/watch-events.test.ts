@@ -1,4 +1,4 @@
-// A stream of events sends each of them once, soon, and at the pace of its reader.
+// An event stream sends each event once, promptly, and at the pace of its reader.
 
 import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';

@@ -1,4 +1,4 @@
-// Which events are sent to which endpoint, what is recorded of each attempt, and when nothing more is sent.
+// Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

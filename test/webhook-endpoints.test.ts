@@ -349,7 +349,7 @@ describe('refuses by name', () => {
   const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
   const cases: [string, JsonObject, string | RegExp, RegExp][] = [
     ['an unknown field', { urls: url }, /^(?:urls|field 127)$/, /is not a field/],
-    ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
+    ['an invalid URL', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
     ['an empty URL', { url: '' }, 'url', /./],
     [
       'a URL over 2,048 characters',
@@ -357,7 +357,7 @@ describe('refuses by name', () => {
       'url',
       /^must have at most 2048 char/,
     ],
-    ['a type that is none', { event_types: ['nonsense.at.all'] }, 'event_types[0]', notAType],
+    ['an unknown type', { event_types: ['nonsense.at.all'] }, 'event_types[0]', notAType],
     ['the second type', { event_types: ['*', 'created'] }, 'event_types[1]', notAType],
     [
       'a misspelt type, with a hint',

@@ -1,5 +1,5 @@
-// Several processes deliver at once: each delivery is attempted by one of them at a time, none is lost, and no endpoint
-// holds up another.
+// Several processes deliver concurrently: each delivery has one attempt at a time, none is lost, and no endpoint
+// delays another.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { MikroORM } from '@mikro-orm/postgresql';

@@ -1,4 +1,4 @@
-// Whatever a receiver does costs at most about ten seconds, one connection and 64 KiB, and holds nobody else up.
+// A receiver costs at most about ten seconds, one connection and 64 KiB, and delays nobody else.
 
 import { once } from 'node:events';
 import http from 'node:http';

@@ -1,4 +1,4 @@
-// What lists of deliveries and redeliveries cost, and the redelivery of all that failed.
+// The cost of lists of deliveries and of redeliveries, and the redelivery of all failed or pending ones.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import pg from 'pg';

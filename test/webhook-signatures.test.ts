@@ -1,4 +1,4 @@
-// What is sent is signed as Standard Webhooks has it: the packages of that project verify it, here and in Python.
+// Messages are signed according to Standard Webhooks: its packages verify them, here and in Python.
 
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,5 +1,4 @@
-// A merchant names the address that our servers send to. Nothing but the internet can be reached that way, however the
-// address is written and whatever its name resolves to.
+// Webhooks can only reach public addresses, however the URL is written and whatever its name resolves to.
 
 import { randomBytes } from 'node:crypto';
 import https from 'node:https';

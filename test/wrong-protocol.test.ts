@@ -1,4 +1,4 @@
-// The wrong protocol for a port: a readable line if the protocol allows one, and a line in the log.
+// The wrong protocol on a port: a readable answer if the protocol allows one, and a log line.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';

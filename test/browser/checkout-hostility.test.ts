@@ -131,9 +131,9 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     });
 
     test.each([
-      ['says who it is', evil],
-      ['says that it is the shop', shop],
-      ['says that it is everybody', '*'],
+      ['names its own origin', evil],
+      ['claims the origin of the shop', shop],
+      ['claims any origin', '*'],
     ])('gets no messages if it %s and is not registered', async (_, said) => {
       const device = await world.openDevice();
       const intent = await world.createIntent();
@@ -245,7 +245,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     test.each([
       ['that is HTML', { name: '<img src=x onerror=alert(1)><script>alert(1)</script>' }],
       ['that is very long', { name: 'x'.repeat(100_000) }],
-      ['that is no text', { name: { toString: 'no' } as unknown as string }],
+      ['that is not text', { name: { toString: 'no' } as unknown as string }],
       ['that is empty', { name: '' }],
       ['that turns the text around', { name: '\u202Ekrow' }],
     ])('with a name %s', async (_, info) => {
@@ -267,7 +267,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         'with a script in it',
         `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'%3E%3Cscript%3Ealert(1)%3C/script%3E%3Cimage href='${evil}/x.png'/%3E%3C/svg%3E`,
       ],
-      ['that is no text', 42 as unknown as string],
+      ['that is not text', 42 as unknown as string],
     ])('with an icon %s', async (_, icon) => {
       const { device, checkout } = await begin({ icon });
       let dialogs = 0;

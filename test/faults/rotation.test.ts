@@ -119,7 +119,7 @@ test('SIGHUP: new connections get the new certificate, open ones continue, an in
   expect(await names()).toEqual(['second', 'second']);
 
   await writeFile(certFile, 'nonsense');
-  await hangUp(/not usable; the old certificate stays/);
+  await hangUp(/not usable; keeping the old certificate/);
   expect(await names()).toEqual(['second', 'second']);
 
   const status = await new Promise((resolve, reject) => {
