@@ -91,9 +91,8 @@ export interface TransportLimits {
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no
- * value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs
- * all of them.
+ * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no value
+ * of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs all of them.
  */
 export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames): Config {
   const problems: string[] = [];

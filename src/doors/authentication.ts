@@ -57,9 +57,8 @@ const clientSecretMethods = new WeakMap<DescMethod, boolean>();
 
 /**
  * Authenticates requests by their Bearer API key and records the key's identity in the request context. Throws
- * `api_key_missing` if there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked
- * or expired. A method that takes a client secret instead gets the intent that it opens, or throws
- * `client_secret_invalid`.
+ * `api_key_missing` if there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or
+ * expired. A method that takes a client secret instead gets the intent that it opens, or throws `client_secret_invalid`.
  */
 export function createAuthentication(
   apiKeys: ApiKeys,

@@ -18,9 +18,7 @@ interface Turn {
   begin(): void;
 }
 
-/**
- * Starts requests at once while there are few. Otherwise it starts them turn by turn, one connection after the other.
- */
+/** Starts requests at once while there are few. Otherwise it starts them turn by turn, one connection after the other. */
 export class FairTurns {
   /** By connection, round-robin; within a connection, in order of arrival. Strangers come last. */
   readonly #others = new Map<object, Turn[]>();

@@ -19,11 +19,10 @@ export interface RateLimit {
 }
 
 /**
- * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of
- * requests per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
+ * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of requests
+ * per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
  * (`requests/row-cost.ts`). Throws if a method names an unknown policy. Answers carry the headers of
- * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available
- * again.
+ * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available again.
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,

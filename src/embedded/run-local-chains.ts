@@ -31,8 +31,7 @@ export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): Loc
 }
 
 /**
- * Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has
- * stopped.
+ * Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped.
  */
 export function runLocalChains(
   { chains }: LocalChainPlan,

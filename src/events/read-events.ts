@@ -40,8 +40,7 @@ export function createEventReader(em: EntityManager): EventReader {
       `select ${columns.of('e')} from events e where ${where} order by ${order} limit $4`,
     );
   const listAll = statement(inRange, 'e.position');
-  // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all
-  // events.
+  // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
   const listOfIntent = statement(`${inRange} and e.payment_intent = $5`, 'e.sequence');
   const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
   const listOfType = preparedStatement(

@@ -31,15 +31,13 @@ export interface PaymentIntentChange {
   eventCountBefore: number;
   /** In order; `data` is JSON. */
   events: readonly { type: EventType; sequence: number; data: string }[];
-  /** The time of the change. */
   at: Date;
   /** The trace of the request that made the change. */
   traceparent: string | null;
 }
 
 /**
- * Returns the intent after these steps, with an event for each. Throws if only a newer version knows a value of the
- * row.
+ * Returns the intent after these steps, with an event for each. Throws if only a newer version knows a value of the row.
  */
 export function changeOf(
   before: PaymentIntentRow,

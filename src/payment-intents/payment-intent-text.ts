@@ -126,9 +126,8 @@ const addresses = new LRUCache<string, string>({
 });
 
 /**
- * The JSON of an intent, with its client secret if given. Undefined if the intent needs more than its columns or a
- * column has an unknown form: then it must be converted through its message, which throws for values of a newer
- * version.
+ * The JSON of an intent, with its client secret if given. Undefined if the intent needs more than its columns or a column
+ * has an unknown form: then it must be converted through its message, which throws for values of a newer version.
  */
 export function paymentIntentText(row: ShownColumns, clientSecret?: string): string | undefined {
   const network = networkTexts.get(`${row.network} ${row.mode}`);

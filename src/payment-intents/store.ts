@@ -33,7 +33,6 @@ export interface PaymentIntentStore {
     intent: NewPaymentIntentRow,
     options?: { signal?: AbortSignal },
   ): Promise<StoredIntent | undefined>;
-  /** The number of creates waiting to be written. */
   waiting(): number;
 }
 
@@ -207,7 +206,6 @@ export function createInsert(
 /** Types whose text never needs quoting in an array literal. */
 const plainTypes = /^(?:uuid|bigint|smallint|timestamptz\(3\)|payment_\w+)$/;
 
-/** An array literal of PostgreSQL. */
 function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {
   const texts = elements.map((text) => {
     if (text === null) return 'NULL';

@@ -7,9 +7,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { ServiceError } from '../requests/errors.ts';
 
 export interface WatchedChains {
-  /**
-   * True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query.
-   */
+  /** True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
   allows(mode: ModeName, chain: ChainName): boolean;
   /** Reads which chains are watched. Call it at the start, and when that may have changed. */
   refresh(): Promise<void>;

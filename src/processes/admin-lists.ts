@@ -7,7 +7,6 @@ import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/opera
 import { idOption, merchantOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-webhooks.ts';
 
-/** Most rows of a list. */
 const maxLimit = 1_000;
 
 /** Loaded only by commands that run, because it loads the database. */

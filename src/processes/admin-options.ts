@@ -42,7 +42,6 @@ export function yesOption(): Option {
   return new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 }
 
-/** A mandatory id option. */
 export function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
     try {
@@ -101,7 +100,6 @@ const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_
 /** Ten years: anything longer is a typing mistake. */
 const maxDurationMs = 3_650 * 86_400_000;
 
-/** Parses a duration into milliseconds. */
 function parseDuration(text: string): number {
   const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);

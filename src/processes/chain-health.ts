@@ -9,13 +9,10 @@ import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
 import type { Database } from './open-database.ts';
 
-/** The answer of a node to a check. */
 export interface NodeHealth {
-  /** Host and port. */
   name: string;
   head: Header | undefined;
   tookMs: number;
-  /** Why the node cannot be used. */
   problem: string | undefined;
 }
 

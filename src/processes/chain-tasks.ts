@@ -15,7 +15,6 @@ import type { Output } from './webhook-tasks.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Returns the state of every chain. */
 export async function chainStatus(database: Database, env: Environment): Promise<Output> {
   const health = await chainsHealth(database, loadConfig(env, []));
   const secondsSince = (moment: Date) => Math.round((Date.now() - moment.getTime()) / 1000);

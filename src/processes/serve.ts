@@ -74,7 +74,6 @@ export interface RunningServer {
 }
 
 export interface ServerOptions {
-  /** Log lines dropped so far. */
   droppedLines?: LogOutput['droppedLines'];
   /** Networks with a local chain: the checkout page offers its test wallet for them. */
   localChains?: readonly ChainName[];
@@ -280,7 +279,6 @@ async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry
   };
 }
 
-/** Background work shared by the methods. */
 interface Work {
   feed: EventFeed;
   background: Background;

@@ -30,7 +30,6 @@ export async function createServers(config: Config, limits: TransportLimits) {
 
 type Servers = Awaited<ReturnType<typeof createServers>>;
 
-/** The request handlers of the three ports. */
 interface Doors {
   public: Parameters<typeof handlePipelined>[1];
   internal: (
@@ -40,7 +39,6 @@ interface Doors {
     rawHeaders: string[],
   ) => void;
   operations: http.RequestListener;
-  /** The scheme of the public port. */
   scheme: 'http' | 'https';
 }
 

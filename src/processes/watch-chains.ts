@@ -18,7 +18,6 @@ import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
 
-/** How often new final blocks are verified. */
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
@@ -33,7 +32,6 @@ export interface WatchOptions {
   metrics: Metrics;
   logger: Logger;
   tracing?: Tracing | undefined;
-  /** Called when an event was recorded. */
   onEvent: () => void;
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;

@@ -36,10 +36,8 @@ import { formatMinute } from './admin-output.ts';
 import type { Database } from './open-database.ts';
 
 const hourMs = 3_600_000;
-/** Most deliveries shown. */
 const shownDeliveries = 50;
 
-/** The output of a command. */
 export interface Output {
   json: object;
   rows: Row[];
@@ -276,7 +274,6 @@ export function deliveryFields(delivery: WebhookDelivery) {
   };
 }
 
-/** A delivery as a row of a table. */
 export function deliveryRow(delivery: WebhookDelivery): Row {
   const { event, status, attempts, next_attempt_at } = deliveryFields(delivery);
   const last = attempts.at(-1);

@@ -73,7 +73,6 @@ export function pageSizeViolations(pageSize: number): { field: string; message: 
     : [{ field: 'page_size', message: `must be an integer from 1 to ${maxPageSize}` }];
 }
 
-/** The number of rows on a page. */
 export function pageSizeOf(pageSize: number): number {
   return pageSize === 0 ? defaultPageSize : pageSize;
 }

@@ -51,7 +51,6 @@ export interface RequestContext {
    * this request has been counted, unless there is no limit.
    */
   charge?: (requests: number) => void;
-  /** The refusal of the request. */
   error?: ServiceError;
   /** `canceled` or `deadline_exceeded`, if the client ended the request. */
   endedByClient?: string;

@@ -8,17 +8,14 @@ export interface Tracing {
   /** Ends the span. Does nothing for a request that was refused before its span began. */
   end(context: RequestContext, outcome: RequestOutcome): void;
   /**
-   * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is
-   * complete.
+   * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
    */
   statement<T>(
     statement: Statement,
     traces: readonly (Trace | undefined)[],
     run: () => Promise<T>,
   ): Promise<T>;
-  /**
-   * Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event.
-   */
+  /** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
   delivery<T extends { statusCode: number | undefined; error: string | undefined }>(
     delivery: { url: string; eventId: string; traceparent: string | null },
     run: () => Promise<T>,

@@ -22,8 +22,7 @@ const idPrefix = '70695f';
 /** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
 /**
- * `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all
- * versions.
+ * `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all versions.
  */
 const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
 const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));

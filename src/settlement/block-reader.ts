@@ -9,7 +9,6 @@ import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
 
-/** Receipts requested concurrently. */
 const maxReceiptsAtOnce = 16;
 
 /** Finds the merchants that own or expect payments at these wallets. */

@@ -9,12 +9,10 @@ import {
   networks,
 } from '../contract/chains.ts';
 
-/** The settings of a watcher. */
 export interface ChainSettings {
   chainId: number;
   mode: ModeName;
   chain: ChainName;
-  /** The networks of the intents on this chain. */
   networks: readonly Network[];
   /** Contracts whose transfers are read, in lower case: USDC and the bridged tokens that are mistaken for it. */
   tokens: readonly Address[];

@@ -9,7 +9,6 @@ import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import type { Header, NodeError } from './node-answers.ts';
 
-/** Called by a watcher to report on its chain. */
 export interface WatchObserver {
   /** Unattributed transfers below the recording limit were dropped. */
   onDust?: (count: number) => void;

@@ -91,7 +91,6 @@ function parse(run: () => void): void {
   }
 }
 
-/** Reads an error response, in JSON or as text. */
 async function readError({ body }: Response): Promise<{ error?: unknown }> {
   const chunks: Uint8Array[] = [];
   let size = 0;

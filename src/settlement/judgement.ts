@@ -18,7 +18,6 @@ export interface Arrival {
 export interface Judged {
   /** Whether the payment is part of the intent's sum. */
   counts: boolean;
-  /** Labels of the payment. */
   labels: string[];
 }
 
@@ -148,7 +147,6 @@ export function revert(
   ]);
 }
 
-/** The step of an intent after a payment was detached. */
 export function detach(row: PaymentIntentRow, remaining: Omit<Remaining, 'wasConfirmed'>): ChangeStep {
   const { receivedUnits } = remaining;
   const isUnpaid = row.status === 'expired' || row.status === 'canceled';

@@ -1,5 +1,4 @@
-// Parses the answers of nodes. Every value is validated for its form here; callers check that it answers their
-// question.
+// Parses the answers of nodes. Every value is validated for its form here; callers check that it answers their question.
 
 import type { Address, Hash, Hex } from 'viem';
 
@@ -153,12 +152,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
   return { path: '$.result.*', read: readLog };
 }
 
-/** The logs parsed by `transferLogs`. */
 export function readTransferLogs(value: unknown): TransferLog[] {
   return (listOf(value, 'logs') as readonly (TransferLog | undefined)[]).filter((log) => log !== undefined);
 }
 
-/** Parses a transaction. Throws NodeError (`malformed`). */
 export function readTransaction(value: unknown): Transaction {
   const transaction = objectOf(value, 'a transaction');
   return {

@@ -33,7 +33,6 @@ export interface NodeChoice {
   readonly confirmer: Node;
   /** The index of the reader among the nodes. */
   readonly place: number;
-  /** Notes the newest block of a node. */
   noteHead(node: Node, head: number): void;
   /** The reader has finished, or failed, a pass. A node may answer some requests and never others. */
   noteWorked(): void;
@@ -118,9 +117,7 @@ export function createNodeChoice(
     }
   };
 
-  /**
-   * The nodes to try: earlier ones that have been healthy for long, and if the reader has a problem, the later ones.
-   */
+  /** The nodes to try: earlier ones that have been healthy for long, and if the reader has a problem, the later ones. */
   const placesToTry = (problem: string | undefined): number[] => {
     const now = performance.now();
     const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= wellMs;

@@ -17,7 +17,6 @@ export interface NodePace {
   pausedMs(): number;
   /** Resolves when the next request may be sent. */
   turn(): Promise<void>;
-  /** The node has answered. */
   answered(): void;
   /** The node has refused a request for its rate. */
   refused(retryAfterMs?: number): void;

@@ -4,7 +4,6 @@
 /** The request or its answer is larger than the node allows. */
 const ofSize =
   /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
-/** Too many requests. */
 const ofRate =
   /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
 /** `LimitExceeded`. Some nodes also use it for sizes. */

@@ -82,13 +82,10 @@ export interface NodeOptions {
   tokens: readonly Hex[];
   /** Called for each answer that could not be used. */
   onFault?: (error: NodeError) => void;
-  /** Called for each request. */
   onRequest?: (method: string) => void;
   /** Runs a request in the trace of its work. */
   trace?: <T>(method: string, run: () => Promise<T>) => Promise<T>;
-  /** Timeout of a request. */
   timeoutMs?: number;
-  /** How long a rate-limited request is retried. */
   patienceMs?: number;
 }
 

@@ -24,7 +24,6 @@ export interface RangeSize {
 export function createRangeSize(max: number): RangeSize {
   let blocks = max;
   let successes = 0;
-  /** The last refused size. */
   let refused = { blocks: Number.POSITIVE_INFINITY, atMs: 0 };
   const next = () => {
     if (performance.now() - refused.atMs > rememberMs)

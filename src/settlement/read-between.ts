@@ -9,7 +9,6 @@ import { type Header, NodeError } from './node-answers.ts';
 /** With more recipients, some nodes refuse the filter, so all transfers are read. */
 const maxRecipients = 1_000;
 
-/** A block and its transfers to wallets of merchants. */
 export interface BlockTransfers {
   header: Header;
   found: FoundTransfer[];

@@ -14,8 +14,7 @@ export interface Received {
 }
 
 /**
- * Returns a function that sums today's (UTC) confirmed payments that count, by chain. It reads every transfer of the
- * day.
+ * Returns a function that sums today's (UTC) confirmed payments that count, by chain. It reads every transfer of the day.
  */
 export function createReceivedMeasure(em: EntityManager): () => Promise<Received[]> {
   const { run } = createPreparedStatements(em);

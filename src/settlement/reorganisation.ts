@@ -9,9 +9,7 @@ import { NodeError } from './node-answers.ts';
 export const maxHeaders = 50_000;
 
 export interface Reorganisation {
-  /**
-   * Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything.
-   */
+  /** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
   revertToAncestor(lease: bigint, from: Tip): Promise<Tip>;
   /** Forgets a pending report: a block has followed, or the reader has changed. */
   forget(): void;

@@ -34,7 +34,6 @@ export function createVerification(
   const { chainId } = settings;
   /** Since when a transfer has been denied in its block. */
   const deniedSince = new Map<string, number>();
-  /** When reverted transfers were last looked for. */
   let lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   /** Reads blocks again that were empty in contradiction to their bloom filter. */
@@ -98,7 +97,6 @@ export function createVerification(
     for (const number of numbers) if (number <= verifiedNumber) await verifyBlock(lease, number);
   };
 
-  /** Verifies one final block. */
   const verifyBlock = async (lease: bigint, number: number): Promise<number> =>
     verifyBlocks(lease, number, number, await readBetween(lease, state.confirmer, number, number));
 

@@ -29,7 +29,6 @@ const maxBlocksAtOnce = 32;
 /** Time limit of the same, for a node with a low rate limit. */
 const maxReadingMs = 5_000;
 const maxRange = 2_000;
-/** How long the final block is cached. */
 const defaultFinalizedEveryMs = 10_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
@@ -51,11 +50,9 @@ export interface WatcherOptions {
   /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
   /**
-   * How much later a denied payment must be denied again to be reverted, and how often reverted payments are looked
-   * for.
+   * How much later a denied payment must be denied again to be reverted, and how often reverted payments are looked for.
    */
   deniedAgainMs?: number;
-  /** When another node reads. */
   nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
@@ -64,7 +61,6 @@ export interface Watcher {
   follow(): Promise<boolean>;
   /** Verifies blocks that have become final. Resolves with true if there are more. */
   verify(): Promise<boolean>;
-  /** Gives up the lease. */
   release(): Promise<void>;
 }
 

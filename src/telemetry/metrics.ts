@@ -57,7 +57,6 @@ export interface Metrics {
   text(): Promise<{ contentType: string; body: string }>;
 }
 
-/** The metrics of one chain. */
 export interface ChainMetrics {
   /** Records the reader's newest and newest final block, and the last block read. */
   head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
@@ -71,7 +70,6 @@ export interface ChainMetrics {
   difference(difference: { missed: number; invented: number }): void;
   /** Counts an answer of a node that could not be used. */
   nodeFault(fault: string): void;
-  /** Counts a request to a node. */
   nodeRequest(method: string): void;
   /** Counts an event, with the labels of its intent. */
   change(event: string, labels: readonly string[]): void;

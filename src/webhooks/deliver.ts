@@ -39,7 +39,6 @@ const maxRemembered = 1_000;
 const maxClaimed = 128;
 
 export interface DelivererOptions {
-  /** Called after each attempt. */
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
   /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;

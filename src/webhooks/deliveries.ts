@@ -208,9 +208,8 @@ function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
     pending: `d.status = 'pending' and d.next_attempt_at > now() and ${isInFlight} is not true`,
   };
   const findAll = { failed: findWaiting(isWaiting.failed), pending: findWaiting(isWaiting.pending) };
-  // Skips rows that another transaction has locked. Each row is found by its whole key and updated in place; the
-  // status is checked afterwards. Without statistics, any join here could read all deliveries of the endpoint for each
-  // row.
+  // Skips rows that another transaction has locked. Each row is found by its whole key and updated in place; the status is
+  // checked afterwards. Without statistics, any join here could read all deliveries of the endpoint for each row.
   const redeliverSome = preparedStatement(
     'redeliver_webhook_deliveries',
     `with chosen as materialized (

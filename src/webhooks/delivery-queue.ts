@@ -335,8 +335,7 @@ function recordValues(records: readonly AttemptRecord[]): unknown[] {
 }
 
 /**
- * The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come
- * together.
+ * The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together.
  */
 export function outcomeOf(
   { scheduled }: Pick<ClaimedDelivery, 'scheduled'>,

@@ -90,9 +90,8 @@ export function settingsViolations(
 }
 
 /**
- * Creates an endpoint with its first secret. Returns the result of the earlier call if the idempotency key was used
- * before. Throws `idempotency_key_reused` if that call was different, and `invalid_state` if there are too many
- * endpoints.
+ * Creates an endpoint with its first secret. Returns the result of the earlier call if the idempotency key was used before.
+ * Throws `idempotency_key_reused` if that call was different, and `invalid_state` if there are too many endpoints.
  */
 export async function createEndpoint(
   em: EntityManager,

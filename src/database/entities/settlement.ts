@@ -75,9 +75,8 @@ const stateNames = ['pending', 'confirmed', 'reorged'] as const;
 export type TransferState = (typeof stateNames)[number];
 
 /**
- * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a
- * reorganisation moves to another block keeps its row: it is identified by its transaction, token, sender, recipient,
- * amount and ordinal.
+ * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a reorganisation
+ * moves to another block keeps its row: it is identified by its transaction, token, sender, recipient, amount and ordinal.
  */
 export const TransferEntity = defineEntity({
   name: 'Transfer',

@@ -62,9 +62,7 @@ export function endedByClient(reason: unknown): ConnectError {
   return isEndedByClient(reason) ? reason : clientGone;
 }
 
-/**
- * The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed.
- */
+/** The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed. */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
   if (isEndedByClient(reason)) {
     context.endedByClient = codeToString(reason.code);

@@ -78,8 +78,7 @@ async function* kept(
 }
 
 /**
- * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that
- * method.
+ * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that method.
  */
 export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeCheck>): Interceptor {
   return (next) => async (request) => {
@@ -113,8 +112,7 @@ async function checkReceived(received: Received, check: WireTypeCheck): Promise<
 }
 
 /**
- * Returns the bytes of the message. Connect has checked that it is one envelope, within the limits, in a known
- * encoding.
+ * Returns the bytes of the message. Connect has checked that it is one envelope, within the limits, in a known encoding.
  */
 async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
   const bytes = Buffer.concat(chunks);

@@ -18,9 +18,7 @@ import {
 } from '../../contract/gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
 
-/**
- * Registers reflection of the given services, of itself, and of files that no service refers to, such as error details.
- */
+/** Registers reflection of the given services, of itself, and of files that no service refers to, such as error details. */
 export function registerReflection(
   router: ConnectRouter,
   services: readonly DescService[],

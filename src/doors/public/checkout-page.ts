@@ -28,9 +28,7 @@ const folder = new URL('../../checkout/gen/', import.meta.url);
 /** Replaced by the chains on which the test wallet pays. */
 const testWalletMark = '<meta name="test-wallet" content="">';
 
-/**
- * Loads the page, with the test wallet for intents of the given chains. Throws StartupError if a file cannot be read.
- */
+/** Loads the page, with the test wallet for intents of the given chains. Throws StartupError if a file cannot be read. */
 export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promise<Site> {
   const offerTestWallet = (page: string) =>
     page.replace(testWalletMark, testWalletMark.replace('""', `"${testWalletChains.join(' ')}"`));

@@ -24,7 +24,6 @@ export interface TransferToAttribute {
   requiresId: boolean;
 }
 
-/** The result for one transfer. */
 export interface Attribution {
   /** Undefined if the transfer is unattributed. */
   intentId: string | undefined;

@@ -7,7 +7,6 @@ import type { Header } from '../node-answers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { bytes, hashOf } from './values.ts';
 
-/** A block that was read. */
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 
 /** How far a chain has been read and verified. */
@@ -153,8 +152,7 @@ const advance = preparedStatement(
 );
 
 /**
- * A payment stands in for its block's header if there is none: verification may have found it in a block that replaced
- * one.
+ * A payment stands in for its block's header if there is none: verification may have found it in a block that replaced one.
  */
 const findKnownBlocks = preparedStatement(
   'find_known_blocks',

@@ -15,7 +15,6 @@ const reportDays = 30;
 /** A merchant that transfers to a wallet concern. */
 export interface WalletOwner {
   merchantId: string;
-  /** It is the merchant's payout wallet. */
   isPayoutWallet: boolean;
   /** An intent of the merchant expected a payment there within the last `reportDays`. */
   isExpected: boolean;

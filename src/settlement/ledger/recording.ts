@@ -23,10 +23,8 @@ import { type Reverting, revertRows } from './reverting.ts';
 import { createStoring, type Entry } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
-/** A block whose transfers are recorded. */
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
 
-/** The result of recording a block. */
 export interface Recorded {
   changes: Change[];
   /** The number of unattributed transfers that were too small to be recorded. */
@@ -234,7 +232,6 @@ function reportLargest(entries: readonly Entry[]): void {
   }
 }
 
-/** True if the row is recorded in another block. */
 function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): boolean {
   return state !== 'reorged' && blockHash !== block.hash.slice(2);
 }

@@ -14,7 +14,6 @@ import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
 import { bytes } from './values.ts';
 
-/** A transfer to record for a merchant. */
 export interface Entry extends KnownTransfer {
   /** The id of the new row, if there is none yet. */
   id: string;

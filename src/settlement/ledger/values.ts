@@ -8,7 +8,6 @@ export const bytes = (hash: string) => `\\x${hash.slice(2)}`;
 
 export const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
 
-/** Yields the items in chunks, in their order. */
 export function* inChunks<T>(items: readonly T[], size: number = maxAtOnce): Generator<readonly T[]> {
   for (let begin = 0; begin < items.length; begin += size) yield items.slice(begin, begin + size);
 }
