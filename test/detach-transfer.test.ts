@@ -54,7 +54,7 @@ async function intentIn(change: string | undefined): Promise<string> {
 const ended = (status: string) => `status = '${status}', ${status}_at = now()`;
 const whole = 'amount_received_units = 12500000';
 const needsNoMore: [string, string, RegExp][] = [
-  ['that has its amount', `status = 'processing', ${whole}`, /is fully paid/],
+  ['that is fully paid', `status = 'processing', ${whole}`, /is fully paid/],
   ['that has succeeded', `${ended('succeeded')}, ${whole}`, /is succeeded/],
   ['that has expired', ended('expired'), /is expired/],
   ['that was canceled', ended('canceled'), /is canceled/],

@@ -63,7 +63,7 @@ test.skipIf(process.platform !== 'linux')(
     const closed = once(connection, 'close');
 
     // The terminal is still open: this signal is from an operator.
-    const noted = printed(terminal, /SIGHUP: there are no TLS files/);
+    const noted = printed(terminal, /SIGHUP ignored: no TLS files/);
     process.kill(Number(pid), 'SIGHUP');
     await noted;
     expect((await fetch(`http://${host}:${port}/healthz`)).status).toBe(200);

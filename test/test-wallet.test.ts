@@ -159,7 +159,7 @@ describe('does not pay', () => {
     ['an expired intent', `status = 'expired', expired_at = now()`],
     ['a processing intent', `status = 'processing'`],
     ['a succeeded intent', `status = 'succeeded', succeeded_at = now()`],
-    ['an intent of real money', `mode = 'mainnet', network = 1`],
+    ['a mainnet intent', `mode = 'mainnet', network = 1`],
     ['an intent with everything that it asks for', 'amount_received_units = amount_units'],
   ])('%s', async (_, columns) => {
     const { id, client_secret } = await merchant.createIntent();

@@ -119,7 +119,10 @@ async function readBundle(
 ): Promise<(log: TransferLog) => Promise<string | undefined>> {
   const operations = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
   /** By log index: the operation that made the log, and the transfers that it made. */
-  const madeBy = new Map<number, { sender: string; ids: Operation; made: () => Promise<TransferCounts> }>();
+  const madeBy = new Map<
+    number,
+    { sender: string; ids: UserOperation; made: () => Promise<TransferCounts> }
+  >();
   let begin: number | undefined;
   for (const [i, { address, topics, data }] of logs.entries()) {
     await nextSlice();
@@ -143,12 +146,12 @@ async function readBundle(
 }
 
 /** Reads the calls of an operation. Operations that point at the same bytes share one. */
-type Operation = () => Promise<IdsAfterCalls>;
+type UserOperation = () => Promise<IdsAfterCalls>;
 
 /** The operations of a bundle, by sender and nonce. */
-async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, Operation>> {
-  const operations = new Map<string, Operation>();
-  const byPlace = new Map<string, Operation>();
+async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, UserOperation>> {
+  const operations = new Map<string, UserOperation>();
+  const byPlace = new Map<string, UserOperation>();
   if (handleOps === undefined || !input.startsWith(handleOps)) return operations;
   const data = input.slice(selectorEnd);
   const list = pointerAt(data, 0) ?? Number.POSITIVE_INFINITY;

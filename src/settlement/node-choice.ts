@@ -25,7 +25,7 @@ const defaultTimes: NodeChoiceTimes = {
 /** A node that is this many blocks below another one is behind. */
 const behindBlocks = 20;
 
-const failing = 'it fails';
+const failing = 'failing';
 
 export interface NodeChoice {
   readonly reader: Node;

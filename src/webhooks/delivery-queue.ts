@@ -106,7 +106,7 @@ export interface DeliveryQueue {
    * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
    * has expired or the endpoint was disabled.
    */
-  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<Recorded | undefined>;
+  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<AttemptOutcome | undefined>;
   /**
    * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
    * the most overdue attempt is among healthy endpoints; 0 if there is none.
@@ -115,7 +115,7 @@ export interface DeliveryQueue {
 }
 
 /** A delivery after an attempt. */
-export interface Recorded {
+export interface AttemptOutcome {
   status: DeliveryStatusName;
   /** All attempts so far. */
   attempts: number;
@@ -138,7 +138,7 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest endpoint. */
   const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
-  const recorder = createBatcher<AttemptRecord, Recorded | undefined>({
+  const recorder = createBatcher<AttemptRecord, AttemptOutcome | undefined>({
     slots: 2,
     maxBatchSize: maxRecordedAtOnce,
     maxWaiting: 100_000,

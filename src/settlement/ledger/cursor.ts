@@ -165,7 +165,7 @@ const findKnownBlocks = preparedStatement(
    order by number desc limit $3`,
 );
 const revertToAncestor = preparedStatement(
-  'step_chain_back',
+  'revert_chain',
   `with removed as (
      delete from block_headers where chain_id = $1 and number > $2
    )
@@ -196,7 +196,7 @@ const clearDoubt = preparedStatement(
   'update block_headers set is_doubtful = false where chain_id = $1 and number = $2',
 );
 const noteVerifiedBlock = preparedStatement(
-  'note_second_reading',
+  'note_verified_block',
   `update watched_chains set second_number = greatest(second_number, $2)
     where chain_id = $1 and cursor_number >= $3
       and not exists (select from block_headers where chain_id = $1 and number = $3 and hash <> $4)`,

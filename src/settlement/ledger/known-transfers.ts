@@ -42,12 +42,12 @@ export async function matchKnown(
   /** The next ordinal to try. Ordinals are never freed, so the search continues from there. */
   const tried = new Map<string, number>();
   await mapInSlices(known, (row) => {
-    const identity = identityOf(row.merchantId, row);
-    const numbered = `${identity} ${row.ordinal}`;
+    const contents = contentsKeyOf(row.merchantId, row);
+    const numbered = `${contents} ${row.ordinal}`;
     if (row.state === 'reorged' || row.blockHash !== block.hash.slice(2)) {
       elsewhere.set(numbered, row);
     } else {
-      there.set(`${identity} ${row.logIndex}`, row);
+      there.set(`${contents} ${row.logIndex}`, row);
       used.add(numbered);
     }
   });
@@ -61,28 +61,28 @@ export async function matchKnown(
   });
   return mapInSlices(entries, (entry) => {
     const { log } = entry.transfer;
-    const identity = identityOf(entry.merchantId, {
+    const contents = contentsKeyOf(entry.merchantId, {
       transactionHash: log.transactionHash.slice(2),
       tokenAddress: log.token,
       fromAddress: log.from,
       toAddress: log.to,
       amountUnits: log.amountUnits,
     });
-    const before = there.get(`${identity} ${log.logIndex}`);
+    const before = there.get(`${contents} ${log.logIndex}`);
     if (before !== undefined) return { ...entry, ordinal: before.ordinal, before, isThere: true };
-    let ordinal = tried.get(identity) ?? 0;
-    while (used.has(`${identity} ${ordinal}`)) ordinal++;
-    tried.set(identity, ordinal + 1);
-    return { ...entry, ordinal, before: elsewhere.get(`${identity} ${ordinal}`), isThere: false };
+    let ordinal = tried.get(contents) ?? 0;
+    while (used.has(`${contents} ${ordinal}`)) ordinal++;
+    tried.set(contents, ordinal + 1);
+    return { ...entry, ordinal, before: elsewhere.get(`${contents} ${ordinal}`), isThere: false };
   });
 }
 
-type Identity = Pick<
+type TransferContents = Pick<
   TransferRow,
   'transactionHash' | 'tokenAddress' | 'fromAddress' | 'toAddress' | 'amountUnits'
 >;
 
-function identityOf(merchantId: string, row: Identity): string {
+function contentsKeyOf(merchantId: string, row: TransferContents): string {
   const { transactionHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
   return [merchantId, transactionHash, tokenAddress, fromAddress, toAddress, amountUnits]
     .join(' ')
