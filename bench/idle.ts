@@ -1,8 +1,8 @@
 // What a chain without payments costs: requests to its node, and their bytes.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type ChainName, chainNames, networkFor } from '../src/contract/chains.ts';
-import { chainSettings } from '../src/settlement/chain-settings.ts';
+import { chains, networkFor } from '../src/contract/chains.ts';
+import { type ChainName, chainNames } from '../src/contract/words.ts';
 import type { TestChain } from '../test/support/chain.ts';
 import { type LyingNode, startLyingNode } from '../test/support/lying-node.ts';
 import { startWatcher, untilProgress, untilRead } from './following.ts';
@@ -39,7 +39,7 @@ export async function countIdle(database: PreparedDatabase, seconds: number): Pr
   const urls = Object.fromEntries(watched.map(({ name, node }) => [names[name], node.url]));
   const watcher = await startWatcher(database, urls);
   for (const { chain } of watched) {
-    const { blockTimeMs = 0 } = chainSettings.find(({ chainId }) => chainId === chain.network.chainId) ?? {};
+    const { blockTimeMs = 0 } = chains.find(({ chainId }) => chainId === chain.network.chainId) ?? {};
     await chain.client.setIntervalMining({ interval: blockTimeMs / 1000 });
     const head = Number(await chain.client.getBlockNumber());
     await untilProgress(database, chain, ({ block }) => block > head);

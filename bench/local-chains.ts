@@ -7,7 +7,7 @@ import os from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
-import { type ChainName, chainNames } from '../src/contract/chains.ts';
+import { type ChainName, chainNames } from '../src/contract/words.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import type { RunningChain } from '../src/embedded/local-chain.ts';
 import { startLocalChains } from '../src/embedded/start-local-chains.ts';

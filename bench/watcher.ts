@@ -2,7 +2,7 @@
 
 import http from 'node:http';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { rpcVariables } from '../src/config/rpc-urls.ts';
+import { chains } from '../src/contract/chains.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { watchChains } from '../src/processes/watch-chains.ts';
@@ -32,9 +32,9 @@ const positions = startRepeater({
 });
 const metrics = createMetrics();
 const watching = await watchChains(em, {
-  nodes: rpcVariables.flatMap((variable) => {
-    const url = environment[variable.name];
-    return url === undefined ? [] : [{ ...variable, urls: [url] as const }];
+  nodes: chains.flatMap((chain) => {
+    const url = environment[chain.rpcVariable];
+    return url === undefined ? [] : [{ ...chain, urls: [url] as const }];
   }),
   metrics: {
     ...metrics,

@@ -1,9 +1,8 @@
 // Calls with their tries, and the pauses between them.
 
 import { PaymentIntentsError } from './error.ts';
-import { type MethodName, methods } from './methods.ts';
 import type { CheckedCallOptions, CheckedOptions } from './options.ts';
-import type { Answer, Send } from './protocol.ts';
+import type { Answer, Method, Send } from './protocol.ts';
 import type { CheckedRequest } from './request-fields.ts';
 
 /** What a call asks for. */
@@ -13,7 +12,7 @@ export interface Asked {
 }
 
 /** Makes a call: tries until one is answered, or fails for good. */
-export type Call = (name: MethodName, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
+export type Call = (method: Method, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
 
 const firstPauseMs = 100;
 export const maxPauseMs = 5_000;
@@ -23,7 +22,7 @@ const nothing: CheckedRequest = { json: {}, message: {} };
 
 /** Returns a function that sends each call by `send`, and again after a failure that may pass. */
 export function createCall({ maxTries }: Pick<CheckedOptions<string>, 'maxTries'>, send: Send): Call {
-  return async (name, { id, request = nothing }, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
+  return async (method, { id, request = nothing }, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
     const startedAtMs = performance.now();
     const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
     for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -31,8 +30,7 @@ export function createCall({ maxTries }: Pick<CheckedOptions<string>, 'maxTries'
       const tryTimeout = AbortSignal.timeout(timeoutMs);
       try {
         return await send({
-          name,
-          method: methods[name],
+          method,
           id,
           request,
           idempotencyKey,

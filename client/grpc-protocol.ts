@@ -18,21 +18,27 @@ import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.t
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { isUnary } from '../src/contract/unary.ts';
 import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
-import type { MethodName } from './methods.ts';
+import { watchEventsResponseFields } from './gen/resources.ts';
 import type { Target } from './options.ts';
-import type { OpenStream, Send } from './protocol.ts';
-import { type AnyFields, FieldFault, readMessage } from './resource-fields.ts';
-import { watched } from './resources.ts';
+import type { Method, OpenStream, Send } from './protocol.ts';
+import { FieldFault, type Fields, readMessage } from './resource-fields.ts';
 import { userAgent } from './version.ts';
 
-const descriptors: Readonly<Record<MethodName, DescMethodUnary>> = {
-  ...PaymentIntentService.method,
-  ...EventService.method,
-  ...WebhookEndpointService.method,
-  ...TransferService.method,
-};
+const descriptors = new Map<string, DescMethodUnary>(
+  [PaymentIntentService, EventService, WebhookEndpointService, TransferService]
+    .flatMap((service) => service.methods)
+    .filter(isUnary)
+    .map((descriptor) => [descriptor.localName, descriptor]),
+);
+
+function descriptorOf({ rpc }: Method): DescMethodUnary {
+  const descriptor = descriptors.get(rpc);
+  if (descriptor === undefined) throw new Error(`the contract has no method ${rpc}`);
+  return descriptor;
+}
 
 /** The internal port: gRPC over HTTP/2. */
 export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: OpenStream } {
@@ -44,13 +50,13 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
   const httpClient = httpClientOf(new Http2SessionManager(baseUrl));
 
   return {
-    async send({ name, method, id, request, idempotencyKey, signal }) {
+    async send({ method, id, request, idempotencyKey, signal }) {
       const received: Received = {};
       const transport = transportOf(baseUrl, recording(httpClient, received));
       const input = { ...request.message, ...(id !== undefined && { id }) };
       try {
         const { message, header } = await transport.unary(
-          descriptors[name],
+          descriptorOf(method),
           signal,
           undefined,
           headersOf(idempotencyKey),
@@ -79,7 +85,7 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
             signal,
           },
         );
-        for await (const message of stream) yield resourceIn(watched, message);
+        for await (const message of stream) yield resourceIn(watchEventsResponseFields, message);
       } catch (reason) {
         throw failureOf(reason, received);
       } finally {
@@ -95,7 +101,7 @@ function httpClientOf(sessions: Http2SessionManager): UniversalClientFn {
 }
 
 /** Reads a message. Throws `unexpected_answer` for one without what it never lacks. */
-function resourceIn<Resource extends object>(fields: AnyFields, message: object): Resource {
+function resourceIn<Resource extends object>(fields: Fields, message: object): Resource {
   try {
     return readMessage(fields, message);
   } catch (fault) {

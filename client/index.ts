@@ -6,54 +6,55 @@ import { json } from './json-protocol.ts';
 import { createClient, createGrpcClient, refuseBrowsers } from './make-client.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
-export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
-export type { GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts';
 export type {
   Chain,
-  EventType,
-  Label,
   Lane,
   Mode,
   PaymentIntentStatus,
   PaymentStatus,
   Token,
   TransferStatus,
-  Unknown,
   WebhookDeliveryStatus,
-} from './enums.ts';
+} from '../src/contract/gen/words.ts';
+export type { ApiResource, JsonCompatible, JsonObject, JsonValue } from './api-resource.ts';
+export type { AnyTransfer, GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts';
+export type { EventType, Label, Unknown } from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
   type PaymentIntentsErrorOptions,
 } from './error.ts';
-export type { Event, EventData, ListEvents } from './event.ts';
-export type { List, Page } from './list.ts';
-export type { CallOptions, CreateOptions, PaymentIntentsClientOptions, Timeouts } from './options.ts';
 export type {
-  AnyPaymentIntent,
+  AttributeTransfer,
   CreatePaymentIntent,
-  JsonCompatible,
-  ListPaymentIntents,
-  Payment,
-  PaymentIntent,
-  PaymentIntentState,
-  RetrievedPaymentIntent,
-} from './payment-intent.ts';
-export type { AnyTransfer, AttributeTransfer, ListTransfers, Transfer } from './transfer.ts';
-export type { WatchEvents, WatchedEvent } from './watch-events.ts';
-export type {
   CreateWebhookEndpoint,
+  ListEvents,
+  ListPaymentIntents,
+  ListTransfers,
   ListWebhookDeliveries,
   ListWebhookEndpoints,
   RedeliverEvent,
   RedeliverWebhookEndpoint,
   RotateWebhookSecret,
   UpdateWebhookEndpoint,
+} from './gen/requests.ts';
+export type {
+  AnyPaymentIntent,
+  Event,
+  EventData,
+  Payment,
+  PaymentIntent,
+  PaymentIntentState,
+  RetrievedPaymentIntent,
+  Transfer,
   WebhookAttempt,
   WebhookDelivery,
   WebhookEndpoint,
   WebhookEndpointWithSecret,
-} from './webhook-endpoint.ts';
+} from './gen/resources.ts';
+export type { List, Page } from './list.ts';
+export type { CallOptions, CreateOptions, PaymentIntentsClientOptions, Timeouts } from './options.ts';
+export type { WatchEvents, WatchedEvent } from './watch-events.ts';
 
 /**
  * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,

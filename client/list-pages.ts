@@ -1,21 +1,21 @@
 import type { Asked, Call } from './calls.ts';
 import type { List, Page } from './list.ts';
-import type { MethodName } from './methods.ts';
 import type { CheckedCallOptions } from './options.ts';
+import type { Method } from './protocol.ts';
 import type { CheckedRequest } from './request-fields.ts';
 
-/** Returns the list that a method answers; `items` is the name of its field. */
+/** Returns the list that a method answers. */
 export function createList<Item>(
   call: Call,
-  [name, items]: readonly [method: MethodName, items: string],
+  method: Method & { lists: string },
   { id, request = { json: {}, message: {} } }: Asked,
   options: CheckedCallOptions,
 ): List<Item> {
   return {
     async page(pageToken) {
-      const { resource } = await call(name, { id, request: withToken(request, pageToken) }, options);
+      const { resource } = await call(method, { id, request: withToken(request, pageToken) }, options);
       const found = resource as Record<string, Item[]> & Pick<Page<Item>, 'nextPageToken'>;
-      return { items: found[items] ?? [], nextPageToken: found.nextPageToken };
+      return { items: found[method.lists] ?? [], nextPageToken: found.nextPageToken };
     },
     async *[Symbol.asyncIterator]() {
       for (let token: string | undefined; ; ) {

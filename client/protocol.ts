@@ -1,12 +1,30 @@
 // What JSON and gRPC have in common: one try of a call.
 
-import type { Method, MethodName } from './methods.ts';
-import type { CheckedRequest } from './request-fields.ts';
+import type { CheckedRequest, RequestFields } from './request-fields.ts';
+import type { Fields } from './resource-fields.ts';
 import type { WatchedEvent } from './watch-events.ts';
+
+/** A method of the service, as the client has it. */
+export interface Method {
+  /** Its name in the contract. */
+  rpc: string;
+  /** `{id}` is the id that the request names. */
+  http: `${'GET' | 'POST' | 'PATCH' | 'DELETE'} /v1/${string}`;
+  /** HTTP status of its answer. */
+  status: 200 | 201;
+  takesId: boolean;
+  takesKey: boolean;
+  request?: RequestFields;
+  isRequestOptional?: boolean;
+  answer: Fields;
+  /** The field of its answer that it returns page by page. */
+  lists?: string;
+  /** The field of its answer that it returns, if not all of it; null if it returns nothing. */
+  returns?: string | null;
+}
 
 /** One try of a call. */
 export interface Try {
-  name: MethodName;
   method: Method;
   /** The resource that the request names. */
   id: string | undefined;

@@ -5,7 +5,7 @@ import { unitsHint } from '../src/contract/units.ts';
 import type { JsonObject } from './api-resource.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
-import { type FieldOf, snakeCase } from './resource-fields.ts';
+import { snakeCase } from './resource-fields.ts';
 
 /** How a field of one type is read and sent. */
 export interface Input<Checked, Sent> {
@@ -16,25 +16,9 @@ export interface Input<Checked, Sent> {
   isRequired?: boolean;
 }
 
-/**
- * One row for each field that the caller gives. It does not compile if the contract's message has a field that the
- * request lacks, `Left` excepted, or the other way round.
- */
-export type RequestFields<Request, Message, Left extends FieldOf<Message> = never> = {
-  readonly [Name in keyof Request | Exclude<FieldOf<Message>, Left>]: Name extends keyof Request &
-    keyof Message
-    ? // biome-ignore lint/suspicious/noExplicitAny: what a row reads is passed to that row alone.
-      Input<any, SentAs<NonNullable<Message[Name]>>>
-    : Name extends keyof Request
-      ? 'the message has no such field'
-      : 'the request lacks this field';
-};
-
-/** An enum is sent as a number, and a message as an object with its fields. */
-type SentAs<Field> = Field extends number ? number : Field extends object ? object : Field;
-
+/** One row for each field that the caller gives. */
 // biome-ignore lint/suspicious/noExplicitAny: what a row reads is passed to that row alone.
-export type AnyRequestFields = Readonly<Record<string, Input<any, unknown>>>;
+export type RequestFields = Readonly<Record<string, Input<any, unknown>>>;
 
 /** A request that was read once, so that every try sends the same. The server checks the values. */
 export interface CheckedRequest {
@@ -48,7 +32,7 @@ const maxFaults = 20;
  * Reads the caller's object. Throws `invalid_body` with every fault: unknown fields, and values that one of the
  * protocols would drop, change or fail to send.
  */
-export function readRequest(fields: AnyRequestFields, request: unknown): CheckedRequest {
+export function readRequest(fields: RequestFields, request: unknown): CheckedRequest {
   const details: { field: string; message: string }[] = [];
   const violate: Violate = (field, message) => void details.push({ field, message });
   if (typeof request !== 'object' || request === null) {
@@ -85,7 +69,6 @@ const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
 
 /** An exact amount. It is never rounded. */
 export const amount: Input<bigint, bigint> = {
-  isRequired: true,
   read(given, field, violate) {
     if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
     if (typeof given === 'number' && Number.isSafeInteger(given)) return BigInt(given);
@@ -136,24 +119,25 @@ export const text: Input<string, string> = {
 };
 
 /** Text that selects something. Empty, it would select everything over gRPC. */
-export const filledText = textRefusingEmpty('must not be empty; leave it out instead');
-
-export const requiredText: Input<string, string> = { ...text, isRequired: true };
-
-/** The id of something without which the request means nothing. */
-export const requiredId: Input<string, string> = {
-  ...textRefusingEmpty('must not be empty'),
-  isRequired: true,
+export const filledText: Input<string, string> = {
+  ...text,
+  read(given, field, violate) {
+    if (given !== '') return text.read(given, field, violate);
+    violate(field, 'must not be empty; leave it out instead');
+    return undefined;
+  },
 };
 
-function textRefusingEmpty(message: string): Input<string, string> {
+/** A field without which the request means nothing. */
+export function required<Checked, Sent>(input: Input<Checked, Sent>): Input<Checked, Sent> {
   return {
-    ...text,
+    ...input,
     read(given, field, violate) {
-      if (given !== '') return text.read(given, field, violate);
-      violate(field, message);
+      if (given !== '') return input.read(given, field, violate);
+      violate(field, 'must not be empty');
       return undefined;
     },
+    isRequired: true,
   };
 }
 

@@ -20,40 +20,23 @@ export class FieldFault extends Error {
   }
 }
 
-/** The names of a message's fields. */
-export type FieldOf<Message> = Exclude<keyof Message, '$typeName' | '$unknown'>;
-
-/**
- * One row for each field of a resource. It does not compile if the contract's message has a field that the resource
- * lacks, `Left` excepted, or the other way round.
- */
-export type ResourceFields<Resource, Message, Left extends FieldOf<Message> = never> = {
-  readonly [Name in
-    | Exclude<keyof Resource, keyof ApiResource>
-    | Exclude<FieldOf<Message>, Left>]: Name extends keyof Resource & keyof Message
-    ? Kind<Resource[Name], Message[Name]>
-    : Name extends keyof Resource
-      ? 'the message has no such field'
-      : 'the resource lacks this field';
-};
-
-/** The kinds of a resource, when what they read is no longer of interest. */
-export type AnyFields = Readonly<Record<string, Kind<unknown, never>>>;
+/** One row for each field of a resource. */
+export type Fields = Readonly<Record<string, Kind<unknown, never>>>;
 
 /** Reads a resource from parsed JSON. Throws a {@link FieldFault}. */
-export function readJson<Resource>(fields: AnyFields, json: unknown, path = ''): Resource {
+export function readJson<Resource>(fields: Fields, json: unknown, path = ''): Resource {
   if (!isObject(json)) throw new FieldFault(path);
   return mapFields(fields, path, (kind, name, at) => kind.fromJson(json[snakeCase(name)], at));
 }
 
 /** Reads a resource from a message. Throws a {@link FieldFault} for a field that is never empty, and is. */
-export function readMessage<Resource>(fields: AnyFields, message: object, path = ''): Resource {
+export function readMessage<Resource>(fields: Fields, message: object, path = ''): Resource {
   const sent = message as Readonly<Record<string, unknown>>;
   return mapFields(fields, path, (kind, name, at) => kind.fromMessage(sent[name] as never, at));
 }
 
 function mapFields<Resource>(
-  fields: AnyFields,
+  fields: Fields,
   path: string,
   read: (kind: Kind<unknown, never>, name: string, path: string) => unknown,
 ): Resource {
@@ -70,7 +53,7 @@ function mapFields<Resource>(
   }) as Resource;
 }
 
-function writeJson(fields: AnyFields, resource: Readonly<Record<string, unknown>>): JsonObject {
+function writeJson(fields: Fields, resource: Readonly<Record<string, unknown>>): JsonObject {
   const json: JsonObject = {};
   for (const [name, kind] of Object.entries(fields)) {
     const value = kind.toJson(resource[name]);
@@ -155,16 +138,13 @@ interface Timestamp {
   nanos: number;
 }
 
-export const moment: Kind<Date, Timestamp | undefined> = {
+export const moment: Kind<Date, Timestamp> = {
   fromJson(json, path) {
     const date = new Date(checked(isText, json, path));
     if (Number.isNaN(date.getTime())) throw new FieldFault(path);
     return date;
   },
-  fromMessage(sent, path) {
-    if (sent === undefined) throw new FieldFault(path);
-    return new Date(Number(sent.seconds) * 1_000 + Math.floor(sent.nanos / 1_000_000));
-  },
+  fromMessage: (sent) => new Date(Number(sent.seconds) * 1_000 + Math.floor(sent.nanos / 1_000_000)),
   toJson: (value) => value.toISOString(),
 };
 
@@ -220,12 +200,10 @@ export function list<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value[], Sent[]
 }
 
 /** A message within the message. */
-export function resource<Resource, Message extends object>(
-  fields: ResourceFields<Resource, Message, never> | AnyFields,
-): Kind<Resource, Message> {
+export function resource(fields: Fields): Kind<Readonly<Record<string, unknown>>, object> {
   return {
-    fromJson: (json, path) => readJson(fields as AnyFields, json, path),
-    fromMessage: (sent, path) => readMessage(fields as AnyFields, sent, path),
-    toJson: (value) => writeJson(fields as AnyFields, value as Record<string, unknown>),
+    fromJson: (json, path) => readJson(fields, json, path),
+    fromMessage: (sent, path) => readMessage(fields, sent, path),
+    toJson: (value) => writeJson(fields, value),
   };
 }

@@ -1,20 +1,21 @@
 // Verifies webhooks. Needs neither gRPC nor a server framework, and runs on edge runtimes too.
 
 import { Webhook } from 'standardwebhooks';
-import type { Event } from './event.ts';
+import { type Event, eventFields } from './gen/resources.ts';
 import { describe } from './metadata.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
-import { event } from './resources.ts';
 
+export type { Mode, PaymentIntentStatus, PaymentStatus } from '../src/contract/gen/words.ts';
 export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
-export type { EventType, Label, Mode, PaymentIntentStatus, PaymentStatus, Unknown } from './enums.ts';
-export type { Event, EventData } from './event.ts';
+export type { EventType, Label, Unknown } from './enums.ts';
 export type {
   AnyPaymentIntent,
+  Event,
+  EventData,
   Payment,
   PaymentIntentState,
-} from './payment-intent.ts';
-export type { WebhookEndpoint } from './webhook-endpoint.ts';
+  WebhookEndpoint,
+} from './gen/resources.ts';
 
 /** A request to your webhook endpoint. */
 export interface ReceivedWebhook {
@@ -185,7 +186,7 @@ function isSignedBy(verifier: Webhook, text: string, headers: SignedHeaders): bo
 
 function eventIn(text: string): Event {
   try {
-    return readJson(event, JSON.parse(text));
+    return readJson(eventFields, JSON.parse(text));
   } catch (fault) {
     const why = fault instanceof FieldFault ? fault.message : 'it is not JSON';
     throw new WebhookVerificationError(

@@ -6,8 +6,8 @@ import { Command, CommanderError, Help, type ParseOptionsResult } from 'commande
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
-import { chainNames } from './contract/chains.ts';
 import { visible, visibleLines } from './contract/visible-text.ts';
+import { chainNames } from './contract/words.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/administration-error.ts';
@@ -21,6 +21,7 @@ import {
   overlapOption,
   type WalletOptions,
   WrongId,
+  walletMissing,
   walletOptions,
   walletsOf,
   yesOption,
@@ -340,11 +341,11 @@ function momentAfter(durationMs: number | undefined): Date | undefined {
 function requiredWallets(options: WalletOptions): Wallets {
   const wallets = walletsOf(options);
   if (Object.keys(wallets).length > 0) return wallets;
-  return program.error('error: name a payout wallet: --wallet 0x…, or --wallet-base and --wallet-polygon');
+  return program.error(`error: ${walletMissing}`);
 }
 
 function walletFields(wallets: Wallets): Row {
-  return { wallet_base: wallets.base, wallet_polygon: wallets.polygon };
+  return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));
 }
 
 function keyFields(summary: ApiKeySummary) {

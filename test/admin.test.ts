@@ -9,7 +9,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import type { ModeName } from '../src/contract/chains.ts';
+import type { ModeName } from '../src/contract/words.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
 import {

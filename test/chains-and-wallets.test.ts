@@ -5,8 +5,6 @@ import { getAddress, isAddress } from 'viem/utils';
 import { describe, expect, test } from 'vitest';
 import {
   bridgedUsdcAddresses,
-  chainNames,
-  modeNames,
   networkFor,
   networks,
   tokenContractAddresses,
@@ -14,6 +12,7 @@ import {
   usdcSymbol,
 } from '../src/contract/chains.ts';
 import { parseWalletAddress } from '../src/contract/wallet-address.ts';
+import { chainNames, modeNames } from '../src/contract/words.ts';
 import { clampExpiryMinutes } from '../src/payment-intents/create-payment-intent-request.ts';
 
 const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Checkout, Payment, Status } from '../checkout/page/checkout.ts';
+import type { Checkout, Payment } from '../checkout/page/checkout.ts';
 import { type Facts, noticesOf, offeringViews, viewOf } from '../checkout/page/state.ts';
 
 const expiresAtMs = Date.parse('2026-11-22T12:30:00.000Z');
@@ -27,14 +27,20 @@ const checkoutOf = (fields: Partial<Checkout> = {}): Checkout => ({
   expected_wallet: '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2',
   expires_at: new Date(expiresAtMs).toISOString(),
   amount_received_units: 0,
+  payments_count: 0,
   allowed_origins: [],
   ...fields,
 });
 
 const paymentOf = (fields: Partial<Payment> = {}): Payment => ({
   transaction_hash: otherHash,
+  log_index: 0,
+  block_number: 100,
+  block_hash: `0x${'ef'.repeat(32)}`,
   block_time: '2026-11-22T12:20:00.000Z',
   from_address: payer,
+  to_address: '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2',
+  token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
   amount_units: 40,
   confirmations: 1,
   status: 'pending',
@@ -156,7 +162,7 @@ describe('the view', () => {
     expect(viewOf(factsOf(fields))).toBe(view);
   });
 
-  test.each<Status>(['processing', 'succeeded', 'expired', 'canceled'])(
+  test.each<Checkout['status']>(['processing', 'succeeded', 'expired', 'canceled'])(
     'an intent that is %s, whatever a wallet does',
     (status) => {
       const facts = { checkout: checkoutOf({ status }), session: connected(), transfer };
@@ -174,8 +180,8 @@ test('no payment is offered while a transfer may still arrive, or would arrive t
   const anyCheckout = fc
     .record({
       status: fc.oneof(
-        fc.constant<Status>('requires_payment'),
-        fc.constantFrom<Status>('processing', 'succeeded', 'expired', 'canceled'),
+        fc.constant<Checkout['status']>('requires_payment'),
+        fc.constantFrom<Checkout['status']>('processing', 'succeeded', 'expired', 'canceled'),
       ),
       lane: fc.constantFrom<Checkout['lane']>('sdk', 'manual'),
       amount_received_units: fc.integer({ min: 0, max: 99 }),

@@ -13,12 +13,9 @@ import {
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
-import { methods } from '../client/methods.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
@@ -858,20 +855,4 @@ describe('a service newer than the client', () => {
     expect(found).toHaveLength(100);
     expect(found[99]?.payments).toHaveLength(100);
   });
-});
-
-test('the routes are those of the contract', () => {
-  const routes = [PaymentIntentService, EventService, WebhookEndpointService, TransferService].flatMap(
-    httpRoutesOf,
-  );
-  expect(
-    Object.fromEntries(Object.entries(methods).map(([name, { http, status }]) => [name, [http, status]])),
-  ).toEqual(
-    Object.fromEntries(
-      routes.map(({ httpMethod, path, successStatus, method }) => [
-        method.localName,
-        [`${httpMethod} ${path}`, successStatus],
-      ]),
-    ),
-  );
 });

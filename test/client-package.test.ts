@@ -270,23 +270,28 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
   test('every returned field has a doc comment', async () => {
     for (const [file, names] of [
       [
-        'payment-intent.d.ts',
+        'gen/resources.d.ts',
         [
           ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
-          ...['CreatePaymentIntent', 'ListPaymentIntents'],
+          ...['Event', 'EventData', 'Transfer', 'WatchEventsResponse'],
+          ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
         ],
       ],
-      ['event.d.ts', ['Event', 'EventData', 'ListEvents']],
-      ['transfer.d.ts', ['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer']],
       [
-        'webhook-endpoint.d.ts',
+        'gen/requests.d.ts',
         [
-          ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
+          ...[
+            'CreatePaymentIntent',
+            'ListPaymentIntents',
+            'ListEvents',
+            'ListTransfers',
+            'AttributeTransfer',
+          ],
           ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
           ...['ListWebhookEndpoints', 'ListWebhookDeliveries'],
         ],
       ],
-      ['watch-events.d.ts', ['WatchEvents', 'WatchedEvent']],
+      ['watch-events.d.ts', ['WatchEvents']],
       ['list.d.ts', ['Page']],
       ['webhook.d.ts', ['ReceivedWebhook', 'WebhookVerificationError']],
       ['error.d.ts', ['PaymentIntentsError']],
@@ -596,7 +601,7 @@ export default {
     });
     const { output } = await bundle.write({ file: join(folder, 'worker.js') });
     expect(output[0].imports).toEqual([]);
-    expect(output[0].moduleIds.filter((id) => /grpc|protobuf|gen\//.test(id))).toEqual([]);
+    expect(output[0].moduleIds.filter((id) => /grpc|protobuf|_pb\./.test(id))).toEqual([]);
     const worker = await startWorker();
     try {
       const at = new Date();
@@ -662,7 +667,7 @@ export default {
         (id) => !/worker\.ts$|payment-intents-client\/dist\/esm\/(client|src)\//.test(id),
       ),
     ).toEqual([]);
-    expect(chunk.moduleIds.filter((id) => /grpc|gen\//.test(id))).toEqual([]);
+    expect(chunk.moduleIds.filter((id) => /grpc|_pb\./.test(id))).toEqual([]);
 
     const worker = await startWorker();
     try {
@@ -733,7 +738,9 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/payments/v1/transfer_service_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_service_pb.js',
+    'contract/gen/words.js',
     'contract/nearest-name.js',
+    'contract/unary.js',
     'contract/units.js',
   ]);
 });

@@ -1,7 +1,6 @@
 // Events are removed after a number of days, and a reader that would miss some gets `cursor_expired`.
 
 import { create } from '@bufbuild/protobuf';
-import { createContextValues } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
@@ -9,7 +8,7 @@ import { createEventCursors } from '../src/events/event-cursor.ts';
 import { listEvents } from '../src/events/list-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { createEventRemoval } from '../src/events/remove-events.ts';
-import { newRequestContext, requestContextKey } from '../src/requests/request-context.ts';
+import { newRequestContext } from '../src/requests/request-context.ts';
 import {
   disconnectWatches,
   type EventDoor,
@@ -255,13 +254,9 @@ describe('events that are removed while they are read', () => {
       mode: 'testnet' as const,
       payoutWallets: {},
     };
-    const values = createContextValues().set(requestContextKey, {
-      ...newRequestContext('internal'),
-      identity,
-    });
     const { signal } = new AbortController();
-    const call = { values, signal, requestHeader: new Headers(), responseHeader: new Headers() };
-    const list = method.run(create(ListEventsRequestSchema, { after: first }), call);
+    const call = { context: newRequestContext('internal'), signal, header: new Headers() };
+    const list = method.run(create(ListEventsRequestSchema, { after: first }), identity, call);
     await expect(list).rejects.toMatchObject({ code: 'cursor_expired' });
   });
 });

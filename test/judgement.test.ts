@@ -1,7 +1,8 @@
 // The effect of transfers on an intent: each status, in time and late, in the right token and in a wrong one.
 
 import { describe, expect, test } from 'vitest';
-import type { PaymentIntentRow, StatusName } from '../src/database/entities/payment-intent.ts';
+import type { StatusName } from '../src/contract/words.ts';
+import type { PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import {
   type Arrival,
   arrive,

@@ -4,6 +4,7 @@ import { parser as promqlParser } from '@prometheus-io/lezer-promql';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
+import { chainNamed } from '../src/contract/chains.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { blockCreates } from './support/blocker.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -202,10 +203,7 @@ test('the documentation explains exactly the shipped alerts', async () => {
 test('every query of the dashboard and every alert is valid PromQL on existing series', async () => {
   for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
   const chain = await startChain();
-  await service.server.watch(
-    [{ name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base', urls: [chain.url] }],
-    50,
-  );
+  await service.server.watch([{ ...chainNamed('testnet', 'base'), urls: [chain.url] }], 50);
   await payOnce(chain);
   const isMeasured = (name: string) => name.startsWith('payment_intents_chain_unconfirmed_oldest_seconds{');
   let samples: string[];

@@ -15,7 +15,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config/config.ts';
-import { rpcVariables } from '../src/config/rpc-urls.ts';
+import { chains } from '../src/contract/chains.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { succeeds } from './support/succeeds.ts';
 
@@ -245,7 +245,7 @@ describe('the Compose file', async () => {
     );
     expect(chainNodes).toEqual([]);
     expect([...required].sort()).toEqual([...secrets].sort());
-    for (const { name } of rpcVariables) expect(service.environment).toHaveProperty(name);
+    for (const { rpcVariable } of chains) expect(service.environment).toHaveProperty(rpcVariable);
   });
 
   test('opens the ports of the service to this machine only, and gives it time and files', () => {

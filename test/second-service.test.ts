@@ -24,7 +24,8 @@ import grpc from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
-import { createAuthentication } from '../src/doors/authentication.ts';
+import { authenticateByKey } from '../src/doors/authentication.ts';
+import { createGate } from '../src/doors/call.ts';
 import { FairTurns } from '../src/doors/fair-turns.ts';
 import { createInternalDoor } from '../src/doors/internal/internal-door.ts';
 import { handlePipelined } from '../src/doors/pipelining.ts';
@@ -32,8 +33,13 @@ import { createPublicDoor } from '../src/doors/public/public-door.ts';
 import { createRateLimit } from '../src/doors/rate-limit.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { invalidBody, ServiceError } from '../src/requests/errors.ts';
-import { implementService, type Method, type ServedService } from '../src/requests/method.ts';
-import { identityOf } from '../src/requests/request-context.ts';
+import {
+  authenticated,
+  type ImplementedService,
+  implementService,
+  type Method,
+} from '../src/requests/method.ts';
+import type { Identity } from '../src/requests/request-context.ts';
 import { startService, type TestService } from './support/service.ts';
 
 type Fields = Record<string, unknown>;
@@ -79,9 +85,9 @@ const methods: Record<string, AnyMethod> = {
   },
   getBook: {
     ratePolicy: 'reads',
-    async run({ shelf, id }, { values }) {
+    async run({ shelf, id }, { mode }) {
       if (id === 'gone') throw new ServiceError('not_found', { message: 'There is no such book.' });
-      return { shelf, id, title: identityOf(values).mode };
+      return { shelf, id, title: mode };
     },
   },
   listBooks: {
@@ -100,14 +106,17 @@ const methods: Record<string, AnyMethod> = {
 };
 
 /** The methods return plain fields, as those of a generated contract return messages. */
-function implementLibrary(desc: DescService, all: Record<string, AnyMethod> = methods): ServedService {
+function implementLibrary(
+  desc: DescService,
+  all: Record<string, AnyMethod> = methods,
+): ImplementedService<Identity> {
   const returning = Object.entries(all).map(([name, method]): [string, Method] => [
     name,
     {
       ...method,
-      run: async (request, context) => {
+      run: async (request, caller, call) => {
         const { output } = desc.method[name] as DescMethodUnary;
-        return create(output, await method.run(request as Message & Fields, context));
+        return create(output, await method.run(request as Message & Fields, caller, call));
       },
     } as Method,
   ]);
@@ -118,18 +127,12 @@ beforeAll(async () => {
   library = await compileLibrary();
   service = await startService();
   const { database } = service;
-  const authentication = createAuthentication(
-    createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')),
-  );
-  const services = [implementLibrary(library)];
-  const rateLimit = createRateLimit({ reads: 1_000, changes: 500 }, services);
+  const byKey = authenticateByKey(createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')));
+  const implemented = implementLibrary(library);
+  const takeFromLimit = createRateLimit({ reads: 1_000, changes: 500 }, [implemented]);
   const common = {
-    services,
-    interceptors: [authentication.interceptor, rateLimit.interceptor],
-    gate: async (context: Parameters<typeof authentication.gate>[0]) => {
-      await authentication.gate(context);
-      rateLimit.take(context.values, context.method);
-    },
+    services: [authenticated(implemented, byKey)],
+    gate: createGate(takeFromLimit),
     logger: pino({ level: 'silent' }),
     onEnd: () => {},
     onValidKey: () => {},
@@ -400,7 +403,7 @@ describe('an incompletely served contract does not start', () => {
 
   test('with a method that the contract does not have', () => {
     const surplus = { ...methods, burnBook: { ratePolicy: 'changes', run: async () => ({}) } };
-    expect(() => implementService(library, surplus as never)).toThrow(
+    expect(() => implementService<DescService, Identity>(library, surplus as never)).toThrow(
       'library.v1.LibraryService has no method burnBook',
     );
   });

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { chainNamed } from '../src/contract/chains.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
@@ -304,13 +305,7 @@ test('a change by the chain is in the trace of its block, its confirmation and i
   const { id, expected_wallet, amount_units, chain_id, confirmations_required } = await calls.createIntent();
   const chain = await startChain();
   try {
-    const nodes = {
-      name: 'RPC_URL_BASE_SEPOLIA',
-      mode: 'testnet',
-      chain: 'base',
-      urls: [chain.url],
-    } as const;
-    await service.server.watch([nodes], 50);
+    await service.server.watch([{ ...chainNamed('testnet', 'base'), urls: [chain.url] }], 50);
     const [{ address: from }] = chain.accounts;
     await chain.mint(from, BigInt(amount_units));
     await chain.transfer({

@@ -2,7 +2,7 @@
 
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ChainName, ModeName } from '../src/contract/chains.ts';
+import type { ChainName, ModeName } from '../src/contract/words.ts';
 import { type CreateBody, type Door, httpRequest, openDoors } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
 import { insertWatchedChain } from './support/transfer-rows.ts';

@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { networkFor } from '../src/contract/chains.ts';
+import { chainNamed, networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createUnattributedMeasure } from '../src/settlement/unattributed.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
@@ -45,7 +45,7 @@ async function openNode(chain: TestChain): Promise<LyingNode> {
 
 /** Has a service watch Base Sepolia, and looks for a new block twenty times a second. */
 const watch = ({ server }: TestService, ...urls: [string, ...string[]]) =>
-  server.watch([{ name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base', urls }], 50);
+  server.watch([{ ...chainNamed('testnet', 'base'), urls }], 50);
 
 async function metric({ operationsUrl }: TestService, series: string): Promise<number | undefined> {
   const text = await (await fetch(`${operationsUrl}/metrics`)).text();

@@ -3,7 +3,6 @@
 import http2 from 'node:http2';
 import net from 'node:net';
 import { create } from '@bufbuild/protobuf';
-import { createContextValues } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import grpc from '@grpc/grpc-js';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -14,7 +13,7 @@ import { createPositioner } from '../src/events/position-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { watchEvents } from '../src/events/watch-events.ts';
 import { createApiKey, revokeApiKey } from '../src/merchants/administration.ts';
-import { newRequestContext, requestContextKey } from '../src/requests/request-context.ts';
+import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { httpRequest } from './support/doors.ts';
 import {
@@ -135,13 +134,9 @@ test('a slow reader whose key has ended gets no more events of the current page'
       mode: 'testnet' as const,
       payoutWallets: {},
     };
-    const values = createContextValues().set(requestContextKey, {
-      ...newRequestContext('internal'),
-      identity,
-    });
     const { signal } = new AbortController();
-    const call = { values, signal, requestHeader: new Headers(), responseHeader: new Headers() };
-    return method.run(create(WatchEventsRequestSchema, { after }), call)[Symbol.asyncIterator]();
+    const call = { context: newRequestContext('internal'), signal, header: new Headers() };
+    return method.run(create(WatchEventsRequestSchema, { after }), identity, call)[Symbol.asyncIterator]();
   };
   const [slow, prompt] = [open(), open()];
   const ids = await insertEvents(

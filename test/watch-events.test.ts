@@ -4,7 +4,6 @@ import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { create } from '@bufbuild/protobuf';
-import { createContextValues } from '@connectrpc/connect';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
@@ -13,7 +12,7 @@ import { createEventFeed } from '../src/events/event-feed.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { watchEvents } from '../src/events/watch-events.ts';
-import { newRequestContext, requestContextKey } from '../src/requests/request-context.ts';
+import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { httpRequest } from './support/doors.ts';
 import {
@@ -147,15 +146,10 @@ test('without events, messages keep the stream alive and carry its position', as
     mode: 'testnet' as const,
     payoutWallets: {},
   };
-  const values = createContextValues().set(requestContextKey, { ...newRequestContext('internal'), identity });
   const controller = new AbortController();
-  const call = {
-    values,
-    signal: controller.signal,
-    requestHeader: new Headers(),
-    responseHeader: new Headers(),
-  };
-  const messages = method.run(create(WatchEventsRequestSchema), call)[Symbol.asyncIterator]();
+  const { signal } = controller;
+  const call = { context: newRequestContext('internal'), signal, header: new Headers() };
+  const messages = method.run(create(WatchEventsRequestSchema), identity, call)[Symbol.asyncIterator]();
   const next = async () => {
     const { value } = await messages.next();
     return { ...value, atMs: performance.now() };

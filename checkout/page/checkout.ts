@@ -1,37 +1,20 @@
-// The answer of `GET /v1/checkout`, as far as the page uses it. Amounts are in the token's smallest unit.
+import { type ChainSettings, chains } from '../../src/contract/chains.ts';
+import type { Chain, Lane, Mode, PaymentIntentStatus, PaymentStatus } from '../../src/contract/gen/words.ts';
+import type { Checkout as AnyCheckout, CheckoutPayment } from '../sdk/gen/checkout.ts';
 
-export type Status = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
-
-export interface Payment {
-  transaction_hash: string;
-  block_time: string;
-  from_address: string;
-  amount_units: number;
-  confirmations: number;
-  status: 'pending' | 'confirmed' | 'reorged';
-  labels?: readonly string[];
-  counts?: boolean;
-}
-
-export interface Checkout {
-  id: string;
-  status: Status;
-  mode: 'testnet' | 'mainnet';
-  merchant_name: string;
-  lane: 'sdk' | 'manual';
-  chain: 'base' | 'polygon';
-  chain_id: number;
-  confirmations_required: number;
-  amount_units: number;
-  decimals: number;
-  token_symbol: string;
+/** The answer of `GET /v1/checkout`. The page is of the service's own release, and knows every word. */
+export interface Checkout extends AnyCheckout {
+  status: PaymentIntentStatus;
+  mode: Mode;
+  lane: Lane;
+  chain: Chain;
   token_address: `0x${string}`;
   expected_wallet: `0x${string}`;
-  expires_at: string;
-  amount_received_units: number;
-  payments?: readonly Payment[];
-  labels?: readonly string[];
-  allowed_origins: readonly string[];
+  payments?: Payment[];
+}
+
+export interface Payment extends CheckoutPayment {
+  status: PaymentStatus;
 }
 
 /** What is still missing, in the token's smallest unit. */
@@ -43,4 +26,11 @@ export function missingUnits({ amount_units, amount_received_units }: Checkout):
 export function fewestConfirmations({ payments = [], confirmations_required }: Checkout): number {
   const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
   return Math.min(confirmations_required, ...confirmations);
+}
+
+/** The facts of a chain by its EIP-155 id. */
+export function chainFacts(id: number): ChainSettings {
+  const facts = chains.find(({ chainId }) => chainId === id);
+  if (facts === undefined) throw new Error(`no facts about chain ${id}`);
+  return facts;
 }

@@ -2,8 +2,7 @@
 
 import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
-import { chainFacts } from './chains.ts';
-import { type Checkout, missingUnits } from './checkout.ts';
+import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
 import {
   amountWithToken,
   Button,

@@ -1,7 +1,6 @@
 // A payment on its way, and what has arrived.
 
-import { chainFacts } from './chains.ts';
-import { type Checkout, fewestConfirmations } from './checkout.ts';
+import { type Checkout, chainFacts, fewestConfirmations } from './checkout.ts';
 import { amountWithToken, Row, type StepProps } from './parts.tsx';
 import { isWrongToken } from './state.ts';
 import { labels } from './texts.ts';

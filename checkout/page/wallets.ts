@@ -11,8 +11,7 @@ import {
   numberToHex,
   stringToHex,
 } from 'viem/utils';
-import { chainFacts } from './chains.ts';
-import { type Checkout, missingUnits } from './checkout.ts';
+import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
 import type { Funds, WalletLabel } from './state.ts';
 
 type Hex = `0x${string}`;
@@ -100,7 +99,7 @@ async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[
 
 /** Asks the wallet to change to the intent's chain, which is added if the wallet does not know it. */
 export async function switchChain(wallet: Wallet, chainId: number): Promise<void> {
-  const { name, feeToken, rpcUrl, explorer } = chainFacts(chainId);
+  const { name, feeToken, publicRpcUrl, explorer } = chainFacts(chainId);
   try {
     await wallet.request({
       method: 'wallet_switchEthereumChain',
@@ -115,7 +114,7 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
           chainId: numberToHex(chainId),
           chainName: name,
           nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
-          rpcUrls: [rpcUrl],
+          rpcUrls: [publicRpcUrl],
           blockExplorerUrls: [explorer],
         },
       ],

@@ -1,5 +1,6 @@
 // The package `payment-intents-checkout`: what a shop's page needs to let a payer pay an intent.
 
+export { CheckoutError } from './checkout-error.ts';
 export type {
   Checkout,
   CheckoutChain,
@@ -9,8 +10,7 @@ export type {
   CheckoutPaymentStatus,
   CheckoutStatus,
   OrNewer,
-} from './checkout.ts';
-export { CheckoutError } from './checkout-error.ts';
+} from './gen/checkout.ts';
 export {
   type CheckoutEnd,
   type CheckoutUpdate,

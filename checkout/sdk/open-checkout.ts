@@ -1,5 +1,5 @@
 import { readBaseUrl, readClientSecret, readReturnUrl } from './arguments.ts';
-import type { CheckoutStatus } from './checkout.ts';
+import type { CheckoutStatus } from './gen/checkout.ts';
 import { leaveForCheckout } from './redirect-to-checkout.ts';
 
 export interface OpenCheckoutOptions {

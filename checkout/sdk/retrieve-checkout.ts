@@ -1,6 +1,6 @@
 import { readBaseUrl, readClientSecret } from './arguments.ts';
-import type { Checkout } from './checkout.ts';
 import { CheckoutError } from './checkout-error.ts';
+import type { Checkout } from './gen/checkout.ts';
 
 export interface RetrieveCheckoutOptions {
   /** The `client_secret` of the intent, from your backend. */

@@ -13,7 +13,7 @@ import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { openedIntentOf } from '../requests/request-context.ts';
+import type { OpenedIntent } from '../requests/request-context.ts';
 
 /** Open checkouts ask every few seconds: those that ask while the statements in flight last share the next one. */
 const slots = 2;
@@ -21,13 +21,16 @@ const maxBatchSize = 256;
 /** No payer notices it, and those that ask within it share a statement. */
 const gatherMs = 10;
 
+/** The policy in the rate limit's configuration for what payers' pages ask. */
+export const checkoutPolicy = 'checkout';
+
 /** `GetCheckout`: what a payer may know of the intent that the client secret opens. */
-export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Checkout> {
+export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Checkout, OpenedIntent> {
   const checkouts = createCheckoutReader(em);
   return {
-    ratePolicy: 'checkout',
-    async run(_, { values }) {
-      const checkout = await checkouts.add(openedIntentOf(values).id);
+    ratePolicy: checkoutPolicy,
+    async run(_, { id }) {
+      const checkout = await checkouts.add(id);
       // A secret that we have made, of an intent that was never stored.
       if (checkout === undefined) throw plainRefusal('client_secret_invalid');
       return checkout;

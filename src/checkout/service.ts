@@ -1,9 +1,12 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
-import { implementService, type ServedService } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
+import type { OpenedIntent } from '../requests/request-context.ts';
 import { getCheckout } from './get-checkout.ts';
 
 /** `payments.v1.CheckoutService`. */
-export function createCheckoutService(em: EntityManager): ServedService {
-  return implementService(CheckoutService, { getCheckout: getCheckout(em) });
+export function createCheckoutService(em: EntityManager): ImplementedService<OpenedIntent> {
+  return implementService<typeof CheckoutService, OpenedIntent>(CheckoutService, {
+    getCheckout: getCheckout(em),
+  });
 }

@@ -1,9 +1,10 @@
-import { type ModeName, modeNames } from '../contract/chains.ts';
+import { chains } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
+import { type ModeName, modeNames } from '../contract/words.ts';
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { pgConfigOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
-import { type ChainNodes, parseRpcUrls, rpcVariables } from './rpc-urls.ts';
+import { type ChainNodes, parseRpcUrls } from './rpc-urls.ts';
 import { StartupError } from './startup-error.ts';
 import type { TlsFiles } from './tls.ts';
 
@@ -302,14 +303,14 @@ function readRoles(env: Environment, problems: string[]): ReadonlySet<Role> {
 }
 
 function readChainNodes(env: Environment, problems: string[]): ChainNodes[] {
-  return rpcVariables.flatMap((variable) => {
-    const text = given(env, variable.name);
+  return chains.flatMap((chain) => {
+    const text = given(env, chain.rpcVariable);
     if (text === undefined) return [];
     try {
-      return [{ ...variable, urls: parseRpcUrls(text) }];
+      return [{ ...chain, urls: parseRpcUrls(text) }];
     } catch (error) {
       problems.push(
-        `${variable.name} must be a list of addresses of nodes, separated by commas: ${error instanceof Error ? error.message : error}`,
+        `${chain.rpcVariable} must be a list of addresses of nodes, separated by commas: ${error instanceof Error ? error.message : error}`,
       );
       return [];
     }

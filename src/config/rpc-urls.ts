@@ -1,28 +1,9 @@
 // The nodes of each chain: `RPC_URL_BASE` and its like.
 
-import type { ChainName, ModeName } from '../contract/chains.ts';
-
-interface RpcVariable {
-  name: string;
-  mode: ModeName;
-  chain: ChainName;
-}
-
-/** The variable of each chain that can be watched. */
-export const rpcVariables: readonly RpcVariable[] = [
-  { name: 'RPC_URL_BASE', mode: 'mainnet', chain: 'base' },
-  { name: 'RPC_URL_POLYGON', mode: 'mainnet', chain: 'polygon' },
-  { name: 'RPC_URL_BASE_SEPOLIA', mode: 'testnet', chain: 'base' },
-  { name: 'RPC_URL_POLYGON_AMOY', mode: 'testnet', chain: 'polygon' },
-];
-
-/** The name of the variable for the nodes of that chain. */
-export function rpcVariableOf(mode: ModeName, chain: ChainName): string {
-  return rpcVariables.find((one) => one.mode === mode && one.chain === chain)?.name ?? '';
-}
+import type { ChainSettings } from '../contract/chains.ts';
 
 /** A chain and its nodes. */
-export interface ChainNodes extends RpcVariable {
+export interface ChainNodes extends ChainSettings {
   /**
    * The first is the reader, the second confirms; all are asked before a payment is reverted. They may contain keys
    * and are never printed completely.

@@ -2,6 +2,7 @@
 
 import type { DescField, DescMethodUnary, DescService } from '@bufbuild/protobuf';
 import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
+import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { http } from './gen/google/api/annotations_pb.ts';
 import { isUnary } from './unary.ts';
 
@@ -99,4 +100,9 @@ function assertFitsQuery(field: DescField): void {
     field.fieldKind === 'enum' ||
     (field.fieldKind === 'message' && field.message.typeName === 'google.protobuf.Timestamp');
   if (!fits) throw new Error(`"${field.name}" would come in the query, which has no form for it`);
+}
+
+/** A method not marked as safe to repeat takes an idempotency key, which makes it safe. */
+export function takesIdempotencyKey({ method }: HttpRoute): boolean {
+  return method.idempotency === MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
 }

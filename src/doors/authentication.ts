@@ -1,102 +1,45 @@
-import type { DescMethod } from '@bufbuild/protobuf';
-import { getOption } from '@bufbuild/protobuf';
-import type { ContextValues, Interceptor } from '@connectrpc/connect';
-import { json_method } from '../contract/gen/payments/v1/json_pb.ts';
 import type { ApiKeys } from '../merchants/api-keys.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
-import {
-  type Identity,
-  isStranger,
-  type OpenedIntent,
-  type RequestContext,
-  requestContextOf,
-} from '../requests/request-context.ts';
+import type { Authenticate } from '../requests/method.ts';
+import type { Identity, OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 
-/** The part of a Connect HandlerContext that a gate needs. Every door can provide it. */
-export interface GateContext {
-  readonly method: DescMethod;
-  readonly values: ContextValues;
-  readonly requestHeader: RequestHeader;
-}
-
 /**
- * Admits a request by its headers alone, before the body is read, or throws the refusal. Synchronous if the key is
- * already known well enough to decide; otherwise nearly every request would await several promises for nothing.
+ * Authenticates requests by their Bearer API key, and records its identity in their context. Throws `api_key_missing` if
+ * there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or expired.
  */
-export type Gate = (context: GateContext) => void | Promise<void>;
-
-export interface Authentication {
-  /** Connect's request gate: authenticates from the headers alone, before the body is read. */
-  gate: Gate;
-  /** Authenticates requests that passed no gate, so that no door can skip authentication. */
-  interceptor: Interceptor;
-}
-
-/** For methods that take an intent's client secret. */
-export interface ClientSecrets {
-  /** The intent that a client secret opens, or undefined. */
-  intentOpenedBy: (clientSecret: string) => OpenedIntent | undefined;
-  /** Called before one is refused, which anybody can make up. May throw another refusal. */
-  onRefused: (values: ContextValues, method: DescMethod) => void;
-}
-
-/** True for a method that takes an intent's client secret, and no API key. */
-export function takesClientSecret(method: DescMethod): boolean {
-  // Reading an option takes as long as much of a request.
-  const known = clientSecretMethods.get(method);
-  if (known !== undefined) return known;
-  const takes = getOption(method, json_method).takesClientSecret;
-  clientSecretMethods.set(method, takes);
-  return takes;
-}
-
-const noClientSecrets: ClientSecrets = { intentOpenedBy: () => undefined, onRefused: () => {} };
-
-const clientSecretMethods = new WeakMap<DescMethod, boolean>();
-
-/**
- * Authenticates requests by their Bearer API key and records the key's identity in the request context. Throws
- * `api_key_missing` if there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or
- * expired. A method that takes a client secret instead gets the intent that it opens, or throws `client_secret_invalid`.
- */
-export function createAuthentication(
-  apiKeys: ApiKeys,
-  { intentOpenedBy, onRefused }: ClientSecrets = noClientSecrets,
-): Authentication {
-  const authenticateKey = (context: RequestContext, header: RequestHeader): void | Promise<void> => {
-    const accept = (identity: Identity | undefined) => {
+export function authenticateByKey(apiKeys: ApiKeys): Authenticate<Identity> {
+  return (context, header) => {
+    const accept = (identity: Identity | undefined): Identity => {
       if (identity === undefined) throw plainRefusal('api_key_invalid');
       context.identity = identity;
       context.onIssuedKey?.();
+      return identity;
     };
     const apiKey = bearerIn(header.get('authorization'));
     if (apiKey === undefined) throw keyMissing(header);
     const identity = apiKeys.identify(apiKey, context);
-    if (identity instanceof Promise) return identity.then(accept);
-    accept(identity);
+    return identity instanceof Promise ? identity.then(accept) : accept(identity);
   };
-  const authenticate = ({ method, values, requestHeader }: GateContext): void | Promise<void> => {
-    const context = requestContextOf(values);
-    if (!takesClientSecret(method)) return authenticateKey(context, requestHeader);
-    const opened = intentOpenedBy(bearerIn(requestHeader.get('authorization')) ?? '');
+}
+
+/**
+ * Authenticates requests by the client secret of an intent, or throws `client_secret_invalid`. `onRefused` is called
+ * before that, because anybody can make up a secret; it may throw another refusal.
+ */
+export function authenticateBySecret(
+  intentOpenedBy: (clientSecret: string) => OpenedIntent | undefined,
+  onRefused: (context: RequestContext) => void,
+): Authenticate<OpenedIntent> {
+  return (context, header) => {
+    const opened = intentOpenedBy(bearerIn(header.get('authorization')) ?? '');
     if (opened === undefined) {
-      onRefused(values, method);
+      onRefused(context);
       throw plainRefusal('client_secret_invalid');
     }
     context.openedIntent = opened;
     context.onIssuedKey?.();
-  };
-  return {
-    gate: authenticate,
-    interceptor: (next) => async (request) => {
-      const { contextValues: values, method } = request;
-      // The headers are made into an object when they are first asked for, which takes longer than a method does.
-      if (isStranger(requestContextOf(values))) {
-        await authenticate({ method, values, requestHeader: request.header });
-      }
-      return next(request);
-    },
+    return opened;
   };
 }
 

@@ -1,22 +1,16 @@
-import type { DescMethod } from '@bufbuild/protobuf';
-import type { ContextValues, Interceptor } from '@connectrpc/connect';
 import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
-import type { ServedService } from '../requests/method.ts';
-import { type RequestContext, requestContextOf } from '../requests/request-context.ts';
+import type { ImplementedService } from '../requests/method.ts';
+import type { RequestContext } from '../requests/request-context.ts';
 
 /** Most keys counted per policy. The least recently used is forgotten, which refills its bucket. */
 const maxKeys = 10_000;
 /** The burst, in seconds' worth of requests. */
 const burstSeconds = 2;
 
-export interface RateLimit {
-  /** Takes one request from the API key's allowance for the method. Throws `rate_limited` if none is left. */
-  take(values: ContextValues, method: DescMethod): void;
-  /** Counts requests that passed no gate, and adds the rate limit headers to every answer. */
-  interceptor: Interceptor;
-}
+/** Takes one request from the caller's allowance under a policy. Throws `rate_limited` if none is left. */
+export type TakeFromLimit = (context: RequestContext, ratePolicy: string) => void;
 
 /**
  * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of requests
@@ -26,42 +20,24 @@ export interface RateLimit {
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,
-  services: readonly ServedService[],
-): RateLimit {
+  services: readonly ImplementedService<never>[],
+): TakeFromLimit {
   const policies = new Map(
     Object.entries(perSecondByPolicy).map(([name, perSecond]) => [name, createPolicy(name, perSecond)]),
   );
-  const policyOf = new Map<DescMethod, Policy>();
+  const policyOf = (name: string, method: string): Policy => {
+    const policy = policies.get(name);
+    if (policy === undefined) {
+      throw new Error(`${method} names the rate policy "${name}", which is not configured`);
+    }
+    return policy;
+  };
   for (const { desc, methods, streams } of services) {
-    for (const [method, { ratePolicy }] of [...methods, ...streams]) {
-      const policy = policies.get(ratePolicy);
-      if (policy === undefined) {
-        throw new Error(
-          `${desc.typeName}.${method.name} names the rate policy "${ratePolicy}", which is not configured`,
-        );
-      }
-      policyOf.set(method, policy);
+    for (const [{ name }, { ratePolicy }] of [...methods, ...streams]) {
+      policyOf(ratePolicy, `${desc.typeName}.${name}`);
     }
   }
-
-  const take = (values: ContextValues, method: DescMethod) => {
-    const policy = policyOf.get(method);
-    if (policy === undefined) throw new Error(`${method.name} has no rate policy`);
-    policy(values);
-  };
-
-  return {
-    take,
-    interceptor: (next) => async (request) => {
-      const context = requestContextOf(request.contextValues);
-      if (context.rateLimit === undefined) take(request.contextValues, request.method);
-      const response = await next(request);
-      if (context.rateLimit !== undefined) {
-        for (const [name, value] of Object.entries(context.rateLimit)) response.header.set(name, value);
-      }
-      return response;
-    },
-  };
+  return (context, ratePolicy) => policyOf(ratePolicy, 'a method')(context);
 }
 
 /** By key, by opened intent, or by address for requests that have neither. */
@@ -70,7 +46,7 @@ function bucketKeyOf({ identity, openedIntent, clientAddress }: RequestContext):
 }
 
 /** Takes one request from the key's allowance. */
-type Policy = (values: ContextValues) => void;
+type Policy = (context: RequestContext) => void;
 
 function createPolicy(name: string, perSecond: number): Policy {
   if (perSecond === 0) return () => {};
@@ -87,8 +63,7 @@ function createPolicy(name: string, perSecond: number): Policy {
     return bucket;
   };
 
-  return (values) => {
-    const context = requestContextOf(values);
+  return (context) => {
     const bucket = bucketOf(bucketKeyOf(context));
     const isAllowed = bucket.tryRemoveTokens(1);
     const setHeaders = () => {

@@ -1,7 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create as createMessage } from '@bufbuild/protobuf';
-import { createContextValues } from '@connectrpc/connect';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -9,12 +8,13 @@ import { readIfThere, writeOnce } from '../config/write-once.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import { chainNames } from '../contract/words.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
-import { createApiKey, createMerchant, merchantExists } from '../merchants/administration.ts';
+import { createApiKey, createMerchant, merchantExists, type Wallets } from '../merchants/administration.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
 import { createPaymentIntentStore } from '../payment-intents/store.ts';
-import { type Identity, newRequestContext, requestContextKey } from '../requests/request-context.ts';
+import { type Identity, newRequestContext } from '../requests/request-context.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
 export interface Demo {
@@ -47,10 +47,7 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
   const wallet_private_key = generatePrivateKey();
   const wallet_address = privateKeyToAccount(wallet_private_key).address;
   const { em } = database.orm;
-  const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', {
-    base: wallet_address,
-    polygon: wallet_address,
-  });
+  const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', onEveryChain(wallet_address));
   const { apiKey } = await createApiKey(
     em,
     database.keyRing('API_KEY_PEPPERS'),
@@ -93,7 +90,7 @@ export async function demoClientSecret(
     merchantTypeId: demo.merchant_id,
     keyTypeId: 'demo',
     mode: 'testnet',
-    payoutWallets: { base: wallet, polygon: wallet },
+    payoutWallets: onEveryChain(wallet),
   };
   const create = createPaymentIntent(
     createPaymentIntentStore(em, queue),
@@ -101,11 +98,18 @@ export async function demoClientSecret(
     // Without a chain it is something to look at.
     { allows: () => true },
   );
-  const { clientSecret } = await create.run(createMessage(CreatePaymentIntentRequestSchema, demoPayment), {
-    values: createContextValues().set(requestContextKey, { ...newRequestContext('public'), identity }),
-    requestHeader: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
-    responseHeader: new Headers(),
-    signal: new AbortController().signal,
-  });
+  const { clientSecret } = await create.run(
+    createMessage(CreatePaymentIntentRequestSchema, demoPayment),
+    identity,
+    {
+      context: newRequestContext('public'),
+      header: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
+      signal: new AbortController().signal,
+    },
+  );
   return clientSecret;
+}
+
+function onEveryChain(wallet: WalletAddress): Wallets {
+  return Object.fromEntries(chainNames.map((chain) => [chain, wallet]));
 }

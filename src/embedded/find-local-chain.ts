@@ -1,4 +1,5 @@
-import { type ChainName, networkFor } from '../contract/chains.ts';
+import { networkFor } from '../contract/chains.ts';
+import type { ChainName } from '../contract/words.ts';
 import { chainFolder, type LocalChain, localChain } from './local-chain.ts';
 import { isNodeRunning, readRecord } from './node-record.ts';
 

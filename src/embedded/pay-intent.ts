@@ -1,6 +1,6 @@
 import { BaseError, type Hex, HttpRequestError, stringToHex } from 'viem';
-import type { ChainName } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ChainName } from '../contract/words.ts';
 import { findLocalChain } from './find-local-chain.ts';
 
 export interface IntentPayment {

@@ -3,8 +3,9 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
-import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
-import { type ChainName, chainNames, networkFor } from '../contract/chains.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { chainNamed, networkFor } from '../contract/chains.ts';
+import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
 
@@ -58,9 +59,9 @@ export function runLocalChains(
         return;
       }
       await server.watch(
-        rpcVariables.flatMap((variable) => {
-          const url = variable.mode === 'testnet' ? started.rpcUrls[variable.chain] : undefined;
-          return url === undefined ? [] : [{ ...variable, urls: [url] as const }];
+        chains.flatMap((name) => {
+          const url = started.rpcUrls[name];
+          return url === undefined ? [] : [{ ...chainNamed('testnet', name), urls: [url] as const }];
         }),
         pollMs,
       );

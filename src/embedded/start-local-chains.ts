@@ -1,7 +1,8 @@
 // The chains of the embedded mode: one local chain for each test network.
 
 import type { Logger } from 'pino';
-import { type ChainName, chainNames, networkFor } from '../contract/chains.ts';
+import { networkFor } from '../contract/chains.ts';
+import { type ChainName, chainNames } from '../contract/words.ts';
 import { findAnvil, type Missing } from './anvil.ts';
 import { type RunningChain, runLocalChain } from './local-chain.ts';
 import { readUsdcArtifacts } from './usdc.ts';

@@ -1,23 +1,22 @@
 // `POST /checkout/test-wallet`: the buttons of the checkout page that pay with test money. It is there only if chains of
 // this machine stand in for the test networks, and it is no part of the API.
 
-import { createContextValues } from '@connectrpc/connect';
-import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { IJsonValue } from '../contract/json/i-json.ts';
 import { isObject, notAField } from '../contract/json/json-codec.ts';
-import type { Gate } from '../doors/authentication.ts';
 import { parseJsonBody, readJsonBytes } from '../doors/public/json-body.ts';
 import { isOwnOrigin } from '../doors/public/own-origin.ts';
 import type { Site } from '../doors/public/public-door.ts';
 import { sendJson } from '../doors/public/send-json.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
-import { type OpenedIntent, openedIntentOf, requestContextKey } from '../requests/request-context.ts';
+import type { Authenticate } from '../requests/method.ts';
+import { answerHeaders, type OpenedIntent } from '../requests/request-context.ts';
 import { type TestAmount, testAmountNames } from './test-amounts.ts';
 
 const path = '/checkout/test-wallet';
 
 export interface TestWalletOptions {
-  gate: Gate;
+  /** The secret that opens the checkout, whose requests are counted together with these. */
+  admit: Authenticate<OpenedIntent>;
   /** Pays the intent and returns the hash of the transaction. */
   pay: (intent: OpenedIntent, amount: TestAmount) => Promise<string>;
   isDraining: () => boolean;
@@ -25,7 +24,7 @@ export interface TestWalletOptions {
   scheme: 'http' | 'https';
 }
 
-export function createTestWallet({ gate, pay, ...options }: TestWalletOptions): Site {
+export function createTestWallet({ admit, pay, ...options }: TestWalletOptions): Site {
   return {
     name: 'test_wallet',
     has: (candidate) => candidate === path,
@@ -39,15 +38,13 @@ export function createTestWallet({ gate, pay, ...options }: TestWalletOptions): 
           message: 'The test wallet is only for the checkout page of this port.',
         });
       }
-      const values = createContextValues().set(requestContextKey, context);
-      // The same secret opens the checkout, and its requests are counted together with these.
-      await gate({ method: CheckoutService.method.getCheckout, values, requestHeader: header });
+      const opened = await admit(context, header);
       const bytes = await readJsonBytes(request, header, response, options.requestTimeoutMs);
       const amount = amountIn(parseJsonBody(bytes));
-      const transaction_hash = await pay(openedIntentOf(values), amount);
+      const transaction_hash = await pay(opened, amount);
       const body = JSON.stringify({ transaction_hash });
-      const headers = Object.entries(context.rateLimit ?? {});
-      sendJson(request, response, 200, body, context, headers, options.isDraining);
+      const headers = answerHeaders(context);
+      sendJson({ request, response, context }, { status: 200, body, headers }, options.isDraining);
     },
   };
 }

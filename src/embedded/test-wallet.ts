@@ -2,7 +2,8 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hex } from 'viem';
-import { type ChainName, networkOf } from '../contract/chains.ts';
+import { networkOf } from '../contract/chains.ts';
+import type { ChainName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';

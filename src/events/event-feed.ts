@@ -2,7 +2,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
-import type { ModeName } from '../contract/chains.ts';
+import type { ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';

@@ -1,12 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
-import { modeOf } from '../contract/chains.ts';
 import {
   type Event,
   type EventData,
   EventDataSchema,
   EventSchema,
 } from '../contract/gen/payments/v1/event_pb.ts';
+import { modeWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import type { EventRow } from '../database/entities/event.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
@@ -33,7 +33,7 @@ function eventWith(row: EventRow, data: EventData): Event {
     id: formatIdentifier('evt', row.id),
     type: row.type,
     createdAt: timestampFromDate(row.createdAt),
-    mode: modeOf[row.mode],
+    mode: modeWords[row.mode],
     ...(row.sequence > 0 && { sequence: row.sequence }),
     data: encodedAs(data, row.data),
   });

@@ -4,7 +4,6 @@ import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
 import type { EventReader } from './read-events.ts';
 
@@ -12,10 +11,9 @@ import type { EventReader } from './read-events.ts';
 export function getEvent(reader: EventReader): Method<GetEventRequest, Event> {
   return {
     ratePolicy: 'reads',
-    async run(request, { values }) {
+    async run(request, identity) {
       const uuid = parseIdentifier('evt', request.id);
-      const row =
-        uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identityOf(values)));
+      const row = uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identity));
       if (row === undefined) throw plainRefusal('resource_missing');
       return toEvent(row);
     },

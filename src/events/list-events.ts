@@ -12,7 +12,6 @@ import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
-import { identityOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
 import { type EventCursors, positionOfToken, positionToken } from './event-cursor.ts';
 import type { EventReader } from './read-events.ts';
@@ -25,9 +24,8 @@ export function listEvents(
   return {
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
-    async run(request, { values }) {
+    async run(request, identity) {
       refuseInvalid(violationsOf(request));
-      const identity = identityOf(values);
       const { pageToken, after, type } = request;
       const paymentIntent = parseIdentifier('pi', request.paymentIntent);
       const token = ['events', identity.merchantId, identity.mode, type, request.paymentIntent];

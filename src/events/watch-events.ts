@@ -9,7 +9,6 @@ import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { StreamMethod } from '../requests/method.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { toEvent } from './event.ts';
 import { type EventCursors, positionToken, streamFilter } from './event-cursor.ts';
 import type { EventFeed } from './event-feed.ts';
@@ -32,12 +31,11 @@ export function watchEvents(
 ): StreamMethod<WatchEventsRequest, WatchEventsResponse> {
   return {
     ratePolicy: 'reads',
-    async *run(request, { values, signal }) {
-      const identity = identityOf(values);
+    async *run(request, identity, { context, signal }) {
       const filter = streamFilter(identity);
       const keyId = parseIdentifier('key', identity.keyTypeId) ?? '';
       const subscription = feed.subscribe({ ...identity, keyId });
-      requestContextOf(values).stayOpen?.();
+      context.stayOpen?.();
       try {
         let position = await orUnavailable(() =>
           request.after === '' ? cursors.last() : cursors.afterEventOrPosition(request.after, identity),

@@ -2,9 +2,9 @@
 
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { ChainName, ModeName } from '../contract/chains.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
 import {
   CheckoutSettingsEntity,

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { ModeName } from '../contract/chains.ts';
+import type { ModeName } from '../contract/words.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';

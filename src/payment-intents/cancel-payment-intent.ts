@@ -8,7 +8,6 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
-import { requestContextOf } from '../requests/request-context.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
@@ -76,12 +75,12 @@ export function cancelPaymentIntent(
 
   return {
     ratePolicy: 'changes',
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       // Each attempt sees a later state of the row, which changes only a few times before it ends.
       for (;;) {
-        const row = await findPaymentIntent(reader, request.id, values);
+        const row = await findPaymentIntent(reader, request.id, identity, context);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
-        const canceled = row.status === 'canceled' ? row : await cancel(row, requestContextOf(values).trace);
+        const canceled = row.status === 'canceled' ? row : await cancel(row, context.trace);
         if (canceled !== undefined) {
           return presentPaymentIntent(canceled, await paymentsOf(reader, canceled), clientSecretKeys);
         }

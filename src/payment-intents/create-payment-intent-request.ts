@@ -1,16 +1,12 @@
 import { hash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
-import type { ChainName } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { Chain, Lane, Token } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { chainWords, laneWords, tokenWords } from '../contract/gen/words.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import {
-  type LaneName,
-  maxAmountUnits,
-  maxExpiryMinutes,
-  minExpiryMinutes,
-} from '../database/entities/payment-intent.ts';
+import type { ChainName, LaneName } from '../contract/words.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
+import { maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Identity } from '../requests/request-context.ts';
 
@@ -37,17 +33,14 @@ export interface NewPaymentIntent {
 
 export type ParsedCreateRequest = { value: NewPaymentIntent } | { violations: FieldViolation[] };
 
-const chainNameOf = new Map<Chain, ChainName>([
-  [Chain.UNSPECIFIED, 'base'],
-  [Chain.BASE, 'base'],
-  [Chain.POLYGON, 'polygon'],
-]);
-
-const laneNameOf = new Map<Lane, LaneName>([
-  [Lane.UNSPECIFIED, 'sdk'],
-  [Lane.SDK, 'sdk'],
-  [Lane.MANUAL, 'manual'],
-]);
+/** The word that a request gives, or the default if it gives none; undefined for an unknown number. */
+function givenOr<Word extends string>(
+  words: Readonly<Record<Word, number>>,
+  number: number,
+  byDefault: Word,
+) {
+  return number === 0 ? byDefault : nameOf(words, number);
+}
 
 /** Parses a create request for the merchant, or returns all violations by the request's field names. */
 export function parseCreatePaymentIntentRequest(
@@ -62,13 +55,13 @@ export function parseCreatePaymentIntentRequest(
     violate('amount_units', `must be an integer from 1 to ${maxAmountUnits}, in the token's smallest unit`);
   }
 
-  const chain = chainNameOf.get(request.chain);
-  if (chain === undefined) violate('chain', 'must be "base" or "polygon"');
+  const chain = givenOr(chainWords, request.chain, 'base');
+  if (chain === undefined) violate('chain', mustBe(chainWords));
 
-  const lane = laneNameOf.get(request.lane);
-  if (lane === undefined) violate('lane', 'must be "sdk" or "manual"');
+  const lane = givenOr(laneWords, request.lane, 'sdk');
+  if (lane === undefined) violate('lane', mustBe(laneWords));
 
-  if (request.token !== Token.UNSPECIFIED && request.token !== Token.USDC) violate('token', 'must be "USDC"');
+  if (givenOr(tokenWords, request.token, 'USDC') === undefined) violate('token', mustBe(tokenWords));
 
   let walletOverride: WalletAddress | undefined;
   if (request.walletAddress !== undefined) {

@@ -7,7 +7,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { invalidBody } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
-import { type Identity, identityOf, requestContextOf } from '../requests/request-context.ts';
+import type { Identity } from '../requests/request-context.ts';
 import {
   fingerprintOf,
   type NewPaymentIntent,
@@ -16,9 +16,6 @@ import {
 import { createdPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentStore } from './store.ts';
 import { chainUnwatched, type WatchedChains } from './watched-chains.ts';
-
-/** Marks an answer that returns the intent of an earlier call with the same idempotency key. */
-const replayedHeader = 'Idempotent-Replayed';
 
 /**
  * `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. Throws `chain_unwatched`
@@ -31,30 +28,25 @@ export function createPaymentIntent(
 ): Method<CreatePaymentIntentRequest, PaymentIntent> {
   return {
     ratePolicy: 'creates',
-    violations(request, values) {
-      const parsed = parseCreatePaymentIntentRequest(request, identityOf(values));
+    violations(request, identity) {
+      const parsed = parseCreatePaymentIntentRequest(request, identity);
       return 'violations' in parsed ? parsed.violations : [];
     },
-    async run(request, context) {
-      const identity = identityOf(context.values);
-      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+    async run(request, identity, { context, header, signal }) {
+      const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       const parsed = parseCreatePaymentIntentRequest(request, identity);
       if ('violations' in parsed) throw invalidBody(parsed.violations);
 
       const row = buildPaymentIntent(parsed.value, identity, idempotencyKey, clientSecretKeys.newestVersion);
-      const requestContext = requestContextOf(context.values);
       const { chain } = parsed.value;
       const stored = watchedChains.allows(identity.mode, chain)
-        ? await store.create(row, { trace: requestContext.trace, signal: context.signal })
-        : await store.findReplay(row, { signal: context.signal });
+        ? await store.create(row, { trace: context.trace, signal })
+        : await store.findReplay(row, { signal });
       if (stored === undefined) throw chainUnwatched(identity.mode, chain);
       const { intent, replayed } = stored;
-      if (replayed) {
-        requestContext.replayed = true;
-        context.responseHeader.set(replayedHeader, 'true');
-      }
+      if (replayed) context.replayed = true;
       const created = createdPaymentIntent(intent, clientSecretKeys);
-      requestContext.paymentIntent = created.id;
+      context.paymentIntent = created.id;
       return created;
     },
   };

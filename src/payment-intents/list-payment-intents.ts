@@ -1,31 +1,26 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { chainOf } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import {
-  Chain,
-  Lane,
-  type PaymentIntent,
-  PaymentIntentSchema,
-  PaymentIntentStatus,
-} from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type ListPaymentIntentsRequest,
   type ListPaymentIntentsResponse,
   ListPaymentIntentsResponseSchema,
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
-import type { LaneName } from '../database/entities/payment-intent.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
-import { presentPaymentIntent, statusNameOf } from './payment-intent.ts';
+import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
-import { paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
+import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
@@ -36,10 +31,11 @@ export function listPaymentIntents(
   reader: PaymentIntentReader,
 ): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
   const readPage = createPaymentIntentPageReader(em);
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
   /** Converts rows to messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
-    const rows = found.map(reader.rowOf);
+    const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await reader.paymentsOf(rows);
     return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
   };
@@ -57,15 +53,14 @@ export function listPaymentIntents(
   return {
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violationsOf(request));
-      const identity = identityOf(values);
       const filter = filterOf(request);
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
       const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
       const nextPageToken = uuidPageTokenOf(token, next);
-      if (requestContextOf(values).door === 'public') {
+      if (context.door === 'public') {
         const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
         const text = texts.get(rows) ?? write(rows);
         texts.set(rows, text);
@@ -82,16 +77,11 @@ export function listPaymentIntents(
   };
 }
 
-const laneNameOf = new Map<Lane, LaneName>([
-  [Lane.SDK, 'sdk'],
-  [Lane.MANUAL, 'manual'],
-]);
-
 function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {
   return {
-    status: statusNameOf(request.status),
+    status: nameOf(paymentIntentStatusWords, request.status),
     chain: request.chain,
-    lane: laneNameOf.get(request.lane),
+    lane: nameOf(laneWords, request.lane),
     idempotencyKey: request.idempotencyKey,
     createdFromMs: wholeMs(request.createdFrom),
     createdBeforeMs: wholeMs(request.createdBefore),
@@ -100,20 +90,18 @@ function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {
 
 function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
   const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
-  if (request.status !== PaymentIntentStatus.UNSPECIFIED && statusNameOf(request.status) === undefined) {
-    violations.push({ field: 'status', message: 'must be a status of the contract' });
-  }
-  if (request.chain !== Chain.UNSPECIFIED && !Object.values<Chain>(chainOf).includes(request.chain)) {
-    violations.push({ field: 'chain', message: 'must be "base" or "polygon"' });
+  const inWords = { status: paymentIntentStatusWords, chain: chainWords, lane: laneWords } as const;
+  for (const [field, words] of Object.entries(inWords)) {
+    const number = request[field as keyof typeof inWords];
+    if (number !== 0 && nameOf<string>(words, number) === undefined) {
+      violations.push({ field, message: mustBe(words) });
+    }
   }
   const { createdFrom: created_from, createdBefore: created_before } = request;
   violations.push(...momentViolations({ created_from, created_before }));
   const { idempotencyKey } = request;
   if (idempotencyKey !== '' && !isIdempotencyKey(idempotencyKey)) {
     violations.push({ field: 'idempotency_key', message: 'must be 1 to 255 visible ASCII characters' });
-  }
-  if (request.lane !== Lane.UNSPECIFIED && !laneNameOf.has(request.lane)) {
-    violations.push({ field: 'lane', message: 'must be "sdk" or "manual"' });
   }
   return violations;
 }

@@ -2,10 +2,11 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
-import { chainOf, type ModeName, networks } from '../contract/chains.ts';
+import { networks } from '../contract/chains.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { chainWords } from '../contract/gen/words.ts';
+import type { LaneName, ModeName, StatusName } from '../contract/words.ts';
 import { createBatcher, waitingReads } from '../database/batcher.ts';
-import type { LaneName, StatusName } from '../database/entities/payment-intent.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
@@ -153,7 +154,7 @@ function queryOf(identity: Identity, filter: PaymentIntentFilter, below: string 
 }
 
 function networkIdsOf(chain: Chain): number[] {
-  return networks.filter((network) => chainOf[network.chain] === chain).map(({ id }) => id);
+  return networks.filter((network) => chainWords[network.chain] === chain).map(({ id }) => id);
 }
 
 /** True if only the merchant and the mode select the rows. */

@@ -4,20 +4,15 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { networkOf } from '../contract/chains.ts';
-import { type Payment, PaymentSchema, PaymentStatus } from '../contract/gen/payments/v1/payment_pb.ts';
+import { type Payment, PaymentSchema } from '../contract/gen/payments/v1/payment_pb.ts';
+import { paymentStatusWords } from '../contract/gen/words.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { TransferEntity, type TransferRow, type TransferState } from '../database/entities/settlement.ts';
+import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 /** Most payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
-
-const statusOf = {
-  pending: PaymentStatus.PENDING,
-  confirmed: PaymentStatus.CONFIRMED,
-  reorged: PaymentStatus.REORGED,
-} as const satisfies Record<TransferState, PaymentStatus>;
 
 /** Reads the newest payments of each intent, in chain order. Intents without payments cost nothing. */
 export type ReadPayments = (
@@ -63,7 +58,7 @@ function toPayment(row: TransferRow, head: number, required: number): Payment {
   return create(PaymentSchema, {
     ...transferFields(row),
     confirmations: confirmationsOf(row, head, required),
-    status: statusOf[row.state],
+    status: paymentStatusWords[row.state],
     counts: row.counts && row.state !== 'reorged',
   });
 }

@@ -1,7 +1,8 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { implementService, type ServedService } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
+import type { Identity } from '../requests/request-context.ts';
 import { cancelPaymentIntent } from './cancel-payment-intent.ts';
 import { createPaymentIntent } from './create-payment-intent.ts';
 import { getPaymentIntent } from './get-payment-intent.ts';
@@ -17,7 +18,7 @@ export function createPaymentIntentService(
   clientSecretKeys: KeyRing,
   watchedChains: WatchedChains,
   onEvent: () => void,
-): ServedService {
+): ImplementedService<Identity> {
   const reader = createPaymentIntentReader(em);
   return implementService(PaymentIntentService, {
     createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),

@@ -1,8 +1,8 @@
 // Decides on which chains intents may be created: payments on an unwatched chain would not be seen.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { rpcVariableOf } from '../config/rpc-urls.ts';
-import type { ChainName, ModeName } from '../contract/chains.ts';
+import { chainNamed } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 
@@ -33,7 +33,7 @@ export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
   return new ServiceError('chain_unwatched', {
     violations: [{ field: 'chain', message: `is not watched in ${mode} at the moment: ${chain}` }],
     cause: new Error(
-      `${mode} ${chain} has no watcher: set ${rpcVariableOf(mode, chain)} on a process with the role watcher, or permit this with ALLOW_UNWATCHED`,
+      `${mode} ${chain} has no watcher: set ${chainNamed(mode, chain).rpcVariable} on a process with the role watcher, or permit this with ALLOW_UNWATCHED`,
     ),
   });
 }

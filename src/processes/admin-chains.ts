@@ -1,7 +1,7 @@
 // `admin chain …` and `admin test-pay`: the state of the chains, and payments with test money.
 
 import { InvalidArgumentError, Option } from 'commander';
-import { chainNames, modeNames } from '../contract/chains.ts';
+import { chainNames, modeNames } from '../contract/words.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, yesOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-webhooks.ts';

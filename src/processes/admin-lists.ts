@@ -1,8 +1,8 @@
 // `admin intent …`, `transfer …`, `event list` and `delivery list`: the read methods of the API, for any merchant.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { chainNames, modeNames } from '../contract/chains.ts';
 import { eventTypes } from '../contract/event-types.ts';
+import { chainNames, modeNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-webhooks.ts';

@@ -1,8 +1,8 @@
 // The options of the command line, parsed into the values that the program uses.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/chains.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
+import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/words.ts';
 import type { Wallets } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
@@ -57,36 +57,37 @@ export function idOption(flags: string, description: string, uuidOf: (id: string
 /** Not a Commander error, whose message would repeat the text: it may be a key. */
 export class WrongId extends Error {}
 
+/** With `wallet`, or `walletBase` and its like, one for each chain. */
 export interface WalletOptions {
   mode: ModeName;
   wallet?: WalletAddress;
-  walletBase?: WalletAddress;
-  walletPolygon?: WalletAddress;
 }
 
+const ownWallet = (chain: ChainName) =>
+  new Option(`--wallet-${chain} <address>`, `payout wallet on ${chain}`);
+const walletFlags = chainNames.map((chain) => `--wallet-${chain}`).join(' and ');
+export const walletMissing = `name a payout wallet: --wallet 0x…, or ${walletFlags}`;
+
 export function walletOptions(command: Command): Command {
-  return command
-    .addOption(modeOption())
-    .addOption(
-      new Option(
-        '--wallet <address>',
-        'payout wallet on every chain (required, or --wallet-base and --wallet-polygon)',
-      )
-        .argParser(parseWallet)
-        .conflicts(['walletBase', 'walletPolygon']),
-    )
-    .addOption(new Option('--wallet-base <address>', 'payout wallet on Base').argParser(parseWallet))
-    .addOption(new Option('--wallet-polygon <address>', 'payout wallet on Polygon').argParser(parseWallet));
+  const own = chainNames.map((chain) => ownWallet(chain).argParser(parseWallet));
+  const forAll = new Option(
+    '--wallet <address>',
+    `payout wallet on every chain (required, or ${walletFlags})`,
+  )
+    .argParser(parseWallet)
+    .conflicts(own.map((option) => option.attributeName()));
+  for (const option of [modeOption(), forAll, ...own]) command.addOption(option);
+  return command;
 }
 
 /** The given wallets; empty if there is no wallet option. */
-export function walletsOf({ wallet, walletBase, walletPolygon }: WalletOptions): Wallets {
+export function walletsOf(options: WalletOptions): Wallets {
+  const given = options as WalletOptions & Record<string, WalletAddress | undefined>;
   const wallets: Wallets = {};
-  const byChain: Record<ChainName, WalletAddress | undefined> = {
-    base: walletBase ?? wallet,
-    polygon: walletPolygon ?? wallet,
-  };
-  for (const chain of chainNames) if (byChain[chain] !== undefined) wallets[chain] = byChain[chain];
+  for (const chain of chainNames) {
+    const wallet = given[ownWallet(chain).attributeName()] ?? options.wallet;
+    if (wallet !== undefined) wallets[chain] = wallet;
+  }
   return wallets;
 }
 

@@ -2,7 +2,7 @@
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
-import type { DeliveryStatusName } from '../database/entities/webhook.ts';
+import type { DeliveryStatusName } from '../contract/words.ts';
 import { endpointUuidOf, eventUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, modeOption, overlapOption, yesOption } from './admin-options.ts';
 import type { Database } from './open-database.ts';

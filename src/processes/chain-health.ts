@@ -1,10 +1,10 @@
 // The state of each chain, from the database and its nodes, for `chain status` and `doctor`.
 
 import type { Config } from '../config/config.ts';
-import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { type ChainSettings, chains } from '../contract/chains.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { findLocalChain } from '../embedded/find-local-chain.ts';
-import { type ChainSettings, chainSettings } from '../settlement/chain-settings.ts';
 import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
 import type { Database } from './open-database.ts';
@@ -30,7 +30,7 @@ export async function chainsHealth(database: Database, config: Config): Promise<
   const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
   const nodes = await nodesOf(database, config);
   return Promise.all(
-    chainSettings.map(async (settings) => {
+    chains.map(async (settings) => {
       const { chainId, mode, chain, tokens } = settings;
       const row = known.find((one) => one.chainId === chainId);
       const own = nodes.find((one) => one.mode === mode && one.chain === chain);
@@ -49,10 +49,10 @@ export async function chainsHealth(database: Database, config: Config): Promise<
 /** The configured nodes, and those of the local chains. */
 async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
   const all = [...chainNodes];
-  for (const variable of embedded ? rpcVariables : []) {
-    if (variable.mode !== 'testnet' || all.some(({ name }) => name === variable.name)) continue;
-    const local = await findLocalChain(dataDir, variable.chain);
-    if (local !== undefined) all.push({ ...variable, urls: [local.rpcUrl] });
+  for (const chain of embedded ? chains : []) {
+    if (chain.mode !== 'testnet' || all.some(({ chainId }) => chainId === chain.chainId)) continue;
+    const local = await findLocalChain(dataDir, chain.chain);
+    if (local !== undefined) all.push({ ...chain, urls: [local.rpcUrl] });
   }
   return all;
 }

@@ -1,14 +1,13 @@
 // Implements `admin chain …` and `admin test-pay`.
 
 import { loadConfig } from '../config/config.ts';
-import { rpcVariableOf } from '../config/rpc-urls.ts';
-import { type ChainName, type ModeName, networkOf } from '../contract/chains.ts';
+import { chainNamed, chains, networkOf } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
-import { chainSettings } from '../settlement/chain-settings.ts';
 import { chainsHealth } from './chain-health.ts';
 import type { Database } from './open-database.ts';
 import type { Output } from './webhook-tasks.ts';
@@ -59,7 +58,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
 
 /** Stops watching a chain. Its transfers are kept. Throws AdministrationError if it is not watched. */
 export async function unwatchChain({ orm }: Database, mode: ModeName, chain: ChainName): Promise<Output> {
-  const { chainId } = chainSettings.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
+  const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
   const em = orm.em.fork();
   const removed = await em.transactional(async (tx) => {
     await tx.execute('delete from block_headers where chain_id = ?', [chainId]);
@@ -99,7 +98,7 @@ export async function testPay(
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `there is no local chain for ${network.chain}: "npm start" starts one, unless ${rpcVariableOf(network.mode, network.chain)} is set`,
+      `there is no local chain for ${network.chain}: "npm start" starts one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
     );
   }
   const paid = {

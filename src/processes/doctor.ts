@@ -13,9 +13,9 @@ import {
   reachable,
   type SecretName,
 } from '../config/config.ts';
-import { rpcVariableOf } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
+import { chainNamed, chains } from '../contract/chains.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
@@ -241,12 +241,15 @@ async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check
 
 /** Merchants with mainnet keys expect payments to be seen. */
 async function unwatchedProblems({ orm }: Database): Promise<string[]> {
-  const { chains, anyChain } = await findUnwatchedMainnet(orm.em);
+  const unwatched = await findUnwatchedMainnet(orm.em);
+  const variables = chains.filter(({ mode }) => mode === 'mainnet').map(({ rpcVariable }) => rpcVariable);
   const remedy = (variables: string) =>
     `is not watched, but a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
   return [
-    ...chains.map((chain) => `mainnet ${chain} ${remedy(rpcVariableOf('mainnet', chain))}`),
-    ...(anyChain ? [`mainnet ${remedy('RPC_URL_BASE or RPC_URL_POLYGON')}`] : []),
+    ...unwatched.chains.map(
+      (chain) => `mainnet ${chain} ${remedy(chainNamed('mainnet', chain).rpcVariable)}`,
+    ),
+    ...(unwatched.anyChain ? [`mainnet ${remedy(variables.join(' or '))}`] : []),
   ];
 }
 

@@ -3,23 +3,22 @@
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { type ChainName, type ModeName, modeNames, networkOf, networks } from '../contract/chains.ts';
+import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
-import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import {
-  type LaneName,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-  type StatusName,
-} from '../database/entities/payment-intent.ts';
-import { TransferEntity, type TransferRow, WatchedChainEntity } from '../database/entities/settlement.ts';
-import {
+  type ChainName,
   type DeliveryStatusName,
-  WebhookDeliveryEntity,
-  type WebhookDeliveryRow,
-} from '../database/entities/webhook.ts';
+  type LaneName,
+  type ModeName,
+  modeNames,
+  type StatusName,
+} from '../contract/words.ts';
+import { EventEntity, type EventRow } from '../database/entities/event.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { TransferEntity, type TransferRow, WatchedChainEntity } from '../database/entities/settlement.ts';
+import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';

@@ -1,19 +1,22 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
+import { checkoutPolicy } from '../checkout/get-checkout.ts';
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config, TransportLimits } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
-import { type ChainNodes, rpcVariables } from '../config/rpc-urls.ts';
-import type { ChainName } from '../contract/chains.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { chains } from '../contract/chains.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
+import type { ChainName } from '../contract/words.ts';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
-import { createAuthentication, type Gate } from '../doors/authentication.ts';
+import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
+import { createGate } from '../doors/call.ts';
 import { FairTurns } from '../doors/fair-turns.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
@@ -37,7 +40,9 @@ import {
   findUnwatchedMainnet,
   type WatchedChains,
 } from '../payment-intents/watched-chains.ts';
-import type { RequestObserver } from '../requests/request-context.ts';
+import { authenticated } from '../requests/method.ts';
+import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { createTransferService } from '../settlement/service.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
@@ -234,14 +239,15 @@ async function reportUnwatched(
   const own = isWatcher
     ? [...chainNodes, ...localChains.map((chain) => ({ mode: 'testnet' as const, chain }))]
     : [];
-  const { chains, anyChain } = await findUnwatchedMainnet(em);
-  const without = rpcVariables.filter(
+  const unwatched = await findUnwatchedMainnet(em);
+  const without = chains.filter(
     ({ mode, chain }) => !own.some((one) => one.mode === mode && one.chain === chain),
   );
   const expected = without.filter(
     ({ mode, chain }) =>
       mode === 'mainnet' &&
-      (chains.includes(chain) || (anyChain && !own.some((one) => one.mode === 'mainnet'))),
+      (unwatched.chains.includes(chain) ||
+        (unwatched.anyChain && !own.some((one) => one.mode === 'mainnet'))),
   );
   if (isWatcher) for (const { mode, chain } of without) metrics.unwatchedChain(mode, chain);
   const reported = isWatcher ? without : expected;
@@ -249,7 +255,7 @@ async function reportUnwatched(
   logger[expected.length > 0 ? 'warn' : 'info'](
     {
       chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
-      variables: reported.map(({ name }) => name),
+      variables: reported.map(({ rpcVariable }) => rpcVariable),
     },
     'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
@@ -286,7 +292,7 @@ interface Work {
   watchedChains: WatchedChains;
 }
 
-/** What the doors share: the services with their gate and interceptors. */
+/** The services, with their gate, that the doors share. */
 function createCore(
   config: Config,
   database: Database,
@@ -305,29 +311,32 @@ function createCore(
     tracing,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const services = [
+  const forKeys = [
     createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),
-    createCheckoutService(em),
   ];
-  const rateLimit = createRateLimit(config.rateLimits, services);
-  const authentication = createAuthentication(apiKeys, {
-    intentOpenedBy: (secret) => intentOpenedBy(clientSecretKeys, secret),
-    onRefused: rateLimit.take,
-  });
-  const gate: Gate = (context) => {
-    const take = () => rateLimit.take(context.values, context.method);
-    const authenticated = authentication.gate(context);
-    return authenticated instanceof Promise ? authenticated.then(take) : take();
-  };
+  const checkout = createCheckoutService(em);
+  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
+  const byKey = authenticateByKey(apiKeys);
+  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
+  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
+  const services = [
+    ...forKeys.map((service) => authenticated(service, byKey)),
+    authenticated(checkout, bySecret),
+  ];
   return {
     apiKeys,
     store,
     services,
-    gate,
-    interceptors: [authentication.interceptor, rateLimit.interceptor],
+    gate: createGate(takeFromLimit),
+    /** The gate of what the checkout page calls besides its method. */
+    async admitPayer(context: RequestContext, header: RequestHeader) {
+      const opened = await bySecret(context, header);
+      takeOfCheckout(context);
+      return opened;
+    },
     readiness: createReadiness(databaseProbe.probe),
   };
 }
@@ -346,7 +355,7 @@ interface DoorSettings {
 }
 
 async function createDoors(
-  { services, interceptors, gate, readiness }: Core,
+  { services, gate, admitPayer, readiness }: Core,
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
@@ -360,9 +369,9 @@ async function createDoors(
   if (localChains.length > 0) {
     const { isDraining } = readiness;
     const pay = testWalletOf(config, database, localChains);
-    sites.push(createTestWallet({ gate, pay, isDraining, requestTimeoutMs, scheme }));
+    sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
-  const common = { services, interceptors, gate, logger, onEnd, tracing, requestTimeoutMs };
+  const common = { services, gate, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
     public: createPublicDoor({

@@ -8,7 +8,6 @@ import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
-import { type ChainSettings, chainSettings } from '../settlement/chain-settings.ts';
 import type { Change } from '../settlement/ledger/intent-changes.ts';
 import { createLedger } from '../settlement/ledger/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
@@ -77,12 +76,10 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
 }
 
 function watchedChainOf(
-  { name, mode, chain, urls }: ChainNodes,
+  { urls, ...settings }: ChainNodes,
   { metrics, logger: parent, tracing, onEvent, unattributedMinUnits, pollMs }: WatchOptions,
 ) {
-  const settings = chainSettings.find(
-    (known) => known.mode === mode && known.chain === chain,
-  ) as ChainSettings;
+  const { mode, chain, rpcVariable } = settings;
   const logger = parent.child({ mode, chain });
   const chainMetrics = metrics.chain(mode, chain, {
     faults: nodeFaults,
@@ -117,10 +114,10 @@ function watchedChainOf(
       );
       const reason = await Promise.race([answer, late]);
       if (reason instanceof NodeError && reason.fault === 'another_chain') {
-        throw new StartupError(`${name} is not usable: ${reason.message}`, { cause: reason });
+        throw new StartupError(`${rpcVariable} is not usable: ${reason.message}`, { cause: reason });
       }
       if (reason instanceof NodeError) {
-        logger.warn({ node: nodes[i]?.name, variable: name }, `${reason.message}; it is asked again`);
+        logger.warn({ node: nodes[i]?.name, variable: rpcVariable }, `${reason.message}; it is asked again`);
       }
     }
   };

@@ -4,12 +4,11 @@ import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { loadConfig } from '../config/config.ts';
 import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
+import type { DeliveryStatusName } from '../contract/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
-import {
-  type DeliveryStatusName,
-  WebhookEndpointEntity,
-  type WebhookEndpointRow,
-} from '../database/entities/webhook.ts';
+import { WebhookEndpointEntity, type WebhookEndpointRow } from '../database/entities/webhook.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
@@ -30,7 +29,6 @@ import {
   settingsViolations,
   updateEndpoint,
 } from '../webhooks/endpoints.ts';
-import { deliveryStatusName } from '../webhooks/webhook-delivery.ts';
 import type { Row } from './admin-output.ts';
 import { formatMinute } from './admin-output.ts';
 import type { Database } from './open-database.ts';
@@ -262,7 +260,7 @@ export function deliveryFields(delivery: WebhookDelivery) {
     event_type: eventType,
     payment_intent: paymentIntent === '' ? undefined : paymentIntent,
     webhook_endpoint: webhookEndpoint,
-    status: deliveryStatusName(status),
+    status: nameOf(webhookDeliveryStatusWords, status),
     attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
       at: at && timestampDate(at).toISOString(),
       status_code: statusCode,

@@ -8,83 +8,106 @@ import type {
   Message,
   MessageShape,
 } from '@bufbuild/protobuf';
-import type { ContextValues } from '@connectrpc/connect';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isServerStreaming, isUnary } from '../contract/unary.ts';
 import { refuseUnknownFields } from './fields.ts';
+import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
 
-/** The part of a Connect HandlerContext that methods use. Every door can provide it. */
-export interface CallContext {
-  readonly values: ContextValues;
-  readonly requestHeader: RequestHeader;
-  readonly responseHeader: Headers;
+/** What a method may know of a call besides its request and its caller. Every door can provide it. */
+export interface Call {
+  readonly context: RequestContext;
+  readonly header: RequestHeader;
   /** Aborts when the client no longer waits for the answer. Work that has not started by then can be skipped. */
   readonly signal: AbortSignal;
 }
 
-/** A method's implementation and settings. */
-export interface Method<Input = unknown, Output = unknown> {
+/** A method's implementation and settings. It is called with what its service's authentication has found. */
+export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
   /** The policy in the rate limit's configuration that limits its requests. */
   readonly ratePolicy: string;
   /**
    * Returns the violations of a well-formed request. `run` also refuses such a request. Doors call this only to list
    * these violations together with those of shape.
    */
-  violations?(request: Input, values: ContextValues): FieldViolation[];
+  violations?(request: Input, caller: Caller): FieldViolation[];
   /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
-  run(request: Input, context: CallContext): Promise<Output>;
+  run(request: Input, caller: Caller, call: Call): Promise<Output>;
 }
 
 /** The implementation and settings of a method whose answer is a stream. */
-export interface StreamMethod<Input = unknown, Output = unknown> {
+export interface StreamMethod<Input = unknown, Output = unknown, Caller = Identity> {
   /** The policy in the rate limit's configuration that limits how many streams are opened. */
   readonly ratePolicy: string;
   /**
    * Serves a request. The first message is sent as soon as it is available; the next is requested when the client is
    * ready for it. Errors are handled as in `Method`.
    */
-  run(request: Input, context: CallContext): AsyncIterable<Output>;
+  run(request: Input, caller: Caller, call: Call): AsyncIterable<Output>;
 }
 
 /** One object per method of a service, by the method's name in the descriptor. */
-export type MethodsOf<Service extends DescService> = {
+export type MethodsOf<Service extends DescService, Caller = Identity> = {
   readonly [Name in keyof Service['method']]: Service['method'][Name] extends DescMethodUnary<
     infer Input,
     infer Output
   >
-    ? Method<MessageShape<Input>, MessageShape<Output>>
+    ? Method<MessageShape<Input>, MessageShape<Output>, Caller>
     : Service['method'][Name] extends DescMethodServerStreaming<infer Input, infer Output>
-      ? StreamMethod<MessageShape<Input>, MessageShape<Output>>
+      ? StreamMethod<MessageShape<Input>, MessageShape<Output>, Caller>
       : never;
 };
 
-/** A service of the contract and its methods. */
-export interface ServedService {
+/**
+ * Tells who sends a request, by its headers alone, or throws the refusal. Synchronous if the key is already known well
+ * enough to decide; otherwise nearly every request would await several promises for nothing.
+ */
+export type Authenticate<Caller> = (
+  context: RequestContext,
+  header: RequestHeader,
+) => Caller | Promise<Caller>;
+
+/** A service of the contract and its methods, which nobody can call yet: see `authenticated`. */
+export interface ImplementedService<Caller> {
   readonly desc: DescService;
-  readonly methods: ReadonlyMap<DescMethodUnary, Method>;
+  readonly methods: ReadonlyMap<DescMethodUnary, Method<unknown, unknown, Caller>>;
   /** Only the internal door serves streams. */
-  readonly streams: ReadonlyMap<DescMethodServerStreaming, StreamMethod>;
+  readonly streams: ReadonlyMap<DescMethodServerStreaming, StreamMethod<unknown, unknown, Caller>>;
+}
+
+/** A service that doors may serve. What `authenticate` returns is the caller of its methods. */
+export interface ServedService extends ImplementedService<unknown> {
+  readonly authenticate: Authenticate<unknown>;
+}
+
+/** Puts the authentication in front of a service. One that finds another kind of caller does not compile. */
+export function authenticated<Caller>(
+  service: ImplementedService<Caller>,
+  authenticate: Authenticate<Caller>,
+): ServedService {
+  return { ...(service as ImplementedService<unknown>), authenticate };
 }
 
 /**
  * Combines a service of the contract with its methods. A missing or surplus method does not compile. It throws if the
  * compiler cannot detect it, so that a partly implemented contract never starts.
  */
-export function implementService<Service extends DescService>(
+export function implementService<Service extends DescService, Caller = Identity>(
   desc: Service,
-  methods: MethodsOf<Service>,
-): ServedService {
-  const given = new Map(Object.entries<Method | StreamMethod>(methods));
-  const served = new Map<DescMethodUnary, Method>();
-  const streams = new Map<DescMethodServerStreaming, StreamMethod>();
+  methods: MethodsOf<Service, Caller>,
+): ImplementedService<Caller> {
+  type Unary = Method<unknown, unknown, Caller>;
+  type Stream = StreamMethod<unknown, unknown, Caller>;
+  const given = new Map(Object.entries<Unary | Stream>(methods));
+  const served = new Map<DescMethodUnary, Unary>();
+  const streams = new Map<DescMethodServerStreaming, Stream>();
   for (const method of desc.methods) {
     const implementation = given.get(method.localName);
     if (implementation === undefined) throw new Error(`${nameOf(method)} is not implemented`);
     given.delete(method.localName);
     // `MethodsOf` pairs each kind of method with its kind of implementation.
-    if (isUnary(method)) served.set(method, strict(implementation as Method));
-    else if (isServerStreaming(method)) streams.set(method, strictStream(implementation as StreamMethod));
+    if (isUnary(method)) served.set(method, strict(implementation as Unary));
+    else if (isServerStreaming(method)) streams.set(method, strictStream(implementation as Stream));
     else throw new Error(`${nameOf(method)} takes a stream, which no door serves yet`);
   }
   const [surplus] = given.keys();
@@ -93,23 +116,25 @@ export function implementService<Service extends DescService>(
 }
 
 /** A method without validation of its own still refuses unknown fields. */
-function strict(method: Method): Method {
+function strict<Caller>(method: Method<unknown, unknown, Caller>): Method<unknown, unknown, Caller> {
   if (method.violations !== undefined) return method;
   return {
     ...method,
-    async run(request, context) {
+    async run(request, caller, call) {
       refuseUnknownFields(request as Message);
-      return method.run(request, context);
+      return method.run(request, caller, call);
     },
   };
 }
 
-function strictStream(method: StreamMethod): StreamMethod {
+function strictStream<Caller>(
+  method: StreamMethod<unknown, unknown, Caller>,
+): StreamMethod<unknown, unknown, Caller> {
   return {
     ...method,
-    async *run(request, context) {
+    async *run(request, caller, call) {
       refuseUnknownFields(request as Message);
-      yield* method.run(request, context);
+      yield* method.run(request, caller, call);
     },
   };
 }

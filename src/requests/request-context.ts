@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { type ContextKey, type ContextValues, createContextKey } from '@connectrpc/connect';
-import type { ChainName, ModeName } from '../contract/chains.ts';
 import type { ErrorCode } from '../contract/error-catalogue.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import type { ServiceError } from './errors.ts';
 import type { Trace } from './trace.ts';
 
@@ -92,18 +92,10 @@ export function requestContextOf(values: ContextValues): RequestContext {
   return context;
 }
 
-/** Returns the identity behind the request. Throws if the request was not authenticated. */
-export function identityOf(values: ContextValues): Identity {
-  const { identity } = requestContextOf(values);
-  if (identity === undefined) throw new Error('a request was let in without authentication');
-  return identity;
-}
-
-/** Returns the intent whose client secret came with the request. Throws if none did. */
-export function openedIntentOf(values: ContextValues): OpenedIntent {
-  const { openedIntent } = requestContextOf(values);
-  if (openedIntent === undefined) throw new Error('a request was let in without a client secret');
-  return openedIntent;
+/** The headers that an answer has for this request: the rest of its key's allowance, and whether it was replayed. */
+export function answerHeaders({ rateLimit, replayed }: RequestContext): [string, string][] {
+  const headers: [string, string][] = replayed ? [['Idempotent-Replayed', 'true']] : [];
+  return rateLimit === undefined ? headers : [...headers, ...Object.entries(rateLimit)];
 }
 
 /** How a request ended: a code of the catalogue, `ok`, `canceled` by the client, or another gRPC code. */

@@ -1,7 +1,6 @@
 // The rate limit counts requests. A request whose work grows with its rows counts as several.
 
-import type { ContextValues } from '@connectrpc/connect';
-import { requestContextOf } from './request-context.ts';
+import type { RequestContext } from './request-context.ts';
 
 /** Rows that cost as much as one plain request. */
 const rowsPerRequest = 20;
@@ -14,12 +13,11 @@ const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
  * may exceed the quota; then the key is refused until the debt is paid back. Failed work costs one request.
  */
 export async function chargedByRows<Result>(
-  values: ContextValues,
+  { charge }: RequestContext,
   mostRows: number,
   work: () => Promise<Result>,
   rowsOf: (result: Result) => number,
 ): Promise<Result> {
-  const { charge } = requestContextOf(values);
   const reserved = costOf(mostRows);
   let rows = 0;
   charge?.(reserved - 1);

@@ -1,5 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { networkOf } from '../contract/chains.ts';
+import { isRightToken, networkOf } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { AttributeTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
@@ -11,9 +11,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
-import { isRightToken } from './chain-settings.ts';
 import { createTransferChanges, type FoundTransferRow } from './change-transfer.ts';
 import { confirmedUnits } from './confirmed-units.ts';
 import { arrive, confirm, isOpen, judge } from './judgement.ts';
@@ -56,14 +54,14 @@ export function attributeTransfer(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const traceparent = traceparentOf(requestContextOf(values).trace);
+      const traceparent = traceparentOf(context.trace);
       const intentId = parseIdentifier('pi', request.paymentIntent);
       const { row, head, isNew } = await orUnavailable(() =>
         change(
           request.id,
-          identityOf(values),
+          identity,
           () => intentId,
           async (inside, found, intent) => {
             if (intentId !== undefined && found.row.paymentIntent === intentId) {

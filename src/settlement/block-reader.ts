@@ -1,9 +1,9 @@
 // Reads the transfers of a block to wallets of merchants, and the intents named in them.
 
 import { type Address, type Hash, numberToHex } from 'viem';
+import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
 import { needsReceipt, readNamedIntents } from './attribution.ts';
-import { type ChainSettings, isRightToken } from './chain-settings.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';

@@ -1,9 +1,9 @@
 // State shared by the parts of a watcher.
 
 import type { Logger } from 'pino';
+import type { ChainSettings } from '../contract/chains.ts';
 import type { Expiry } from '../payment-intents/expire-payment-intents.ts';
 import type { ChainWork } from '../requests/trace.ts';
-import type { ChainSettings } from './chain-settings.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';

@@ -1,9 +1,9 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
 import { type Address, type Hash, zeroAddress } from 'viem';
+import { isRightToken } from '../contract/chains.ts';
 import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { ChainIdentity } from './chain-identity.ts';
-import { isRightToken } from './chain-settings.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';

@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains, isRightToken } from '../contract/chains.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { DetachTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -8,9 +9,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
-import { chainSettings, isRightToken } from './chain-settings.ts';
 import { createTransferChanges } from './change-transfer.ts';
 import { confirmedUnits } from './confirmed-units.ts';
 import { detach } from './judgement.ts';
@@ -32,7 +31,7 @@ export function detachTransfer(
   ): Promise<TransferRow> => {
     if (!row.attributedByHand) throw attributedAutomatically();
     // An unattributed transfer keeps only the label for its token.
-    const settings = chainSettings.find(({ chainId }) => chainId === row.chainId);
+    const settings = chains.find(({ chainId }) => chainId === row.chainId);
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
     const labels = isUsdc === true ? null : ['wrong_token'];
     await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
@@ -48,13 +47,13 @@ export function detachTransfer(
   return {
     ratePolicy: 'changes',
     violations: unknownFieldViolations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(unknownFieldViolations(request));
-      const traceparent = traceparentOf(requestContextOf(values).trace);
+      const traceparent = traceparentOf(context.trace);
       const { row, head, isNew } = await orUnavailable(() =>
         change(
           request.id,
-          identityOf(values),
+          identity,
           ({ paymentIntent }) => paymentIntent,
           async (inside, found, intent) => {
             if (found.row.paymentIntent == null) return { ...found, isNew: false };

@@ -1,7 +1,8 @@
 // How transfers change an intent: the rules for its status, its sum and its labels, as in docs/settlement.md. Pure
 // functions: no database, no chain, no clock.
 
-import type { PaymentIntentRow, StatusName } from '../database/entities/payment-intent.ts';
+import type { StatusName } from '../contract/words.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 

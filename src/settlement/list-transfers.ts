@@ -17,7 +17,6 @@ import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf } from '../requests/request-context.ts';
 import { toTransfer } from './transfer.ts';
 
 /** `ListTransfers`: newest first. */
@@ -59,9 +58,8 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
   return {
     ratePolicy: 'reads',
     violations,
-    async run(request, { values }) {
+    async run(request, { merchantId, mode }) {
       refuseInvalid(violations(request));
-      const { merchantId, mode } = identityOf(values);
       const filter = ['transfers', merchantId, mode, request.status];
       const below = uuidCursorOf(request.pageToken, filter) ?? null;
       const size = pageSizeOf(request.pageSize);

@@ -1,8 +1,8 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { ChainName, ModeName } from '../contract/chains.ts';
+import { chains } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { chainSettings } from './chain-settings.ts';
 
 const dayMs = 86_400_000;
 
@@ -20,7 +20,7 @@ export function createReceivedMeasure(em: EntityManager): () => Promise<Received
   const { run } = createPreparedStatements(em);
   return async () => {
     const { rows } = await run(measure, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
-    return chainSettings.map(({ mode, chain, chainId }) => ({
+    return chains.map(({ mode, chain, chainId }) => ({
       mode,
       chain,
       units: Number(rows.find(({ chain_id }) => chain_id === chainId)?.units ?? 0),

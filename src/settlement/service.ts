@@ -1,12 +1,13 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
-import { implementService, type ServedService } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
+import type { Identity } from '../requests/request-context.ts';
 import { attributeTransfer } from './attribute-transfer.ts';
 import { detachTransfer } from './detach-transfer.ts';
 import { listTransfers } from './list-transfers.ts';
 
 /** `payments.v1.TransferService`. `onEvent` is called when a method has recorded an event. */
-export function createTransferService(em: EntityManager, onEvent: () => void): ServedService {
+export function createTransferService(em: EntityManager, onEvent: () => void): ImplementedService<Identity> {
   return implementService(TransferService, {
     listTransfers: listTransfers(em),
     attributeTransfer: attributeTransfer(em, onEvent),

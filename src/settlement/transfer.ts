@@ -1,7 +1,8 @@
 import { create } from '@bufbuild/protobuf';
-import { chainOf, networks } from '../contract/chains.ts';
+import { networks } from '../contract/chains.ts';
 import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import { type Transfer, TransferSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { chainWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
@@ -19,7 +20,7 @@ export function toTransfer(row: TransferRow, head: number): Transfer {
   return create(TransferSchema, {
     ...transferFields(row),
     id: formatIdentifier('tr', row.id),
-    chain: chainOf[network.chain],
+    chain: chainWords[network.chain],
     status: row.paymentIntent == null ? TransferStatus.UNATTRIBUTED : TransferStatus.ATTRIBUTED,
     ...(row.paymentIntent != null && { paymentIntent: formatIdentifier('pi', row.paymentIntent) }),
     confirmations: confirmationsOf(row, head, network.confirmationsRequired),

@@ -4,10 +4,10 @@
 
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import { readTransfers, transfersToMerchants } from './block-reader.ts';
 import { createChainIdentity } from './chain-identity.ts';
-import type { ChainSettings } from './chain-settings.ts';
 import type { ChainState, WatchContext, WatchObserver } from './chain-state.ts';
 import { createConfirmDue } from './confirm-payments.ts';
 import type { Tip } from './ledger/cursor.ts';

@@ -6,9 +6,9 @@ import { MAX as highestUuid } from 'uuid';
 import { type Event, EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
+import type { DeliveryStatusName } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
 import {
-  type DeliveryStatusName,
   WebhookDeliveryEntity,
   type WebhookDeliveryRow,
   type WebhookEndpointRow,

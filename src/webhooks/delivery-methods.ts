@@ -18,6 +18,8 @@ import {
   type RedeliverWebhookEndpointResponse,
   RedeliverWebhookEndpointResponseSchema,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
@@ -25,11 +27,9 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import { maxRedelivered, type WebhookDeliveries } from './deliveries.ts';
 import { maxEndpoints, ownerOf } from './endpoints.ts';
-import { deliveryStatusName } from './webhook-delivery.ts';
 
 /** `PingWebhookEndpoint`. Calls `onEvent` after the commit. */
 export function pingWebhookEndpoint(
@@ -38,10 +38,8 @@ export function pingWebhookEndpoint(
 ): Method<PingWebhookEndpointRequest, Event> {
   return {
     ratePolicy: 'changes',
-    async run({ id }, { values }) {
-      const event = await orUnavailable(() =>
-        deliveries.ping(ownerOf(identityOf(values)), parseIdentifier('we', id)),
-      );
+    async run({ id }, identity) {
+      const event = await orUnavailable(() => deliveries.ping(ownerOf(identity), parseIdentifier('we', id)));
       onEvent();
       return event;
     },
@@ -56,23 +54,23 @@ export function listWebhookDeliveries(
     ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...(request.status === WebhookDeliveryStatus.UNSPECIFIED ||
-    deliveryStatusName(request.status) !== undefined
+    nameOf(webhookDeliveryStatusWords, request.status) !== undefined
       ? []
-      : [{ field: 'status', message: 'must be "pending" or "delivered" or "failed"' }]),
+      : [{ field: 'status', message: mustBe(webhookDeliveryStatusWords) }]),
   ];
   return {
     ratePolicy: 'reads',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
       const endpointId = parseIdentifier('we', request.id);
-      const status = deliveryStatusName(request.status);
+      const status = nameOf(webhookDeliveryStatusWords, request.status);
       const below = uuidCursorOf(request.pageToken, filter);
       const page = await chargedByRows(
-        values,
+        context,
         size,
         () => orUnavailable(() => deliveries.list(owner, endpointId, { status, below, size })),
         (found) => rowsOf(found.deliveries),
@@ -92,12 +90,12 @@ export function redeliverEvent(
 ): Method<RedeliverEventRequest, RedeliverEventResponse> {
   return {
     ratePolicy: 'changes',
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       const { id, webhookEndpoint } = request;
       const endpointId = webhookEndpoint === '' ? 'all' : parseIdentifier('we', webhookEndpoint);
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const webhookDeliveries = await chargedByRows(
-        values,
+        context,
         endpointId === 'all' ? maxEndpoints : 1,
         () => orUnavailable(() => deliveries.redeliver(owner, parseIdentifier('evt', id), endpointId)),
         rowsOf,
@@ -114,7 +112,7 @@ export function redeliverWebhookEndpoint(
   onDeliveries: () => void,
 ): Method<RedeliverWebhookEndpointRequest, RedeliverWebhookEndpointResponse> {
   const statusOf = ({ status }: RedeliverWebhookEndpointRequest) =>
-    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : deliveryStatusName(status);
+    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
   const violations = (request: RedeliverWebhookEndpointRequest) => {
     const { createdFrom: created_from, createdBefore: created_before } = request;
     const status = statusOf(request);
@@ -129,16 +127,16 @@ export function redeliverWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const filter = {
         status: statusOf(request) === 'pending' ? 'pending' : 'failed',
         createdFromMs: wholeMs(request.createdFrom),
         createdBeforeMs: wholeMs(request.createdBefore),
       } as const;
       const deliveriesCount = await chargedByRows(
-        values,
+        context,
         maxRedelivered,
         () => orUnavailable(() => deliveries.redeliverAll(owner, parseIdentifier('we', request.id), filter)),
         (count) => count,

@@ -4,9 +4,9 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
 import { MAX as highestUuid, NIL as lowestUuid } from 'uuid';
+import type { DeliveryStatusName } from '../contract/words.ts';
 import { createBatcher } from '../database/batcher.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
-import type { DeliveryStatusName } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import type { AttemptResult } from './sender.ts';

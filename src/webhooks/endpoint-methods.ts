@@ -21,9 +21,9 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
-import type { CallContext, Method } from '../requests/method.ts';
+import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import { identityOf, requestContextOf } from '../requests/request-context.ts';
+import type { RequestContext } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import {
@@ -61,10 +61,10 @@ export function createWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, context) {
-      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+    async run(request, identity, { context, header }) {
+      const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(context.values));
+      const owner = ownerOf(identity);
       return answerWithSecret(
         await orUnavailable(() => createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey)),
         context,
@@ -79,10 +79,8 @@ export function getWebhookEndpoint(
 ): Method<GetWebhookEndpointRequest, WebhookEndpoint> {
   return {
     ratePolicy: 'reads',
-    run: async (request, { values }) =>
-      toWebhookEndpoint(
-        await orUnavailable(() => endpoints.get(ownerOf(identityOf(values)), endpointIdOf(request))),
-      ),
+    run: async (request, identity) =>
+      toWebhookEndpoint(await orUnavailable(() => endpoints.get(ownerOf(identity), endpointIdOf(request)))),
   };
 }
 
@@ -97,14 +95,14 @@ export function listWebhookEndpoints(
   return {
     ratePolicy: 'reads',
     violations,
-    async run(request, { values }) {
+    async run(request, identity, { context }) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const filter = ['webhook_endpoints', owner.merchantId, owner.mode];
       const below = uuidCursorOf(request.pageToken, filter);
       const size = pageSizeOf(request.pageSize);
       const found = await chargedByRows(
-        values,
+        context,
         size,
         () => orUnavailable(() => endpoints.list(owner, below, size + 1)),
         (rows) => rows.length,
@@ -136,9 +134,9 @@ export function updateWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, { values }) {
+    async run(request, identity) {
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(values));
+      const owner = ownerOf(identity);
       const endpoint = await orUnavailable(() =>
         updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)),
       );
@@ -153,8 +151,8 @@ export function deleteWebhookEndpoint(
 ): Method<DeleteWebhookEndpointRequest, DeleteWebhookEndpointResponse> {
   return {
     ratePolicy: 'changes',
-    async run(request, { values }) {
-      await orUnavailable(() => deleteEndpoint(em, ownerOf(identityOf(values)), endpointIdOf(request)));
+    async run(request, identity) {
+      await orUnavailable(() => deleteEndpoint(em, ownerOf(identity), endpointIdOf(request)));
       return create(DeleteWebhookEndpointResponseSchema);
     },
   };
@@ -179,10 +177,10 @@ export function rotateWebhookSecret(
   return {
     ratePolicy: 'changes',
     violations,
-    async run(request, context) {
-      const idempotencyKey = parseIdempotencyKey(context.requestHeader.get('idempotency-key'));
+    async run(request, identity, { context, header }) {
+      const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       refuseInvalid(violations(request));
-      const owner = ownerOf(identityOf(context.values));
+      const owner = ownerOf(identity);
       const { overlapHours = defaultOverlapHours } = request;
       return answerWithSecret(
         await orUnavailable(() =>
@@ -196,11 +194,8 @@ export function rotateWebhookSecret(
 
 function answerWithSecret(
   { endpoint, secret, replayed }: EndpointWithSecret,
-  { values, responseHeader }: CallContext,
+  context: RequestContext,
 ): WebhookEndpoint {
-  if (replayed) {
-    requestContextOf(values).replayed = true;
-    responseHeader.set('Idempotent-Replayed', 'true');
-  }
+  if (replayed) context.replayed = true;
   return toWebhookEndpoint(endpoint, secret);
 }

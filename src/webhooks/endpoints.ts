@@ -3,10 +3,10 @@
 import { hash } from 'node:crypto';
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { ModeName } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { eventTypes, wantedEventType } from '../contract/event-types.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
+import type { ModeName } from '../contract/words.ts';
 import {
   maxDescriptionLength,
   maxUrlLength,

@@ -1,7 +1,8 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import { WebhookEndpointService } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { implementService, type ServedService } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
+import type { Identity } from '../requests/request-context.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { createWebhookDeliveries } from './deliveries.ts';
 import {
@@ -34,7 +35,7 @@ export interface WebhookServiceOptions {
 export function createWebhookService(
   em: EntityManager,
   { keys, policy, onEvent, onDeliveries }: WebhookServiceOptions,
-): ServedService {
+): ImplementedService<Identity> {
   const endpoints = createEndpointReader(em);
   const deliveries = createWebhookDeliveries(em);
   return implementService(WebhookEndpointService, {

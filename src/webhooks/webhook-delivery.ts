@@ -4,10 +4,9 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import {
   type WebhookDelivery,
   WebhookDeliverySchema,
-  WebhookDeliveryStatus,
 } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import {
-  type DeliveryStatusName,
   WebhookAttemptEntity,
   type WebhookAttemptRow,
   type WebhookDeliveryRow,
@@ -16,21 +15,6 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { type PreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { maxKeptAttempts } from './delivery-queue.ts';
-
-const statusOf = {
-  pending: WebhookDeliveryStatus.PENDING,
-  delivered: WebhookDeliveryStatus.DELIVERED,
-  failed: WebhookDeliveryStatus.FAILED,
-} as const satisfies Record<DeliveryStatusName, WebhookDeliveryStatus>;
-
-const statusNames = new Map<WebhookDeliveryStatus, DeliveryStatusName>(
-  Object.entries(statusOf).map(([name, status]) => [status, name as DeliveryStatusName]),
-);
-
-/** Returns the database's name of the status, or undefined for an unknown number. */
-export function deliveryStatusName(status: WebhookDeliveryStatus): DeliveryStatusName | undefined {
-  return statusNames.get(status);
-}
 
 /** A delivery with the type and the intent of its event. */
 export interface ShownDelivery {
@@ -83,7 +67,7 @@ function toWebhookDelivery(
     id: formatIdentifier('del', row.id),
     event: formatIdentifier('evt', row.eventId),
     webhookEndpoint: formatIdentifier('we', row.endpointId),
-    status: statusOf[row.status],
+    status: webhookDeliveryStatusWords[row.status],
     attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
       at: timestampFromDate(at),
       ...(statusCode != null && { statusCode }),

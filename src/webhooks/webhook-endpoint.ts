@@ -1,10 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
-import { modeOf } from '../contract/chains.ts';
 import {
   type WebhookEndpoint,
   WebhookEndpointSchema,
 } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { modeWords } from '../contract/gen/words.ts';
 import type { WebhookEndpointRow } from '../database/entities/webhook.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
@@ -17,7 +17,7 @@ export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): Webhook
     enabled: row.enabled,
     ...(row.disabledReason != null && { disabledReason: row.disabledReason }),
     ...(row.description != null && { description: row.description }),
-    mode: modeOf[row.mode],
+    mode: modeWords[row.mode],
     createdAt: timestampFromDate(row.createdAt),
     secret,
   });

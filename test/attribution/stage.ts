@@ -3,7 +3,8 @@
 import { randomBytes } from 'node:crypto';
 import { type Address, bytesToHex, concatHex, encodeFunctionData, erc20Abi, type Hex } from 'viem';
 import { getAddress } from 'viem/utils';
-import { bridgedUsdcAddresses, type ModeName } from '../../src/contract/chains.ts';
+import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
+import type { ModeName } from '../../src/contract/words.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { setWallets } from '../../src/merchants/administration.ts';
 import type { Call, TestChain } from '../support/chain.ts';

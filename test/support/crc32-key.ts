@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { ModeName } from '../../src/contract/chains.ts';
+import type { ModeName } from '../../src/contract/words.ts';
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 

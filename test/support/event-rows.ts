@@ -1,6 +1,6 @@
 // Rows of events written by SQL, as the transaction of a change writes them: without a position.
 
-import type { ModeName } from '../../src/contract/chains.ts';
+import type { ModeName } from '../../src/contract/words.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 
 export interface EventRowSettings {

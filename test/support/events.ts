@@ -9,7 +9,6 @@ import {
   Http2SessionManager,
 } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
-import type { ModeName } from '../../src/contract/chains.ts';
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -27,6 +26,7 @@ import {
   WatchEventsResponseSchema,
 } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
 import { createJsonCodec } from '../../src/contract/json/json-codec.ts';
+import type { ModeName } from '../../src/contract/words.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { type Endpoints, errorDetailsOf, httpRequest } from './doors.ts';
 

@@ -2,9 +2,8 @@
 
 import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
-import { networkFor } from '../../src/contract/chains.ts';
+import { chains, networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
-import { chainSettings } from '../../src/settlement/chain-settings.ts';
 import type { WatchObserver } from '../../src/settlement/chain-state.ts';
 import type { Change } from '../../src/settlement/ledger/intent-changes.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
@@ -48,7 +47,7 @@ export function createTestWatcher(
     unattributedMinUnits = 0n,
   }: TestWatcherOptions,
 ) {
-  const settings = chainSettings.find((chain) => chain.chainId === chainId);
+  const settings = chains.find((chain) => chain.chainId === chainId);
   if (settings === undefined) throw new Error(`there is no chain ${chainId}`);
   const faults: NodeError[] = [];
   const changes: Change[] = [];

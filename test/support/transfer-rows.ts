@@ -1,8 +1,8 @@
 // Transfers as a watcher records them, written by SQL: without a chain, and in every state.
 
 import { randomBytes } from 'node:crypto';
-import type { ChainName, ModeName } from '../../src/contract/chains.ts';
 import { networkFor } from '../../src/contract/chains.ts';
+import type { ChainName, ModeName } from '../../src/contract/words.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../../src/database/identifiers.ts';
 import type { TestMerchant } from './service.ts';
 

@@ -1,21 +1,19 @@
 // The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case words.
 // protobuf-es supports only the standard mapping (camelCase, 64-bit integers as strings, CHAIN_BASE).
 
-import type {
-  DescEnum,
-  DescEnumValue,
-  DescField,
-  DescMessage,
-  JsonObject,
-  Message,
-  MessageShape,
-} from '@bufbuild/protobuf';
-import { create, getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
-import { FeatureSet_FieldPresence, type Timestamp } from '@bufbuild/protobuf/wkt';
+import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
+import { create, ScalarType } from '@bufbuild/protobuf';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../error-catalogue.ts';
-import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 import { nearestName } from '../nearest-name.ts';
 import { unitsHint } from '../units.ts';
+import {
+  enumWords,
+  type IntegerRange,
+  integerRangeOf,
+  mayBeAbsent,
+  refusesEmptyList,
+} from './field-rules.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
 /** A message and the faults of the fields that could not be read. Faulty fields are left unset. */
@@ -77,23 +75,6 @@ export function createJsonCodec<Desc extends DescMessage>(
 interface ValueCodec {
   decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
   encode(value: unknown): string;
-}
-
-/** True if the field is required in a request, or always in an answer. */
-export function isRequiredField(field: DescField): boolean {
-  return getOption(field, json_field).required;
-}
-
-/** True if a request has a required field besides those in `without`. */
-export function hasRequiredField(desc: DescMessage, without: readonly DescField[]): boolean {
-  return desc.fields.some((field) => isRequiredField(field) && !without.includes(field));
-}
-
-/** True if an answer leaves the field out where there is nothing to say. */
-export function mayBeAbsent(field: DescField): boolean {
-  const { omitEmpty, keepEmpty } = getOption(field, json_field);
-  if (isListField(field)) return !keepEmpty;
-  return omitEmpty || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
 }
 
 const isListField = (field: DescField) => field.fieldKind === 'list';
@@ -191,40 +172,6 @@ function compileField(field: DescField, compiled: CompiledMessages): ValueCodec 
   }
 }
 
-interface IntegerRange {
-  min: bigint;
-  max: bigint;
-}
-
-const integerRanges = {
-  int32: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
-  uint32: { min: 0n, max: 2n ** 32n - 1n },
-  int64: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
-  uint64: { min: 0n, max: 2n ** 64n - 1n },
-} as const satisfies Record<string, IntegerRange>;
-
-/** The range of an integer scalar, or undefined if the scalar is not an integer. */
-export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
-  switch (scalar) {
-    case ScalarType.INT32:
-    case ScalarType.SINT32:
-    case ScalarType.SFIXED32:
-      return integerRanges.int32;
-    case ScalarType.UINT32:
-    case ScalarType.FIXED32:
-      return integerRanges.uint32;
-    case ScalarType.INT64:
-    case ScalarType.SINT64:
-    case ScalarType.SFIXED64:
-      return integerRanges.int64;
-    case ScalarType.UINT64:
-    case ScalarType.FIXED64:
-      return integerRanges.uint64;
-    default:
-      return undefined;
-  }
-}
-
 function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
   switch (scalar) {
     case ScalarType.STRING:
@@ -237,7 +184,7 @@ function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
   const range = integerRangeOf(scalar);
   if (range === undefined) throw unsupported(field, ScalarType[scalar].toLowerCase());
   // Integers of up to 32 bits are `number` in a message, those of 64 bits `bigint`.
-  const isWide = range === integerRanges.int64 || range === integerRanges.uint64;
+  const isWide = range.max > 2n ** 32n;
   return integerCodec(field, range, isWide ? BigInt : Number);
 }
 
@@ -301,21 +248,6 @@ function integerCodec(
   };
 }
 
-/**
- * The words of an enum in the public JSON, in the contract's order. Zero has none: it means "unspecified", and the JSON
- * omits the field.
- */
-export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
-  return desc.values
-    .filter(({ number }) => number !== 0)
-    .map((value) => ({
-      value,
-      word: hasOption(value, json_word)
-        ? getOption(value, json_word)
-        : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase(),
-    }));
-}
-
 function compileEnum(desc: DescEnum): ValueCodec {
   const values = enumWords(desc);
   const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
@@ -338,11 +270,6 @@ function compileEnum(desc: DescEnum): ValueCodec {
 
 /** The fault of an empty list where saying nothing and naming nothing differ, which a message cannot tell apart. */
 export const emptyList = 'must not be empty: leave it out instead';
-
-/** True if a request may not have the list empty. */
-export function refusesEmptyList(field: DescField): boolean {
-  return getOption(field, json_field).refuseEmpty;
-}
 
 function listOf(field: DescField, item: ValueCodec): ValueCodec {
   const refusesEmpty = refusesEmptyList(field);

@@ -3,7 +3,7 @@
 import { type DescField, type DescMessage, getOption } from '@bufbuild/protobuf';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import type { HttpRoute } from '../http-routes.ts';
-import { enumWords, isRequiredField } from '../json/json-codec.ts';
+import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { type JsonSchema, schemaOptionsOf } from './schemas.ts';
 
 /**
@@ -21,18 +21,24 @@ export function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
 }
 
 export function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
-  const replaced = getOption(method, json_method).example;
+  const { example: replaced, answersSecret } = getOption(method, json_method);
+  const isShown = (field: DescField) => {
+    const { afterCreation, secret } = getOption(field, json_field);
+    return (successStatus !== 201 || !afterCreation) && (answersSecret || !secret);
+  };
   return withoutNulls({
-    ...exampleOfMessage(
-      method.output,
-      (field) => successStatus !== 201 || !getOption(field, json_field).afterCreation,
-    ),
+    ...exampleOfMessage(method.output, isShown),
     ...(replaced !== '' && JSON.parse(replaced)),
   });
 }
 
 export const withoutNulls = (example: JsonSchema): JsonSchema =>
   Object.fromEntries(Object.entries(example).filter(([, value]) => value !== null));
+
+const isAlwaysThere = (field: DescField) => {
+  const { omitEmpty, secret } = getOption(field, json_field);
+  return !omitEmpty && !secret;
+};
 
 /** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
 export function exampleOfMessage(
@@ -46,7 +52,7 @@ export function exampleOfMessage(
     // A message is shown if the contract says so: an event is about one of several.
     if (field.fieldKind === 'message' && example === undefined) return undefined;
     const inside = {
-      ...exampleOfMessage(message, (inner) => !getOption(inner, json_field).omitEmpty),
+      ...exampleOfMessage(message, isAlwaysThere),
       ...(example as JsonSchema | undefined),
     };
     if (field.fieldKind !== 'list') return inside;
@@ -68,7 +74,7 @@ export function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
   if (field?.message === undefined) throw new Error(`no field of the event's data is called ${resource}`);
   const status = field.message.fields.find(({ name }) => name === 'status');
   const words = status?.fieldKind === 'enum' ? enumWords(status.enum).map((value) => value.word) : [];
-  const example = exampleOfMessage(field.message, (inner) => !getOption(inner, json_field).omitEmpty);
+  const example = exampleOfMessage(field.message, isAlwaysThere);
   const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
   const data = { [resource]: { ...example, ...ended } };
   // Only the events of an intent are counted.

@@ -4,8 +4,8 @@
 import { type DescField, type DescMessage, type DescService, getOption } from '@bufbuild/protobuf';
 import { catalogue } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
-import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
-import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/json-codec.ts';
+import { type HttpRoute, httpRoutesOf, takesIdempotencyKey } from '../http-routes.ts';
+import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/field-rules.ts';
 import { answerExample, exampleOfEvent, exampleOfMessage, requestExample, withoutNulls } from './examples.ts';
 import {
   errorReference,
@@ -16,7 +16,6 @@ import {
   refusalOf,
   refusalsOf,
   requestIdExample,
-  takesIdempotencyKey,
 } from './refusals.ts';
 import {
   type Comments,

@@ -1,7 +1,6 @@
 // What the OpenAPI document says of refusals: which a method may answer with, and their one form.
 
 import { getOption } from '@bufbuild/protobuf';
-import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import {
   type CatalogueRow,
   catalogue,
@@ -11,7 +10,7 @@ import {
   toErrorJson,
 } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
-import type { HttpRoute } from '../http-routes.ts';
+import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
 import { errorGuide } from './error-guide.ts';
 import type { JsonSchema } from './schemas.ts';
@@ -39,11 +38,6 @@ function knownCode(code: string): ErrorCode {
   if (!Object.hasOwn(catalogue, code))
     throw new Error(`the contract names the code ${code}, which there is not`);
   return code as ErrorCode;
-}
-
-/** A method not marked as safe to repeat takes an idempotency key, which makes it safe. */
-export function takesIdempotencyKey({ method }: HttpRoute): boolean {
-  return method.idempotency === MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
 }
 
 /** Refused before the client is known, so these answers carry no rate limit headers. */

@@ -11,7 +11,7 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
-import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/json-codec.ts';
+import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/field-rules.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
 export type Direction = 'request' | 'response';
@@ -45,7 +45,9 @@ export function refTo(
     const schema: JsonSchema = {};
     schemas.set(desc.name, { desc, direction, schema });
     const isRequired = (field: DescField) =>
-      isRequiredField(field) || (direction === 'response' && !mayBeAbsent(field));
+      // Creation answers the same message.
+      (isRequiredField(field) && !getOption(field, json_field).afterCreation) ||
+      (direction === 'response' && !mayBeAbsent(field));
     const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {
       type: 'object',
@@ -68,14 +70,18 @@ function propertyOf(
   comments: Comments,
 ): JsonSchema {
   const type = typeOf(field, direction, schemas, comments);
+  const options = schemaOptionsOf(field);
+  const taken = options.enum as readonly string[] | undefined;
   const words =
     field.fieldKind === 'enum'
-      ? enumWords(field.enum).map(({ word, value }) => `- \`${word}\`: ${comments.commentOf(value)}`)
+      ? enumWords(field.enum)
+          .filter(({ word }) => taken?.includes(word) ?? true)
+          .map(({ word, value }) => `- \`${word}\`: ${comments.commentOf(value)}`)
       : [];
   const description = [comments.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
     '\n\n',
   );
-  const schema: JsonSchema = { ...type, description, ...schemaOptionsOf(field) };
+  const schema: JsonSchema = { ...type, description, ...options };
   return direction === 'response' ? openToGrowth(schema) : withoutDefault(schema, isRequiredField(field));
 }
 

@@ -1,5 +1,5 @@
 import { defineEntity, p } from '@mikro-orm/core';
-import { chainNames, modeNames } from '../../contract/chains.ts';
+import { chainNames, modeNames } from '../../contract/words.ts';
 
 /** The channel on which PostgreSQL notifies every process that its cached keys and wallets are out of date. */
 export const keysChangedChannel = 'api_keys_changed';

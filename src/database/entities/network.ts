@@ -1,5 +1,5 @@
 import { defineEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/chains.ts';
+import { modeNames } from '../../contract/words.ts';
 import { AddressType } from './column-types.ts';
 
 /** Named after its table's prefix: `mode` alone is an aggregate function of PostgreSQL. */

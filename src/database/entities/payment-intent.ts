@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/chains.ts';
 import type { WalletAddress } from '../../contract/wallet-address.ts';
+import { laneNames, modeNames, statusNames } from '../../contract/words.ts';
 import { AddressType, HexType, JsonTextType } from './column-types.ts';
 import { modeType } from './network.ts';
 
@@ -9,16 +9,6 @@ import { modeType } from './network.ts';
 export const maxAmountUnits = 9007199254740991n;
 export const minExpiryMinutes = 5;
 export const maxExpiryMinutes = 60;
-
-const laneNames = ['sdk', 'manual'] as const;
-export type LaneName = (typeof laneNames)[number];
-
-/**
- * Every status of an intent's life. PostgreSQL cannot use a new value of an enum in the transaction that adds it, so
- * all of them exist from the start.
- */
-const statusNames = ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled'] as const;
-export type StatusName = (typeof statusNames)[number];
 
 /**
  * A payment intent at rest. Everything about the chain and the token follows from `network`, whose row never changes,

@@ -1,5 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/chains.ts';
+import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 

@@ -1,5 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/chains.ts';
+import { deliveryStatusNames, modeNames } from '../../contract/words.ts';
 import { HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
@@ -66,9 +66,6 @@ export const WebhookSecretEntity = defineEntity({
     },
   ],
 });
-
-const deliveryStatusNames = ['pending', 'delivered', 'failed'] as const;
-export type DeliveryStatusName = (typeof deliveryStatusNames)[number];
 
 /** One event for one endpoint. The pending rows are the delivery queue. */
 export const WebhookDeliveryEntity = defineEntity({

@@ -5,16 +5,19 @@ import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { BadRequestSchema, ErrorInfoSchema } from '../../contract/gen/google/rpc/error_details_pb.ts';
 import { ServiceError, toConnectError, toServiceError } from '../../requests/errors.ts';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
+import { beforeAbort } from '../call.ts';
 
 /**
  * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that outlives the client's
  * deadline is answered with DEADLINE_EXCEEDED, but work already started still finishes.
  */
 export const refuseByCatalogue: Interceptor = (next) => (request) => {
+  const { signal } = request;
   const refuse = (reason: unknown): never => {
-    throw refusalOf(reason, requestContextOf(request.contextValues));
+    const isAbort = signal.aborted && reason === signal.reason;
+    throw refusalOf(isAbort ? endedByClient(reason) : reason, requestContextOf(request.contextValues));
   };
-  const response = beforeAbort(request.signal, () => next(request));
+  const response = beforeAbort(signal, () => next(request));
   if (!request.stream) return response.catch(refuse);
   // Messages of a stream are read here, inside the interceptors, and so are the errors that Connect finds in them.
   const refuseStream = (reason: unknown) =>
@@ -40,18 +43,6 @@ async function* refusing<T>(
   } finally {
     await iterator.return?.();
   }
-}
-
-/** Starts nothing if the signal has aborted, and stops waiting once it aborts. */
-function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
-  if (signal.aborted) return Promise.reject(endedByClient(signal.reason));
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(endedByClient(signal.reason));
-    signal.addEventListener('abort', abort, { once: true });
-    start()
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener('abort', abort));
-  });
 }
 
 /** The client no longer waits for the answer. */

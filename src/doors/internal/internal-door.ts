@@ -11,14 +11,17 @@ import {
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
-import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { Message } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
   type ConnectRouter,
+  type ContextValues,
   createConnectRouter,
+  createContextKey,
   createContextValues,
   type HandlerContext,
+  type Interceptor,
 } from '@connectrpc/connect';
 import type { Compression, UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeToString, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
@@ -33,7 +36,9 @@ import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogu
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
 import { ServiceError, toConnectError } from '../../requests/errors.ts';
+import type { Method, StreamMethod } from '../../requests/method.ts';
 import {
+  answerHeaders,
   isStranger,
   newRequestContext,
   type RequestContext,
@@ -42,8 +47,8 @@ import {
   requestContextOf,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
+import { operationOf } from '../call.ts';
 import { cost, type FairTurns } from '../fair-turns.ts';
-import { operationOf } from '../method-call.ts';
 import { pathOf } from '../node-headers.ts';
 import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
@@ -130,34 +135,68 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     interceptors: [refuseByCatalogue],
     shutdownSignal: options.shutdownSignal,
   });
-  const methods = options.services.flatMap((service) => [...service.methods, ...service.streams]);
-  const checks = new Map(
-    methods.map(([method]) => [method as DescMethod, createWireTypeCheck(method.input)]),
-  );
-  const handlerOptions = {
-    requestGate: async (context: HandlerContext) => {
-      try {
-        await options.gate(context);
-      } catch (reason) {
-        throw refusalOf(reason, requestContextOf(context.values));
-      }
-    },
-    interceptors: [refuseByCatalogue, checkReceivedMessage(checks), ...options.interceptors],
-  };
-  for (const [method, served] of methods) {
-    // Connect's serialization accepts a text decoder here, although the router's option types omit it.
-    const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
-    // One promise or one iterable of messages, as the kind of the method asks for.
-    const implementation = (request: Message, context: HandlerContext) => served.run(request, context);
-    router.rpc(method, implementation as never, {
-      ...handlerOptions,
-      jsonOptions,
-      // A unary call in flight has time to finish when the service stops.
-      ...(isUnary(method) && { shutdownSignal: neverAborted }),
-    });
+  for (const service of options.services) {
+    for (const [method, served] of [...service.methods, ...service.streams]) {
+      const admit = async (values: ContextValues, header: Headers) => {
+        const context = requestContextOf(values);
+        const caller = await options.gate(service, served, context, header);
+        values.set(callerKey, { caller });
+      };
+      // Connect's serialization accepts a text decoder here, although the router's option types omit it.
+      const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
+      router.rpc(method, implementationOf(served) as never, {
+        requestGate: async ({ values, requestHeader }: HandlerContext) => {
+          try {
+            await admit(values, requestHeader);
+          } catch (reason) {
+            throw refusalOf(reason, requestContextOf(values));
+          }
+        },
+        interceptors: [
+          refuseByCatalogue,
+          checkReceivedMessage(createWireTypeCheck(method.input)),
+          authenticating(admit),
+        ],
+        jsonOptions,
+        // A unary call in flight has time to finish when the service stops.
+        ...(isUnary(method) && { shutdownSignal: neverAborted }),
+      });
+    }
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** Who sends the request, once it has been admitted. */
+const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
+
+/** Admits requests that passed no gate, so that nothing in Connect can skip authentication. */
+function authenticating(admit: (values: ContextValues, header: Headers) => Promise<void>): Interceptor {
+  return (next) => async (request) => {
+    if (request.contextValues.get(callerKey) === undefined)
+      await admit(request.contextValues, request.header);
+    return next(request);
+  };
+}
+
+type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
+
+/** The method as Connect calls it: one promise or one iterable of messages, as its kind asks for. */
+function implementationOf(served: Served) {
+  return (request: Message, { values, requestHeader, responseHeader, signal }: HandlerContext) => {
+    const context = requestContextOf(values);
+    const setHeaders = () => {
+      for (const [name, value] of answerHeaders(context)) responseHeader.set(name, value);
+    };
+    setHeaders();
+    const answer = served.run(request, values.get(callerKey)?.caller, {
+      context,
+      header: requestHeader,
+      signal,
+    });
+    // It may have charged the caller for more.
+    return answer instanceof Promise ? answer.finally(setHeaders) : answer;
+  };
 }
 
 /** The same compression, but a message that cannot be decompressed is the sender's fault, not an internal error. */

@@ -4,15 +4,14 @@
 
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
+import { integerRangeOf, refusesEmptyList } from '../../contract/json/field-rules.ts';
 import { type IJsonValue, InexactNumber } from '../../contract/json/i-json.ts';
 import {
   emptyList,
   findInexactNumber,
-  integerRangeOf,
   isObject,
   notAField,
   notAnInteger,
-  refusesEmptyList,
   unsafeNumber,
 } from '../../contract/json/json-codec.ts';
 import { invalidBody, toConnectError, toServiceError } from '../../requests/errors.ts';

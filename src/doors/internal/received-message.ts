@@ -3,7 +3,6 @@
 
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
-import type { DescMethod } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -80,11 +79,10 @@ async function* kept(
 /**
  * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that method.
  */
-export function checkReceivedMessage(checks: ReadonlyMap<DescMethod, WireTypeCheck>): Interceptor {
+export function checkReceivedMessage(check: WireTypeCheck): Interceptor {
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
-    const check = checks.get(request.method);
-    if (received === undefined || check === undefined) return next(request);
+    if (received === undefined) return next(request);
     if (request.stream) return next({ ...request, message: checked(request.message, received, check) });
     await checkReceived(received, check);
     return next(request);

@@ -4,7 +4,7 @@
 
 import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
-import { Code, ConnectError, createContextValues, type Interceptor } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
@@ -13,50 +13,33 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
+  answerHeaders,
   isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
   type RequestOutcome,
-  requestContextKey,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import type { Operation } from '../../requests/trace.ts';
-import type { Tracing } from '../../requests/tracing.ts';
-import type { Gate } from '../authentication.ts';
-import { intercept, operationOf } from '../method-call.ts';
+import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
 import type { StrangerStreams } from '../stranger-streams.ts';
-import {
-  callIsUnreadable,
-  clientGone,
-  endedByClient,
-  notOneMessage,
-  refusalOf,
-  refuseByCatalogue,
-} from './catalogue-errors.ts';
+import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
 import { trailerOf } from './connect-failure.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
-export interface UnaryGrpcOptions {
+export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
   /** The services that need a merchant's key. */
   services: readonly ServedService[];
-  interceptors: readonly Interceptor[];
-  gate: Gate;
   logger: Logger;
   onEnd: RequestObserver;
-  tracing?: Tracing | undefined;
-  /** Called with the session of each call whose key is valid. */
-  onValidKey: (session: Http2Session) => void;
   /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
   requestTimeoutMs: number;
 }
 
-interface Call {
+interface Served extends ServedMethod {
   method: DescMethodUnary;
-  invoke: ReturnType<typeof intercept>;
   checkWireTypes: (bytes: Uint8Array) => void;
-  operation: Operation;
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
@@ -93,14 +76,14 @@ export function createUnaryGrpc(
   };
 }
 
-function compileCalls({ services, interceptors }: UnaryGrpcOptions): Map<string, Call> {
-  const all = [refuseByCatalogue, ...interceptors];
-  const calls = new Map<string, Call>();
-  for (const { desc, methods } of services) {
-    for (const [method, implementation] of methods) {
-      calls.set(`/${desc.typeName}/${method.name}`, {
+function compileCalls({ services }: UnaryGrpcOptions): Map<string, Served> {
+  const calls = new Map<string, Served>();
+  for (const service of services) {
+    for (const [method, implementation] of service.methods) {
+      calls.set(`/${service.desc.typeName}/${method.name}`, {
+        service,
+        implementation,
         method,
-        invoke: intercept(method, implementation, all),
         checkWireTypes: createWireTypeCheck(method.input),
         operation: operationOf(method),
       });
@@ -110,18 +93,17 @@ function compileCalls({ services, interceptors }: UnaryGrpcOptions): Map<string,
 }
 
 async function serve(
-  { method, invoke, checkWireTypes, operation }: Call,
+  called: Served,
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
   strangers: StrangerStreams,
 ): Promise<void> {
+  const { method, checkWireTypes } = called;
   const context = newRequestContext('internal');
   strangers.add(stream);
   context.onIssuedKey = () => strangers.remove(stream);
-  const values = createContextValues().set(requestContextKey, context);
   const header = new RawHeaders(rawHeaders);
-  options.tracing?.begin(context, operation, header.toHeaders());
   const ended = new AbortController();
   // An explicit reason: without one, each abort creates a DOMException with a stack trace.
   stream.once('close', () => ended.abort(clientGone));
@@ -130,26 +112,26 @@ async function serve(
     Number.MAX_SAFE_INTEGER,
   );
   const deadline = startDeadline(Math.min(timeoutMs ?? Infinity, options.requestTimeoutMs), ended);
-
-  let outcome: RequestOutcome = 'ok';
-  try {
-    await options.gate({ method, values, requestHeader: header });
-    if (stream.session !== undefined) options.onValidKey(stream.session);
+  const decode = async (): Promise<Message> => {
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
-    let message: Message;
     try {
       checkWireTypes(bytes);
-      message = fromBinary(method.input, bytes);
+      return fromBinary(method.input, bytes);
     } catch (cause) {
       throw unreadable(cause);
     }
-    const answer = await invoke({ message, header, values, signal: ended.signal });
-    respond(stream, context, answer.header, toBinary(method.output, answer.message), undefined);
+  };
+
+  let outcome: RequestOutcome = 'ok';
+  try {
+    const arrived = { context, header, connection: stream.session, signal: ended.signal };
+    const answer = await serveCall(called, arrived, decode, options);
+    respond(stream, context, toBinary(method.output, answer), undefined);
   } catch (reason) {
-    const error = reason instanceof ConnectError ? reason : refusalOf(reason, context);
+    const error = refusalOf(reason, context);
     outcome = context.error?.code ?? codeToString(error.code);
-    respond(stream, context, undefined, undefined, error);
+    respond(stream, context, undefined, error);
   } finally {
     clearTimeout(deadline);
     // A refusal is counted until its client has read it.
@@ -207,7 +189,7 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
       settle();
       resolve(all.subarray(headBytes));
     };
-    const onAbort = () => fail(endedByClient(signal.reason));
+    const onAbort = () => fail(signal.reason);
     if (signal.aborted) return onAbort();
     // Node emits `end` as soon as a stream without data ends, which may be before this function listens.
     if (stream.readableEnded) return onEnd();
@@ -219,7 +201,6 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
 function respond(
   stream: ServerHttp2Stream,
   context: RequestContext,
-  header: Headers | undefined,
   message: Uint8Array | undefined,
   error: ConnectError | undefined,
 ): void {
@@ -229,7 +210,7 @@ function respond(
       ':status': 200,
       'content-type': 'application/grpc+proto',
       'x-request-id': context.requestId,
-      ...(header && Object.fromEntries(header)),
+      ...(error === undefined && headersOf(context)),
     },
     { waitForTrailers: true },
   );
@@ -243,4 +224,9 @@ function respond(
     return;
   }
   stream.end(encodeEnvelope(0, message));
+}
+
+/** HTTP/2 has names in lower case. */
+function headersOf(context: RequestContext): Record<string, string> {
+  return Object.fromEntries(answerHeaders(context).map(([name, value]) => [name.toLowerCase(), value]));
 }

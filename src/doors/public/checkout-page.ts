@@ -1,7 +1,7 @@
 // The hosted checkout page and the script with which a shop opens it, as built by `npm run generate`. The page reads
 // the client secret from the fragment of its URL, which browsers do not send, so it never reaches the server.
 
-import type { ChainName } from '../../contract/chains.ts';
+import type { ChainName } from '../../contract/words.ts';
 import type { Site } from './public-door.ts';
 import { loadStaticSite } from './static-site.ts';
 

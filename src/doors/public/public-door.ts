@@ -1,38 +1,31 @@
 // The merchants' door: JSON over HTTP, transcoded by the contract's google.api.http annotations. It goes bytes ->
-// message -> interceptors -> method -> bytes without Connect, whose HTTP handling is several times slower and uses a
+// message -> method -> bytes without Connect, whose HTTP handling is several times slower and uses a
 // different JSON mapping.
 
 import { hash } from 'node:crypto';
-import type { Message } from '@bufbuild/protobuf';
-import { type ContextValues, createContextValues, type Interceptor } from '@connectrpc/connect';
+import { getOption, type Message } from '@bufbuild/protobuf';
 import type { Logger } from 'pino';
 import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
+import { json_method } from '../../contract/gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
-import {
-  createJsonCodec,
-  type Decoded,
-  hasRequiredField,
-  type JsonCodec,
-} from '../../contract/json/json-codec.ts';
+import { hasRequiredField } from '../../contract/json/field-rules.ts';
+import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
-import type { Method, ServedService } from '../../requests/method.ts';
+import type { ServedService } from '../../requests/method.ts';
 import {
+  answerHeaders,
   isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
   type RequestOutcome,
-  requestContextKey,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import type { Operation } from '../../requests/trace.ts';
-import type { Tracing } from '../../requests/tracing.ts';
-import { type Gate, takesClientSecret } from '../authentication.ts';
+import { type CallOptions, type ServedMethod, serveCall } from '../call.ts';
 import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
-import { intercept, type MethodCall } from '../method-call.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
 import { StrangerStreams } from '../stranger-streams.ts';
@@ -41,7 +34,7 @@ import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
 import { refusalJson } from './refusal.ts';
 import { createRouter, type Match } from './router.ts';
-import { sendJson } from './send-json.ts';
+import { type JsonAnswer, sendJson } from './send-json.ts';
 
 /** Pages and files at fixed paths that need no key, such as the documentation. */
 export interface Site {
@@ -61,18 +54,13 @@ export interface SiteRequest {
   readonly context: RequestContext;
 }
 
-export interface PublicDoorOptions {
+export interface PublicDoorOptions extends CallOptions<Connection> {
   services: readonly ServedService[];
-  interceptors: readonly Interceptor[];
-  gate: Gate;
   logger: Logger;
   onEnd: RequestObserver;
-  tracing?: Tracing | undefined;
   isDraining: () => boolean;
   /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies?: readonly string[];
-  /** Called with the connection of each request whose key is valid. */
-  onValidKey: (connection: Connection) => void;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
   sites: readonly Site[];
@@ -80,16 +68,21 @@ export interface PublicDoorOptions {
   allowsTryIt: boolean;
 }
 
-interface CompiledRoute extends HttpRoute {
+interface CompiledRoute extends HttpRoute, ServedMethod {
   input: JsonCodec<HttpRoute['method']['input']>;
   output: JsonCodec<HttpRoute['method']['output']>;
   /** True if an empty body means `{}`: no field in it is required. */
   allowsEmptyBody: boolean;
   /** Takes no API key, so pages of any origin may call it. */
   isForBrowsers: boolean;
-  call: (call: MethodCall) => Promise<{ message: Message; header: Headers }>;
-  implementation: Method;
-  operation: Operation;
+}
+
+/** A request, what it asks for, and where its answer goes. */
+interface Exchange extends SiteRequest {
+  match: Match<CompiledRoute> | undefined;
+  route: CompiledRoute | undefined;
+  /** Headers of every answer to a browser of any origin. */
+  shared: readonly [string, string][];
 }
 
 /**
@@ -117,25 +110,26 @@ export function createPublicDoor(
     const match = router.find(path);
     const route = match?.byMethod.get(request.method ?? '');
     const isShared = route?.isForBrowsers ?? isForBrowsers(match);
-    const shared = isShared ? browserHeaders : none;
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     if (isShared || site !== undefined) {
       context.clientAddress = () =>
         clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
     const rpc = site?.name ?? route?.method.name;
+    const shared = isShared ? browserHeaders : none;
+    const exchange: Exchange = { path, request, header, response, context, match, route, shared };
 
     const serve = async (): Promise<RequestOutcome> => {
       // After this, a request that arrived in one piece is completely parsed.
       await undefined;
       try {
         assertHttp(request, header);
-        if (site !== undefined) await site.serve({ path, request, header, response, context });
-        else await answer(request, header, response, path, match, route, context, shared, options);
+        if (site !== undefined) await site.serve(exchange);
+        else sendJson(exchange, await answerTo(exchange, options), options.isDraining);
         return 'ok';
       } catch (reason) {
         if (reason instanceof ClientGone) return 'canceled';
-        return refuse(reason, request, header, response, context, shared, options);
+        return refuse(reason, exchange, options);
       }
     };
     serve()
@@ -150,90 +144,67 @@ export function createPublicDoor(
   };
 }
 
-function refuse(
-  reason: unknown,
-  request: NodeRequest,
-  header: RawHeaders,
-  response: NodeResponse,
-  context: RequestContext,
-  shared: readonly [string, string][],
-  options: PublicDoorOptions,
-): ErrorCode {
+function refuse(reason: unknown, exchange: Exchange, { scheme, isDraining }: PublicDoorOptions): ErrorCode {
+  const { request, header, response, context, shared } = exchange;
   const error = toServiceError(reason);
   context.error = error;
   if (response.destroyed) return error.code;
-  const docUrl = docUrlOf(error.code, header, options.scheme);
-  const body = refusalJson(error, context.requestId, docUrl);
-  const httpStatus = error.httpStatus ?? catalogue[error.code].httpStatus;
-  const headers = context.rateLimit ? { ...context.rateLimit, ...error.httpHeaders } : error.httpHeaders;
-  const all: [string, string][] = [...shared, ...Object.entries(headers)];
-  sendJson(request, response, httpStatus, body, context, all, options.isDraining);
+  const body = refusalJson(error, context.requestId, docUrlOf(error.code, header, scheme));
+  const status = error.httpStatus ?? catalogue[error.code].httpStatus;
+  const headers = { ...context.rateLimit, ...error.httpHeaders };
+  sendJson(exchange, { status, body, headers: [...shared, ...Object.entries(headers)] }, isDraining);
   discardBody(request);
   return error.code;
 }
 
-async function answer(
-  request: NodeRequest,
-  header: RawHeaders,
-  response: NodeResponse,
-  path: string,
-  match: Match<CompiledRoute> | undefined,
-  route: CompiledRoute | undefined,
-  context: RequestContext,
-  shared: readonly [string, string][],
-  options: PublicDoorOptions,
-): Promise<void> {
+async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise<JsonAnswer> {
+  const { request, header, path, match, route, context, shared } = exchange;
   if (match === undefined) {
     if (!isBrowserAtRoot(request, header, path)) throw noRoute(request.method, path);
-    return sendJson(request, response, 302, '', context, toReference, options.isDraining);
+    return { status: 302, body: '', headers: toReference };
   }
   const origin = header.get('origin');
   const isTrial = options.allowsTryIt && origin !== null && isOwnOrigin(origin, request, options.scheme);
   if (origin !== null && !isTrial && shared.length === 0) throw plainRefusal('browser_forbidden');
   if (request.method === 'OPTIONS' && shared.length > 0) {
-    return sendJson(request, response, 204, '', context, [...shared, ...preflight], options.isDraining);
+    return { status: 204, body: '', headers: [...shared, ...preflight] };
   }
   if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
-  const values = createContextValues().set(requestContextKey, context);
-  options.tracing?.begin(context, route.operation, header.toHeaders());
-  const admitted = options.gate({ method: route.method, values, requestHeader: header });
-  if (admitted !== undefined) await admitted;
-  options.onValidKey(('stream' in request ? request.stream.session : undefined) ?? request.socket);
-  if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
+  const connection = ('stream' in request ? request.stream.session : undefined) ?? request.socket;
+  const decode = (caller: unknown) => {
+    if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
+    return decodeRequest(exchange, route, match, caller, options);
+  };
+  const message = await serveCall(route, { context, header, connection }, decode, options);
+  const headers = answerHeaders(context);
+  const status = route.successStatus;
+  if (!route.isForBrowsers) return { status, body: route.output.encode(message as never), headers };
+  const { body, etag } = taggedOf(route, message);
+  const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
+  return {
+    status: isUnchanged ? 304 : status,
+    body,
+    headers: [...shared, ...headers, ['ETag', etag]],
+  };
+}
 
+/** Reads the message of a request. Throws `invalid_body` with every fault. */
+async function decodeRequest(
+  { request, header, response }: Exchange,
+  route: CompiledRoute,
+  match: Match<CompiledRoute>,
+  caller: unknown,
+  options: PublicDoorOptions,
+): Promise<Message> {
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
     : messageFromQuery(route, header, request);
   violations.push(...queryViolations(route, request));
   if (message !== undefined) bindVariables(message, route, match);
   if (message === undefined || violations.length > 0) {
-    throw invalidBody(allViolations(route, message, violations, values));
+    throw invalidBody(allViolations(route, message, violations, caller));
   }
-
-  const result = await route.call({ message, header, values });
-  if (!route.isForBrowsers) {
-    return sendJson(
-      request,
-      response,
-      route.successStatus,
-      route.output.encode(result.message),
-      context,
-      result.header,
-      options.isDraining,
-    );
-  }
-  const { body, etag } = taggedOf(route, result.message);
-  const headers: [string, string][] = [...shared, ...result.header, ['ETag', etag]];
-  const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
-  sendJson(
-    request,
-    response,
-    isUnchanged ? 304 : route.successStatus,
-    isUnchanged ? '' : body,
-    context,
-    headers,
-    options.isDraining,
-  );
+  return message;
 }
 
 const toReference: readonly [string, string][] = [
@@ -359,20 +330,21 @@ function methodNotAllowed(
   });
 }
 
-function compileRoutes({ services, interceptors, scheme }: PublicDoorOptions): CompiledRoute[] {
-  return services.flatMap(({ desc, methods }) =>
-    httpRoutesOf(desc).map((route): CompiledRoute => {
-      const method = methods.get(route.method);
-      if (method === undefined) throw new Error(`${desc.typeName}.${route.method.name} is not implemented`);
-      const { pathFields } = route;
+function compileRoutes({ services, scheme }: PublicDoorOptions): CompiledRoute[] {
+  return services.flatMap((service) =>
+    httpRoutesOf(service.desc).map((route): CompiledRoute => {
+      const { method, pathFields } = route;
+      const implementation = service.methods.get(method);
+      if (implementation === undefined)
+        throw new Error(`${service.desc.typeName}.${method.name} is not implemented`);
       return {
         ...route,
-        input: createJsonCodec(route.method.input, { without: pathFields }),
-        output: createJsonCodec(route.method.output),
-        allowsEmptyBody: !hasRequiredField(route.method.input, pathFields),
-        isForBrowsers: takesClientSecret(route.method),
-        call: intercept(route.method, method, interceptors),
-        implementation: method,
+        service,
+        implementation,
+        input: createJsonCodec(method.input, { without: pathFields }),
+        output: createJsonCodec(method.output),
+        allowsEmptyBody: !hasRequiredField(method.input, pathFields),
+        isForBrowsers: getOption(method, json_method).takesClientSecret,
         operation: {
           name: `${route.httpMethod} ${route.path}`,
           attributes: {
@@ -393,11 +365,11 @@ function allViolations(
   route: CompiledRoute,
   message: Message | undefined,
   violations: FieldViolation[],
-  values: ContextValues,
+  caller: unknown,
 ): FieldViolation[] {
   if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  const broken = route.implementation.violations?.(message, values) ?? [];
+  const broken = route.implementation.violations?.(message, caller) ?? [];
   return [...violations, ...broken.filter(({ field }) => !faulty.has(field))];
 }
 

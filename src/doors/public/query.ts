@@ -1,7 +1,8 @@
 import { type DescField, ScalarType } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
+import { integerRangeOf } from '../../contract/json/field-rules.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
-import { integerRangeOf, notAField } from '../../contract/json/json-codec.ts';
+import { notAField } from '../../contract/json/json-codec.ts';
 import { percentDecoded } from './percent-decoding.ts';
 
 /**

@@ -3,14 +3,17 @@ import type { RequestContext } from '../../requests/request-context.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
 import { isLastOfConnection } from '../pipelining.ts';
 
-/** Sends a JSON text, which a 204 and a 304 omit. Closes the connection while the service is draining. */
+export interface JsonAnswer {
+  status: number;
+  /** Omitted in a 204 and a 304. */
+  body: string;
+  headers: Iterable<[string, string]>;
+}
+
+/** Sends a JSON text. Closes the connection while the service is draining. */
 export function sendJson(
-  request: NodeRequest,
-  response: NodeResponse,
-  status: number,
-  body: string,
-  context: RequestContext,
-  headers: Iterable<[string, string]>,
+  { request, response, context }: { request: NodeRequest; response: NodeResponse; context: RequestContext },
+  { status, body, headers }: JsonAnswer,
   isDraining: () => boolean,
 ): void {
   const hasBody = status !== 204 && status !== 304;

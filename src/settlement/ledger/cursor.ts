@@ -1,8 +1,8 @@
 // Stores how far a chain has been read, and the headers of its blocks.
 
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ChainSettings } from '../chain-settings.ts';
 import type { Header } from '../node-answers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { bytes, hashOf } from './values.ts';

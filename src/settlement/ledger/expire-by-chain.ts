@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
 import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
-import type { ChainSettings } from '../chain-settings.ts';
 import type { Lease } from './lease.ts';
 
 /** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */

@@ -2,11 +2,8 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { EventType } from '../../contract/event-types.ts';
-import {
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-  type StatusName,
-} from '../../database/entities/payment-intent.ts';
+import type { StatusName } from '../../contract/words.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import { entityColumns } from '../../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { type ChangeStep, changeOf, storeChanges } from '../../payment-intents/change-payment-intents.ts';

@@ -5,10 +5,10 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { createPreparedStatements } from '../../database/prepared.ts';
 import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import type { Tracing } from '../../requests/tracing.ts';
-import type { ChainSettings } from '../chain-settings.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
 import { type Cursor, createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';

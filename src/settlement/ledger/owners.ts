@@ -2,11 +2,11 @@
 
 import { checksum } from 'ox/Address';
 import type { Address } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { lowestUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
-import type { ChainSettings } from '../chain-settings.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
 /** Merchants are notified of transfers to wallets that their intents expected within this time. */

@@ -6,13 +6,13 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
+import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
-import type { ChainSettings } from '../chain-settings.ts';
 import type { Header } from '../node-answers.ts';
 import { createAttribution } from './candidates.ts';
 import { moveCursor } from './cursor.ts';

@@ -1,12 +1,11 @@
 import { checksum } from 'ox/Address';
-import { networkOf } from '../../contract/chains.ts';
+import { type ChainSettings, isRightToken, networkOf } from '../../contract/chains.ts';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
-import { type ChainSettings, isRightToken } from '../chain-settings.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
 import type { Change, IntentChanges } from './intent-changes.ts';

@@ -189,7 +189,9 @@ export const EventService: GenService<{
    * Lists events, oldest first.
    *
    * To follow, ask with `after`, the last event that you have handled, whenever you like: the answer holds what came
-   * since. To read a long list at once, follow `next_page_token`.
+   * since.
+   *
+   * To read a long list at once, follow `next_page_token`.
    *
    * @generated from rpc payments.v1.EventService.ListEvents
    */

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/json.proto.
  */
 export const file_payments_v1_json: GenFile = /*@__PURE__*/
-  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MSKDAQoJSnNvbkZpZWxkEhAKCHJlcXVpcmVkGAEgASgIEg4KBnNjaGVtYRgCIAEoCRISCgpvbWl0X2VtcHR5GAMgASgIEhIKCmtlZXBfZW1wdHkYBCABKAgSFAoMcmVmdXNlX2VtcHR5GAUgASgIEhYKDmFmdGVyX2NyZWF0aW9uGAYgASgIIkwKCkpzb25NZXRob2QSEAoIcmVmdXNhbHMYASADKAkSDwoHZXhhbXBsZRgCIAEoCRIbChN0YWtlc19jbGllbnRfc2VjcmV0GAMgASgIOkMKCWpzb25fd29yZBIhLmdvb2dsZS5wcm90b2J1Zi5FbnVtVmFsdWVPcHRpb25zGNGGAyABKAlSCGpzb25Xb3JkiAEBOlkKCmpzb25fZmllbGQSHS5nb29nbGUucHJvdG9idWYuRmllbGRPcHRpb25zGNKGAyABKAsyFi5wYXltZW50cy52MS5Kc29uRmllbGRSCWpzb25GaWVsZIgBATpdCgtqc29uX21ldGhvZBIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNOGAyABKAsyFy5wYXltZW50cy52MS5Kc29uTWV0aG9kUgpqc29uTWV0aG9kiAEBYgZwcm90bzM", [file_google_protobuf_descriptor]);
+  fileDesc("ChZwYXltZW50cy92MS9qc29uLnByb3RvEgtwYXltZW50cy52MSKTAQoJSnNvbkZpZWxkEhAKCHJlcXVpcmVkGAEgASgIEg4KBnNjaGVtYRgCIAEoCRISCgpvbWl0X2VtcHR5GAMgASgIEhIKCmtlZXBfZW1wdHkYBCABKAgSFAoMcmVmdXNlX2VtcHR5GAUgASgIEhYKDmFmdGVyX2NyZWF0aW9uGAYgASgIEg4KBnNlY3JldBgHIAEoCCJkCgpKc29uTWV0aG9kEhAKCHJlZnVzYWxzGAEgAygJEg8KB2V4YW1wbGUYAiABKAkSGwoTdGFrZXNfY2xpZW50X3NlY3JldBgDIAEoCBIWCg5hbnN3ZXJzX3NlY3JldBgEIAEoCDpDCglqc29uX3dvcmQSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjRhgMgASgJUghqc29uV29yZIgBATpZCgpqc29uX2ZpZWxkEh0uZ29vZ2xlLnByb3RvYnVmLkZpZWxkT3B0aW9ucxjShgMgASgLMhYucGF5bWVudHMudjEuSnNvbkZpZWxkUglqc29uRmllbGSIAQE6XQoLanNvbl9tZXRob2QSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxjThgMgASgLMhcucGF5bWVudHMudjEuSnNvbk1ldGhvZFIKanNvbk1ldGhvZIgBAWIGcHJvdG8z", [file_google_protobuf_descriptor]);
 
 /**
  * What a field of the public JSON takes beyond its type, for the reference that is generated from this contract.
@@ -63,6 +63,13 @@ export type JsonField = Message<"payments.v1.JsonField"> & {
    * @generated from field: bool after_creation = 6;
    */
   afterCreation: boolean;
+
+  /**
+   * Only the answers of methods with `answers_secret` have the field; JSON leaves it out elsewhere.
+   *
+   * @generated from field: bool secret = 7;
+   */
+  secret: boolean;
 };
 
 /**
@@ -98,6 +105,13 @@ export type JsonMethod = Message<"payments.v1.JsonMethod"> & {
    * @generated from field: bool takes_client_secret = 3;
    */
   takesClientSecret: boolean;
+
+  /**
+   * The answer has its secret.
+   *
+   * @generated from field: bool answers_secret = 4;
+   */
+  answersSecret: boolean;
 };
 
 /**

@@ -1,0 +1,139 @@
+// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
+
+
+/** One of the known values, or one that a newer service has added. */
+export type OrNewer<Known extends string> = Known | (string & Record<never, never>);
+
+/** Where a payment stands. */
+export type CheckoutStatus = OrNewer<
+  /** Created; the payments so far do not reach the amount. */
+  | 'requires_payment'
+  /** Paid in full and in time; the payments are not final on the chain yet. */
+  | 'processing'
+  /** Paid: final. */
+  | 'succeeded'
+  /** Not paid in full in time: final. Money that arrives later is reported and changes nothing here. */
+  | 'expired'
+  /** Canceled by the merchant: final. */
+  | 'canceled'
+>;
+
+/** Test money or real money. */
+export type CheckoutMode = OrNewer<
+  /** Test networks: tokens without value. */
+  | 'testnet'
+  /** Main networks: real money. */
+  | 'mainnet'
+>;
+
+/** Checkout lane: how the payer is led through the payment. */
+export type CheckoutLane = OrNewer<
+  /** Hosted checkout, opened by the client SDK. */
+  | 'sdk'
+  /** The payer sends the transfer on their own. */
+  | 'manual'
+>;
+
+/** Chains a payment can be made on. A testnet key reaches the chain's test network. */
+export type CheckoutChain = OrNewer<
+  /** Base: mainnet 8453, or Base Sepolia 84532. */
+  | 'base'
+  /** Polygon PoS: mainnet 137, or Amoy 80002. */
+  | 'polygon'
+>;
+
+/** Where a transfer stands. */
+export type CheckoutPaymentStatus = OrNewer<
+  /** In a block, with fewer confirmations than required. */
+  | 'pending'
+  /** In a block with every confirmation. */
+  | 'confirmed'
+  /** The block it was in is no longer part of the chain. It does not count. */
+  | 'reorged'
+>;
+
+/**
+ * What a payer may know of an intent: all that it takes to pay it, and what has arrived. Your metadata is not
+ * part of it.
+ */
+export interface Checkout {
+  /**
+   * Identifier of the intent that is paid. A payment that carries it is attributed to the intent for certain.
+   */
+  id: string;
+  /** Where the payment stands. */
+  status: CheckoutStatus;
+  /** Test money or real money. */
+  mode: CheckoutMode;
+  /** The merchant who is paid. */
+  merchant_name: string;
+  /** The checkout lane the intent was created for. */
+  lane: CheckoutLane;
+  /** The chain the payment is made on. */
+  chain: CheckoutChain;
+  /** EIP-155 id of the chain. */
+  chain_id: number;
+  /** Blocks after which a payment counts as final on the chain. */
+  confirmations_required: number;
+  /** Amount to be paid, in the token's smallest unit. */
+  amount_units: number;
+  /** Decimal places of the token. */
+  decimals: number;
+  /** Symbol of the token. */
+  token_symbol: string;
+  /** Contract of the token on the chain, as an EIP-55 checksummed address. */
+  token_address: string;
+  /** Wallet that has to receive the payment, as an EIP-55 checksummed address. */
+  expected_wallet: string;
+  /** Moment the intent expires, in UTC with milliseconds. */
+  expires_at: string;
+  /** Sum of the payments that count, in the token's smallest unit. */
+  amount_received_units: number;
+  /** The newest 100 payments, oldest first, including those that do not count. */
+  payments?: CheckoutPayment[];
+  /** How many payments there are. */
+  payments_count: number;
+  /** Facts about the intent, such as `overpaid` and `late`. */
+  labels?: string[];
+  /**
+   * Origins of the merchant's own pages. The checkout returns to them and speaks to them, and to no others.
+   */
+  allowed_origins: string[];
+}
+
+/** A transfer on the chain that belongs to an intent. */
+export interface CheckoutPayment {
+  /** The transaction that holds the transfer. */
+  transaction_hash: string;
+  /** Place of the transfer among the logs of its block. */
+  log_index: number;
+  /** The block that holds the transaction. */
+  block_number: number;
+  /** Hash of that block. */
+  block_hash: string;
+  /** Time of that block, in UTC. */
+  block_time: string;
+  /** Wallet the money came from, as an EIP-55 checksummed address. */
+  from_address: string;
+  /** Wallet the money went to. */
+  to_address: string;
+  /** Contract of the token that was transferred. */
+  token_address: string;
+  /** Amount of the transfer, in the token's smallest unit. */
+  amount_units: number;
+  /**
+   * Blocks since the transfer, its own being the first. Counting stops at the intent's
+   * `confirmations_required`.
+   */
+  confirmations: number;
+  /** Where the transfer stands. */
+  status: CheckoutPaymentStatus;
+  /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
+  labels?: string[];
+  /**
+   * Whether the transfer is part of the intent's `amount_received_units`. Absent in events of before the
+   * field.
+   */
+  counts?: boolean;
+}
+

@@ -1,0 +1,309 @@
+// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
+
+import type { List } from '../list.ts';
+import type { CallOptions, CreateOptions } from '../options.ts';
+import type { Method } from '../protocol.ts';
+import * as kind from '../resource-fields.ts';
+import * as requests from './requests.ts';
+import * as resources from './resources.ts';
+
+/** The methods that a merchant's key calls. */
+export interface Methods {
+  /** Returns an event. */
+  retrieveEvent(id: string, options?: CallOptions): Promise<resources.Event>;
+
+  /**
+   * Lists events, oldest first.
+   *
+   * To follow, ask with `after`, the last event that you have handled, whenever you like: the answer holds
+   * what came since.
+   */
+  listEvents(filters?: requests.ListEvents, options?: CallOptions): List<resources.Event>;
+
+  /**
+   * Creates a payment intent: what has to be paid, to which wallet, on which chain, until when.
+   *
+   * A retry answers what the first call answered, whatever has happened to the intent since; retrieve it for
+   * its present state. A key lives as long as its intent. Once that has expired or was canceled, the key
+   * still answers it, and nobody can pay it: give the order's next attempt a key of its own, such as
+   * `order-1001/2` after `order-1001`.
+   *
+   * On a chain whose payments the service cannot see at the moment, a new intent is refused with
+   * `chain_unwatched`.
+   */
+  createPaymentIntent<Metadata extends object>(create: requests.CreatePaymentIntent<Metadata>, options?: CreateOptions): Promise<resources.PaymentIntent>;
+
+  /** Returns an intent in its present state. */
+  retrievePaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
+
+  /** Lists intents, newest first. */
+  listPaymentIntents(filters?: requests.ListPaymentIntents, options?: CallOptions): List<resources.PaymentIntentState>;
+
+  /**
+   * Cancels an intent that still requires payment, for good.
+   *
+   * Canceling a canceled intent again answers its present state. An intent that is being paid or has ended
+   * another way is refused with `invalid_state`. Money that arrives after the cancellation is reported by an
+   * event and stays yours to return.
+   */
+  cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
+
+  /**
+   * Lists transfers, newest first. With a status, a page may hold fewer transfers than `pageSize`, even none,
+   * and still have a next page: a page looks through at most 10,000 transfers for those with the status.
+   */
+  listTransfers(filters?: requests.ListTransfers, options?: CallOptions): List<resources.Transfer>;
+
+  /**
+   * Attributes a transfer to an intent of the same mode, chain and wallet. It counts if it came in time and
+   * the intent has not ended; otherwise it is recorded with its label. Attributing it to the same intent
+   * again changes nothing. An intent that has ended, or has its amount already, is refused without
+   * `allowEnded`.
+   */
+  attributeTransfer(id: string, attribute: requests.AttributeTransfer, options?: CallOptions): Promise<resources.Transfer>;
+
+  /**
+   * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the
+   * transfer, which is unattributed again. Refused for a payment that was attributed by itself, and for one
+   * that has made its intent succeed. Detaching a transfer that is unattributed changes nothing.
+   */
+  detachTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
+
+  /** Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`. */
+  createWebhookEndpoint(create: requests.CreateWebhookEndpoint, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
+
+  /** Returns an endpoint, without its secret. */
+  retrieveWebhookEndpoint(id: string, options?: CallOptions): Promise<resources.WebhookEndpoint>;
+
+  /** Lists the endpoints, newest first. */
+  listWebhookEndpoints(filters?: requests.ListWebhookEndpoints, options?: CallOptions): List<resources.WebhookEndpoint>;
+
+  /** Changes an endpoint. A field that is left out stays as it is. */
+  updateWebhookEndpoint(id: string, change: requests.UpdateWebhookEndpoint, options?: CallOptions): Promise<resources.WebhookEndpoint>;
+
+  /** Deletes an endpoint. What was still to be delivered to it has failed. */
+  deleteWebhookEndpoint(id: string, options?: CallOptions): Promise<void>;
+
+  /** Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. */
+  rotateWebhookSecret(id: string, rotate?: requests.RotateWebhookSecret, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
+
+  /** Sends an event of the type `webhook_endpoint.ping` to this endpoint alone, and returns the event. */
+  pingWebhookEndpoint(id: string, options?: CallOptions): Promise<resources.Event>;
+
+  /**
+   * Lists what was and is to be delivered to an endpoint, newest event first. With a status, a page may hold
+   * fewer deliveries than `pageSize`, even none, and still have a next page: a page looks through at most
+   * 10,000 deliveries for those that match. A page counts as one request of the rate limit for each 20
+   * deliveries, or for each 20 attempts if those are more.
+   */
+  listWebhookDeliveries(id: string, filters?: requests.ListWebhookDeliveries, options?: CallOptions): List<resources.WebhookDelivery>;
+
+  /**
+   * Makes up to 10,000 deliveries to an endpoint due now, oldest first: those that have failed, or those that
+   * wait for their next attempt. Each gets the whole schedule of attempts again. What is due already, or is
+   * being attempted at this moment, stays as it is and is not counted; so to reach more than 10,000, call it
+   * again until it returns 0.
+   *
+   * A disabled endpoint is refused as `invalid_state`: enable it first. Disabling an endpoint fails what was
+   * pending, so after enabling it again, redelivering what has failed sends that, too.
+   *
+   * It counts as one request of the rate limit for each 20 deliveries. Where that is more than the rest of
+   * the allowance, the key is refused until the debt is paid back.
+   */
+  redeliverWebhookEndpoint(id: string, redeliver?: requests.RedeliverWebhookEndpoint, options?: CallOptions): Promise<number>;
+
+  /**
+   * Delivers an event again, with the whole schedule of attempts. A delivery that waits for its next attempt
+   * is due now; one that is being attempted at this moment stays as it is. It counts as one request of the
+   * rate limit for each 20 deliveries.
+   */
+  redeliverEvent(id: string, redeliver?: requests.RedeliverEvent, options?: CallOptions): Promise<resources.WebhookDelivery[]>;
+}
+
+export const methods: Readonly<Record<keyof Methods, Method>> = {
+  retrieveEvent: {
+    rpc: 'getEvent',
+    http: 'GET /v1/events/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.eventFields,
+  },
+  listEvents: {
+    rpc: 'listEvents',
+    http: 'GET /v1/events',
+    status: 200,
+    takesId: false,
+    takesKey: false,
+    request: requests.listEventsFields,
+    isRequestOptional: true,
+    answer: { events: kind.list(kind.resource(resources.eventFields)), nextPageToken: kind.textOrNone },
+    lists: 'events',
+  },
+  createPaymentIntent: {
+    rpc: 'createPaymentIntent',
+    http: 'POST /v1/payment_intents',
+    status: 201,
+    takesId: false,
+    takesKey: true,
+    request: requests.createPaymentIntentFields,
+    isRequestOptional: false,
+    answer: resources.paymentIntentFields,
+  },
+  retrievePaymentIntent: {
+    rpc: 'getPaymentIntent',
+    http: 'GET /v1/payment_intents/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.retrievedPaymentIntentFields,
+  },
+  listPaymentIntents: {
+    rpc: 'listPaymentIntents',
+    http: 'GET /v1/payment_intents',
+    status: 200,
+    takesId: false,
+    takesKey: false,
+    request: requests.listPaymentIntentsFields,
+    isRequestOptional: true,
+    answer: { paymentIntents: kind.list(kind.resource(resources.paymentIntentStateFields)), nextPageToken: kind.textOrNone },
+    lists: 'paymentIntents',
+  },
+  cancelPaymentIntent: {
+    rpc: 'cancelPaymentIntent',
+    http: 'POST /v1/payment_intents/{id}/cancel',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.retrievedPaymentIntentFields,
+  },
+  listTransfers: {
+    rpc: 'listTransfers',
+    http: 'GET /v1/transfers',
+    status: 200,
+    takesId: false,
+    takesKey: false,
+    request: requests.listTransfersFields,
+    isRequestOptional: true,
+    answer: { transfers: kind.list(kind.resource(resources.transferFields)), nextPageToken: kind.textOrNone },
+    lists: 'transfers',
+  },
+  attributeTransfer: {
+    rpc: 'attributeTransfer',
+    http: 'POST /v1/transfers/{id}/attribute',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.attributeTransferFields,
+    isRequestOptional: false,
+    answer: resources.transferFields,
+  },
+  detachTransfer: {
+    rpc: 'detachTransfer',
+    http: 'POST /v1/transfers/{id}/detach',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.transferFields,
+  },
+  createWebhookEndpoint: {
+    rpc: 'createWebhookEndpoint',
+    http: 'POST /v1/webhook_endpoints',
+    status: 201,
+    takesId: false,
+    takesKey: true,
+    request: requests.createWebhookEndpointFields,
+    isRequestOptional: false,
+    answer: resources.webhookEndpointWithSecretFields,
+  },
+  retrieveWebhookEndpoint: {
+    rpc: 'getWebhookEndpoint',
+    http: 'GET /v1/webhook_endpoints/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.webhookEndpointFields,
+  },
+  listWebhookEndpoints: {
+    rpc: 'listWebhookEndpoints',
+    http: 'GET /v1/webhook_endpoints',
+    status: 200,
+    takesId: false,
+    takesKey: false,
+    request: requests.listWebhookEndpointsFields,
+    isRequestOptional: true,
+    answer: { webhookEndpoints: kind.list(kind.resource(resources.webhookEndpointFields)), nextPageToken: kind.textOrNone },
+    lists: 'webhookEndpoints',
+  },
+  updateWebhookEndpoint: {
+    rpc: 'updateWebhookEndpoint',
+    http: 'PATCH /v1/webhook_endpoints/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.updateWebhookEndpointFields,
+    isRequestOptional: false,
+    answer: resources.webhookEndpointFields,
+  },
+  deleteWebhookEndpoint: {
+    rpc: 'deleteWebhookEndpoint',
+    http: 'DELETE /v1/webhook_endpoints/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: {},
+    returns: null,
+  },
+  rotateWebhookSecret: {
+    rpc: 'rotateWebhookSecret',
+    http: 'POST /v1/webhook_endpoints/{id}/rotate_secret',
+    status: 200,
+    takesId: true,
+    takesKey: true,
+    request: requests.rotateWebhookSecretFields,
+    isRequestOptional: true,
+    answer: resources.webhookEndpointWithSecretFields,
+  },
+  pingWebhookEndpoint: {
+    rpc: 'pingWebhookEndpoint',
+    http: 'POST /v1/webhook_endpoints/{id}/ping',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.eventFields,
+  },
+  listWebhookDeliveries: {
+    rpc: 'listWebhookDeliveries',
+    http: 'GET /v1/webhook_endpoints/{id}/deliveries',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.listWebhookDeliveriesFields,
+    isRequestOptional: true,
+    answer: { webhookDeliveries: kind.list(kind.resource(resources.webhookDeliveryFields)), nextPageToken: kind.textOrNone },
+    lists: 'webhookDeliveries',
+  },
+  redeliverWebhookEndpoint: {
+    rpc: 'redeliverWebhookEndpoint',
+    http: 'POST /v1/webhook_endpoints/{id}/redeliver',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.redeliverWebhookEndpointFields,
+    isRequestOptional: true,
+    answer: { deliveriesCount: kind.integer },
+    returns: 'deliveriesCount',
+  },
+  redeliverEvent: {
+    rpc: 'redeliverEvent',
+    http: 'POST /v1/events/{id}/redeliver',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.redeliverEventFields,
+    isRequestOptional: true,
+    answer: { webhookDeliveries: kind.list(kind.resource(resources.webhookDeliveryFields)) },
+    returns: 'webhookDeliveries',
+  },
+};
+

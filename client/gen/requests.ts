@@ -1,0 +1,232 @@
+// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
+
+import * as words from '../../src/contract/gen/words.ts';
+import type { JsonCompatible } from '../api-resource.ts';
+import type { EventType } from '../enums.ts';
+import * as input from '../request-fields.ts';
+
+/** Says which events to list. Without a filter: all that are kept. */
+export interface ListEvents {
+  /** Most events on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+  /**
+   * Only events after this one: the identifier of the last event that you have handled. Not together with
+   * `pageToken`.
+   */
+  after?: string | undefined;
+  /** Only events of this type. */
+  type?: EventType | undefined;
+  /** Only events of this intent. */
+  paymentIntent?: string | undefined;
+}
+
+export const listEventsFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+  after: input.filledText,
+  type: input.filledText,
+  paymentIntent: input.filledText,
+};
+
+/** What a merchant asks to be paid. Only `amountUnits` is required. */
+export interface CreatePaymentIntent<Metadata extends object = object> {
+  /**
+   * Amount to be paid, in the token's smallest unit: 1000000 is 1 USDC. An integer from 1 to 9007199254740991
+   * (2^53-1, which every JSON client holds exactly).
+   */
+  amountUnits: number | bigint;
+  /** The chain to be paid on. Default: base. */
+  chain?: words.Chain | undefined;
+  /**
+   * Wallet to be paid instead of the merchant's own: `0x` and 40 hexadecimal digits. Mixed case has to be the
+   * address's EIP-55 checksum. Refused: the zero address, precompiled contracts, and the token contracts of
+   * USDC, USDC.e and USDbC, where the money would be lost. Default: the merchant's payout wallet for the
+   * key's mode and the chain.
+   */
+  walletAddress?: string | undefined;
+  /** Minutes until the intent expires. Any integer; the server clamps it to 5 to 60. Default: 30. */
+  expiresInMinutes?: number | undefined;
+  /** Checkout lane. Default: sdk. */
+  lane?: words.Lane | undefined;
+  /**
+   * The merchant's own identifiers, such as `order_id` and `customer_id`, answered as they were sent: an
+   * object of at most 50 keys, each at most 64 characters, at most 15 levels deep and 16 KiB as JSON.
+   * Refused: NUL characters, lone surrogates, and integers beyond 2^53-1 (send those as strings). Default:
+   * empty.
+   */
+  metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
+  /** Token to be paid in. Default: USDC, the only one. */
+  token?: words.Token | undefined;
+}
+
+export const createPaymentIntentFields: input.RequestFields = {
+  amountUnits: input.required(input.amount),
+  chain: input.word(words.chainWords),
+  walletAddress: input.text,
+  expiresInMinutes: input.clampedInteger,
+  lane: input.word(words.laneWords),
+  metadata: input.metadata,
+  token: input.word(words.tokenWords),
+};
+
+/** Says which intents to list. Without a filter: all of them. */
+export interface ListPaymentIntents {
+  /** Most intents on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+  /** Only intents with this status. */
+  status?: words.PaymentIntentStatus | undefined;
+  /** Only intents on this chain. */
+  chain?: words.Chain | undefined;
+  /** Only intents of this lane. */
+  lane?: words.Lane | undefined;
+  /** Only the intent that was created with this idempotency key. */
+  idempotencyKey?: string | undefined;
+  /** Only intents created at this moment or later. */
+  createdFrom?: Date | undefined;
+  /** Only intents created before this moment. */
+  createdBefore?: Date | undefined;
+}
+
+export const listPaymentIntentsFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+  status: input.word(words.paymentIntentStatusWords),
+  chain: input.word(words.chainWords),
+  lane: input.word(words.laneWords),
+  idempotencyKey: input.filledText,
+  createdFrom: input.moment,
+  createdBefore: input.moment,
+};
+
+/** Says which transfers to list. Without a filter: all. */
+export interface ListTransfers {
+  /** Most transfers on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+  /** Only transfers with this status. */
+  status?: words.TransferStatus | undefined;
+}
+
+export const listTransfersFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+  status: input.word(words.transferStatusWords),
+};
+
+/** Says whose payment a transfer is. */
+export interface AttributeTransfer {
+  /** Identifier of the intent. */
+  paymentIntent: string;
+  /**
+   * Attribute it although the intent has ended or has its amount already: the transfer is recorded, and
+   * labeled if it does not count.
+   */
+  allowEnded?: boolean | undefined;
+}
+
+export const attributeTransferFields: input.RequestFields = {
+  paymentIntent: input.required(input.filledText),
+  allowEnded: input.flag,
+};
+
+/** The endpoint to create. */
+export interface CreateWebhookEndpoint {
+  /**
+   * Where events are sent: https, with a name that resolves to public addresses. At most 2,048 characters.
+   */
+  url: string;
+  /** The types of events to send. Default: `["*"]`, every type, later ones included. */
+  eventTypes?: readonly EventType[] | undefined;
+  /** False to create the endpoint without sending anything yet. Default: true. */
+  enabled?: boolean | undefined;
+  /** A note of your own: one line of at most 200 characters. */
+  description?: string | undefined;
+}
+
+export const createWebhookEndpointFields: input.RequestFields = {
+  url: input.required(input.filledText),
+  eventTypes: input.filledTexts,
+  enabled: input.flag,
+  description: input.text,
+};
+
+/** Says which page of the endpoints to list. */
+export interface ListWebhookEndpoints {
+  /** Most endpoints on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+}
+
+export const listWebhookEndpointsFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+};
+
+/** What to change of an endpoint. */
+export interface UpdateWebhookEndpoint {
+  /** The new address. */
+  url?: string | undefined;
+  /** The new types. */
+  eventTypes?: readonly EventType[] | undefined;
+  /**
+   * `true` enables the endpoint and forgets why it was disabled. `false` disables it; what was still to be
+   * delivered has failed.
+   */
+  enabled?: boolean | undefined;
+  /** The new note: one line of at most 200 characters. An empty one removes it. */
+  description?: string | undefined;
+}
+
+export const updateWebhookEndpointFields: input.RequestFields = {
+  url: input.text,
+  eventTypes: input.filledTexts,
+  enabled: input.flag,
+  description: input.text,
+};
+
+/** Names the endpoint whose secret is replaced. */
+export interface RotateWebhookSecret {
+  /** Hours that the old secret signs besides the new one, 0 to 168. Default: 24. */
+  overlapHours?: number | undefined;
+}
+
+export const rotateWebhookSecretFields: input.RequestFields = {
+  overlapHours: input.integerFrom(0),
+};
+
+/** Says which deliveries to list. */
+export interface ListWebhookDeliveries {
+  /** Most deliveries on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+  /** Only deliveries with this status. */
+  status?: words.WebhookDeliveryStatus | undefined;
+}
+
+export const listWebhookDeliveriesFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+  status: input.word(words.webhookDeliveryStatusWords),
+};
+
+/** Says which deliveries to an endpoint to make due. */
+export interface RedeliverWebhookEndpoint {
+  /**
+   * `failed` for deliveries that were given up, `pending` for those that wait for their next attempt.
+   * Default: `failed`.
+   */
+  status?: 'failed' | 'pending' | undefined;
+  /** Only deliveries made at this moment or later. */
+  createdFrom?: Date | undefined;
+  /** Only deliveries made before this moment. */
+  createdBefore?: Date | undefined;
+}
+
+export const redeliverWebhookEndpointFields: input.RequestFields = {
+  status: input.word({ pending: 1, failed: 3 }),
+  createdFrom: input.moment,
+  createdBefore: input.moment,
+};
+
+/** Says which event to deliver again. */
+export interface RedeliverEvent {
+  /** Identifier of the endpoint to deliver it to. Default: every enabled endpoint that wants its type. */
+  webhookEndpoint?: string | undefined;
+}
+
+export const redeliverEventFields: input.RequestFields = {
+  webhookEndpoint: input.filledText,
+};
+

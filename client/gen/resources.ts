@@ -1,0 +1,483 @@
+// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
+
+import type { ApiResource, JsonObject } from '../api-resource.ts';
+import type { EventType, Label, Unknown } from '../enums.ts';
+import * as kind from '../resource-fields.ts';
+import * as words from '../../src/contract/gen/words.ts';
+
+/** A transfer on the chain that belongs to an intent. */
+export interface Payment extends ApiResource {
+  /** The transaction that holds the transfer. */
+  transactionHash: string;
+  /** Place of the transfer among the logs of its block. */
+  logIndex: number;
+  /** The block that holds the transaction. */
+  blockNumber: number;
+  /** Hash of that block. */
+  blockHash: string;
+  /** Time of that block. */
+  blockTime: Date;
+  /** Wallet the money came from, as an EIP-55 checksummed address. */
+  fromAddress: string;
+  /** Wallet the money went to. */
+  toAddress: string;
+  /** Contract of the token that was transferred. */
+  tokenAddress: string;
+  /** Amount of the transfer, in the token's smallest unit. */
+  amountUnits: bigint;
+  /**
+   * Blocks since the transfer, its own being the first. Counting stops at the intent's
+   * `confirmationsRequired`.
+   */
+  confirmations: number;
+  /** Where the transfer stands. A value newer than this client is an {@link Unknown}. */
+  status: words.PaymentStatus | Unknown;
+  /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
+  labels: Label[];
+  /**
+   * Whether the transfer is part of the intent's `amountReceivedUnits`. Undefined in events of before the
+   * field.
+   */
+  counts: boolean | undefined;
+}
+
+/**
+ * What a merchant expects to be paid: how much, in which token, on which chain, to which wallet, until when.
+ * The first sixteen fields but `status` are frozen when the intent is created. The others say what has
+ * happened since; creation does not return them.
+ *
+ * What is known from creation on.
+ */
+export interface AnyPaymentIntent extends ApiResource {
+  /**
+   * Identifier of the intent: `pi_` and 26 characters of Crockford base32. It sorts by the millisecond of
+   * creation.
+   */
+  id: string;
+  /**
+   * Where the payment stands. A new intent requires payment, and so does the answer of each retry of its
+   * creation. A value newer than this client is an {@link Unknown}.
+   */
+  status: words.PaymentIntentStatus | Unknown;
+  /**
+   * Test money or real money. It follows from the API key that created the intent. A value newer than this
+   * client is an {@link Unknown}.
+   */
+  mode: words.Mode | Unknown;
+  /** The chain the payment is made on. A value newer than this client is an {@link Unknown}. */
+  chain: words.Chain | Unknown;
+  /** EIP-155 id of the chain: 8453 or 84532 for Base, 137 or 80002 for Polygon. */
+  chainId: number;
+  /** Blocks after which the payment counts as final on the chain: 10 on Base, 12 on Polygon. */
+  confirmationsRequired: number;
+  /** Amount to be paid, in the token's smallest unit: 1000000 is 1 USDC. */
+  amountUnits: bigint;
+  /** Decimal places of the token: 6 for USDC. */
+  decimals: number;
+  /** Symbol of the token: `USDC`. */
+  tokenSymbol: string;
+  /** Contract of the token on the chain (Circle's native USDC), as an EIP-55 checksummed address. */
+  tokenAddress: string;
+  /** Wallet that has to receive the payment, as an EIP-55 checksummed address. */
+  expectedWallet: string;
+  /** The moment the intent expires: its creation and `expiresInMinutes` exactly. */
+  expiresAt: Date;
+  /** Minutes the payer has, after clamping: 5 to 60. */
+  expiresInMinutes: number;
+  /** The checkout lane the intent was created for. A value newer than this client is an {@link Unknown}. */
+  lane: words.Lane | Unknown;
+  /** The merchant's own identifiers, as they were sent. */
+  metadata: JsonObject;
+}
+
+/**
+ * What a merchant expects to be paid: how much, in which token, on which chain, to which wallet, until when.
+ * The first sixteen fields but `status` are frozen when the intent is created. The others say what has
+ * happened since; creation does not return them.
+ *
+ * As its creation returned it. A later call with the same key returns the same again.
+ */
+export interface PaymentIntent extends AnyPaymentIntent {
+  /**
+   * Opens the hosted checkout for this one intent: the only value a frontend may receive. It is derived, not
+   * stored, and is the same each time the creation is retried. Lists and events do not have it.
+   */
+  clientSecret: string;
+  /** True if an earlier call with the same idempotency key did this, and this one only found it. */
+  replayed: boolean;
+}
+
+/**
+ * What a merchant expects to be paid: how much, in which token, on which chain, to which wallet, until when.
+ * The first sixteen fields but `status` are frozen when the intent is created. The others say what has
+ * happened since; creation does not return them.
+ *
+ * In its present state; in an event, as it was right after the change.
+ */
+export interface PaymentIntentState extends AnyPaymentIntent {
+  /** The moment the intent was created. */
+  createdAt: Date;
+  /** Sum of the payments that count, in the token's smallest unit: USDC, on the chain now, in time. */
+  amountReceivedUnits: bigint;
+  /** The newest 100 transfers attributed to the intent, oldest first, including those that do not count. */
+  payments: Payment[];
+  /** How many transfers are attributed to the intent. */
+  paymentsCount: number;
+  /**
+   * Facts you have to know: `underpaid` (ended with more than 0 and less than the amount), `overpaid`,
+   * `late`, `after_cancel`, `found_late`, `wrong_token`, `reorged`. Labels may be added.
+   */
+  labels: Label[];
+  /** The moment the intent succeeded. */
+  succeededAt: Date | undefined;
+  /** The moment the intent was canceled. */
+  canceledAt: Date | undefined;
+  /** The moment the intent expired: when this was decided, not `expiresAt`. */
+  expiredAt: Date | undefined;
+}
+
+/**
+ * What a merchant expects to be paid: how much, in which token, on which chain, to which wallet, until when.
+ * The first sixteen fields but `status` are frozen when the intent is created. The others say what has
+ * happened since; creation does not return them.
+ *
+ * In its present state, with its secret: lists and events do not have that.
+ */
+export interface RetrievedPaymentIntent extends PaymentIntentState {
+  /**
+   * Opens the hosted checkout for this one intent: the only value a frontend may receive. It is derived, not
+   * stored, and is the same each time the creation is retried. Lists and events do not have it.
+   */
+  clientSecret: string;
+}
+
+/** An address of the merchant's backend that events are sent to. */
+export interface WebhookEndpoint extends ApiResource {
+  /** Identifier of the endpoint: `we_` and 26 characters of Crockford base32. */
+  id: string;
+  /** Where events are sent, by POST. */
+  url: string;
+  /** The types of events that are sent; `*` is every type, later ones included. */
+  eventTypes: EventType[];
+  /** False: nothing is sent. */
+  enabled: boolean;
+  /** Why the service disabled the endpoint, if it did. */
+  disabledReason: string | undefined;
+  /** The merchant's own note. */
+  description: string | undefined;
+  /**
+   * Test money or real money. It follows from the API key that created the endpoint. A value newer than this
+   * client is an {@link Unknown}.
+   */
+  mode: words.Mode | Unknown;
+  /** The moment the endpoint was created. */
+  createdAt: Date;
+}
+
+/** An address of the merchant's backend that events are sent to. */
+export interface WebhookEndpointWithSecret extends WebhookEndpoint {
+  /**
+   * Verifies what is sent (Standard Webhooks). Only creation and rotation return it: keep it with your other
+   * secrets.
+   */
+  secret: string;
+  /** True if an earlier call with the same idempotency key did this, and this one only found it. */
+  replayed: boolean;
+}
+
+/**
+ * A transfer to a wallet of the merchant on a chain that is watched. Most are payments of an intent; those
+ * that cannot be told to be one intent's payment are unattributed, until you attribute them.
+ */
+export interface Transfer extends ApiResource {
+  /**
+   * Identifier of the transfer: `tr_` and 26 characters of Crockford base32. It stays when a reorganisation
+   * of the chain moves the transfer to another block.
+   */
+  id: string;
+  /** Chain of the transfer. A value newer than this client is an {@link Unknown}. */
+  chain: words.Chain | Unknown;
+  /** Whether the transfer belongs to an intent. A value newer than this client is an {@link Unknown}. */
+  status: words.TransferStatus | Unknown;
+  /** The intent that it belongs to. Undefined for an unattributed transfer. */
+  paymentIntent: string | undefined;
+  /** The transaction that holds the transfer. */
+  transactionHash: string;
+  /** Place of the transfer among the logs of its block. */
+  logIndex: number;
+  /** The block that holds the transaction. */
+  blockNumber: number;
+  /** Hash of that block. */
+  blockHash: string;
+  /** Time of that block. */
+  blockTime: Date;
+  /** Wallet the money came from, as an EIP-55 checksummed address. */
+  fromAddress: string;
+  /** Wallet the money went to. */
+  toAddress: string;
+  /** Contract of the token that was transferred. */
+  tokenAddress: string;
+  /** Amount of the transfer, in the token's smallest unit. */
+  amountUnits: bigint;
+  /**
+   * Blocks since the transfer, its own being the first. Counting stops at the confirmations that its chain
+   * requires; 0 for a transfer that is no longer on the chain.
+   */
+  confirmations: number;
+  /** Facts about the transfer, such as `late` and `wrong_token`. */
+  labels: Label[];
+}
+
+/** The resource that an event is about: one of the messages. */
+export interface EventData extends ApiResource {
+  /** The intent, without `clientSecret`. */
+  paymentIntent: PaymentIntentState | undefined;
+  /** The webhook endpoint, without its secret. */
+  webhookEndpoint: WebhookEndpoint | undefined;
+  /** The transfer. Of several in one block, the largest. */
+  transfer: Transfer | undefined;
+  /**
+   * How many new transfers of the same block are unattributed, this one included. All of them are in the list
+   * of transfers.
+   */
+  transfersCount: number | undefined;
+}
+
+/** Something that has happened to a resource of the merchant. An event never changes. */
+export interface Event extends ApiResource {
+  /** Identifier of the event: `evt_` and 26 characters of Crockford base32. */
+  id: string;
+  /**
+   * What has happened. A payment intent: `payment_intent.partially_paid`, `payment_intent.processing`,
+   * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment went beyond the amount, or came after
+   * success), `payment_intent.expired`, `payment_intent.canceled`, `payment_intent.late_payment` (after
+   * expiry or cancellation), `payment_intent.wrong_token`, `payment_intent.reorged`,
+   * `payment_intent.payment_detached`. Transfers: `transfer.unattributed`. A webhook endpoint:
+   * `webhook_endpoint.ping`. Creation is answered to its caller and has no event. Types may be added: ignore
+   * those that you do not know.
+   */
+  type: EventType;
+  /** The moment of the change. */
+  createdAt: Date;
+  /** Test money or real money. A value newer than this client is an {@link Unknown}. */
+  mode: words.Mode | Unknown;
+  /** Place of the event among those of its intent: 1, 2, 3, without a gap. Sort by it where order matters. */
+  sequence: number | undefined;
+  /** The resource as it was right after the change. */
+  data: EventData;
+}
+
+/** One try to deliver. */
+export interface WebhookAttempt extends ApiResource {
+  /** The moment it began. */
+  at: Date;
+  /** HTTP status of the answer, if there was one. */
+  statusCode: number | undefined;
+  /** How long it took, in milliseconds. */
+  durationMs: number;
+  /** What went wrong, if something did. */
+  error: string | undefined;
+  /** The first 1,024 bytes of the answer, as UTF-8. */
+  response: string | undefined;
+}
+
+/** One event for one endpoint. */
+export interface WebhookDelivery extends ApiResource {
+  /** Identifier of the delivery: `del_` and 26 characters of Crockford base32. */
+  id: string;
+  /** Identifier of the event. */
+  event: string;
+  /** Identifier of the endpoint. */
+  webhookEndpoint: string;
+  /** Where the delivery stands. A value newer than this client is an {@link Unknown}. */
+  status: words.WebhookDeliveryStatus | Unknown;
+  /** The newest 20 attempts, oldest first. */
+  attempts: WebhookAttempt[];
+  /** The moment of the next attempt, while there is one. */
+  nextAttemptAt: Date | undefined;
+  /** The moment the delivery was made. */
+  createdAt: Date;
+  /** The type of the event. */
+  eventType: EventType;
+  /** Identifier of the intent that the event is about. Undefined if it is about something else. */
+  paymentIntent: string | undefined;
+}
+
+/** A message of the stream. */
+export interface WatchEventsResponse extends ApiResource {
+  /** The event. Undefined in the first message, and in those that only say that the stream is alive. */
+  event: Event | undefined;
+  /** How far the stream is: `after` for the stream that resumes it. */
+  position: string;
+}
+
+export const paymentFields: kind.Fields = {
+  transactionHash: kind.text,
+  logIndex: kind.integer,
+  blockNumber: kind.smallInteger,
+  blockHash: kind.text,
+  blockTime: kind.present(kind.moment),
+  fromAddress: kind.text,
+  toAddress: kind.text,
+  tokenAddress: kind.text,
+  amountUnits: kind.units,
+  confirmations: kind.integer,
+  status: kind.word(words.paymentStatusWords),
+  labels: kind.list(kind.text),
+  counts: kind.optional(kind.flag),
+};
+
+export const paymentIntentFields: kind.Fields = {
+  id: kind.filledText,
+  status: kind.word(words.paymentIntentStatusWords),
+  clientSecret: kind.filledText,
+  mode: kind.word(words.modeWords),
+  chain: kind.word(words.chainWords),
+  chainId: kind.smallInteger,
+  confirmationsRequired: kind.integer,
+  amountUnits: kind.units,
+  decimals: kind.integer,
+  tokenSymbol: kind.text,
+  tokenAddress: kind.text,
+  expectedWallet: kind.text,
+  expiresAt: kind.present(kind.moment),
+  expiresInMinutes: kind.integer,
+  lane: kind.word(words.laneWords),
+  metadata: kind.metadata,
+};
+
+export const paymentIntentStateFields: kind.Fields = {
+  id: kind.filledText,
+  status: kind.word(words.paymentIntentStatusWords),
+  mode: kind.word(words.modeWords),
+  chain: kind.word(words.chainWords),
+  chainId: kind.smallInteger,
+  confirmationsRequired: kind.integer,
+  amountUnits: kind.units,
+  decimals: kind.integer,
+  tokenSymbol: kind.text,
+  tokenAddress: kind.text,
+  expectedWallet: kind.text,
+  expiresAt: kind.present(kind.moment),
+  expiresInMinutes: kind.integer,
+  lane: kind.word(words.laneWords),
+  metadata: kind.metadata,
+  createdAt: kind.present(kind.moment),
+  amountReceivedUnits: kind.present(kind.units),
+  payments: kind.list(kind.resource(paymentFields)),
+  paymentsCount: kind.present(kind.integer),
+  labels: kind.list(kind.text),
+  succeededAt: kind.optional(kind.moment),
+  canceledAt: kind.optional(kind.moment),
+  expiredAt: kind.optional(kind.moment),
+};
+
+export const retrievedPaymentIntentFields: kind.Fields = {
+  id: kind.filledText,
+  status: kind.word(words.paymentIntentStatusWords),
+  clientSecret: kind.filledText,
+  mode: kind.word(words.modeWords),
+  chain: kind.word(words.chainWords),
+  chainId: kind.smallInteger,
+  confirmationsRequired: kind.integer,
+  amountUnits: kind.units,
+  decimals: kind.integer,
+  tokenSymbol: kind.text,
+  tokenAddress: kind.text,
+  expectedWallet: kind.text,
+  expiresAt: kind.present(kind.moment),
+  expiresInMinutes: kind.integer,
+  lane: kind.word(words.laneWords),
+  metadata: kind.metadata,
+  createdAt: kind.present(kind.moment),
+  amountReceivedUnits: kind.present(kind.units),
+  payments: kind.list(kind.resource(paymentFields)),
+  paymentsCount: kind.present(kind.integer),
+  labels: kind.list(kind.text),
+  succeededAt: kind.optional(kind.moment),
+  canceledAt: kind.optional(kind.moment),
+  expiredAt: kind.optional(kind.moment),
+};
+
+export const webhookEndpointFields: kind.Fields = {
+  id: kind.filledText,
+  url: kind.text,
+  eventTypes: kind.list(kind.text),
+  enabled: kind.flag,
+  disabledReason: kind.optional(kind.text),
+  description: kind.optional(kind.text),
+  mode: kind.word(words.modeWords),
+  createdAt: kind.present(kind.moment),
+};
+
+export const webhookEndpointWithSecretFields: kind.Fields = {
+  id: kind.filledText,
+  url: kind.text,
+  eventTypes: kind.list(kind.text),
+  enabled: kind.flag,
+  disabledReason: kind.optional(kind.text),
+  description: kind.optional(kind.text),
+  mode: kind.word(words.modeWords),
+  createdAt: kind.present(kind.moment),
+  secret: kind.filledText,
+};
+
+export const transferFields: kind.Fields = {
+  id: kind.filledText,
+  chain: kind.word(words.chainWords),
+  status: kind.word(words.transferStatusWords),
+  paymentIntent: kind.textOrNone,
+  transactionHash: kind.text,
+  logIndex: kind.integer,
+  blockNumber: kind.smallInteger,
+  blockHash: kind.text,
+  blockTime: kind.present(kind.moment),
+  fromAddress: kind.text,
+  toAddress: kind.text,
+  tokenAddress: kind.text,
+  amountUnits: kind.units,
+  confirmations: kind.integer,
+  labels: kind.list(kind.text),
+};
+
+export const eventDataFields: kind.Fields = {
+  paymentIntent: kind.optional(kind.resource(paymentIntentStateFields)),
+  webhookEndpoint: kind.optional(kind.resource(webhookEndpointFields)),
+  transfer: kind.optional(kind.resource(transferFields)),
+  transfersCount: kind.optional(kind.integer),
+};
+
+export const eventFields: kind.Fields = {
+  id: kind.filledText,
+  type: kind.filledText,
+  createdAt: kind.present(kind.moment),
+  mode: kind.word(words.modeWords),
+  sequence: kind.optional(kind.integer),
+  data: kind.present(kind.resource(eventDataFields)),
+};
+
+export const webhookAttemptFields: kind.Fields = {
+  at: kind.present(kind.moment),
+  statusCode: kind.optional(kind.integer),
+  durationMs: kind.integer,
+  error: kind.optional(kind.text),
+  response: kind.optional(kind.text),
+};
+
+export const webhookDeliveryFields: kind.Fields = {
+  id: kind.filledText,
+  event: kind.text,
+  webhookEndpoint: kind.text,
+  status: kind.word(words.webhookDeliveryStatusWords),
+  attempts: kind.list(kind.resource(webhookAttemptFields)),
+  nextAttemptAt: kind.optional(kind.moment),
+  createdAt: kind.present(kind.moment),
+  eventType: kind.text,
+  paymentIntent: kind.textOrNone,
+};
+
+export const watchEventsResponseFields: kind.Fields = {
+  event: kind.optional(kind.resource(eventFields)),
+  position: kind.filledText,
+};
+

@@ -1,0 +1,119 @@
+// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
+
+
+/** Where a transfer stands. */
+export type PaymentStatus =
+  /** In a block, with fewer confirmations than required. */
+  | 'pending'
+  /** In a block with every confirmation. */
+  | 'confirmed'
+  /** The block it was in is no longer part of the chain. It does not count. */
+  | 'reorged';
+
+/** The numbers of a {@link PaymentStatus} in messages. */
+export const paymentStatusWords = {
+  pending: 1,
+  confirmed: 2,
+  reorged: 3,
+} as const satisfies Record<PaymentStatus, number>;
+
+/** Chains a payment can be made on. A testnet key reaches the chain's test network. */
+export type Chain =
+  /** Base: mainnet 8453, or Base Sepolia 84532. */
+  | 'base'
+  /** Polygon PoS: mainnet 137, or Amoy 80002. */
+  | 'polygon';
+
+/** The numbers of a {@link Chain} in messages. */
+export const chainWords = {
+  base: 1,
+  polygon: 2,
+} as const satisfies Record<Chain, number>;
+
+/** Test money or real money. */
+export type Mode =
+  /** Test networks: tokens without value. */
+  | 'testnet'
+  /** Main networks: real money. */
+  | 'mainnet';
+
+/** The numbers of a {@link Mode} in messages. */
+export const modeWords = {
+  testnet: 1,
+  mainnet: 2,
+} as const satisfies Record<Mode, number>;
+
+/** Checkout lane: how the payer is led through the payment. */
+export type Lane =
+  /** Hosted checkout, opened by the client SDK. */
+  | 'sdk'
+  /** The payer sends the transfer on their own. */
+  | 'manual';
+
+/** The numbers of a {@link Lane} in messages. */
+export const laneWords = {
+  sdk: 1,
+  manual: 2,
+} as const satisfies Record<Lane, number>;
+
+/** Tokens a payment can be made in. */
+export type Token =
+  /** USD Coin, Circle's native contract on each chain. Never USDC.e nor USDbC. */
+  | 'USDC';
+
+/** The numbers of a {@link Token} in messages. */
+export const tokenWords = {
+  USDC: 1,
+} as const satisfies Record<Token, number>;
+
+/** Where a payment stands. */
+export type PaymentIntentStatus =
+  /** Created; the payments so far do not reach the amount. */
+  | 'requires_payment'
+  /** Paid in full and in time; the payments are not final on the chain yet. */
+  | 'processing'
+  /** Paid: final. */
+  | 'succeeded'
+  /** Not paid in full in time: final. Money that arrives later is reported and changes nothing here. */
+  | 'expired'
+  /** Canceled by the merchant: final. */
+  | 'canceled';
+
+/** The numbers of a {@link PaymentIntentStatus} in messages. */
+export const paymentIntentStatusWords = {
+  requires_payment: 1,
+  processing: 2,
+  succeeded: 3,
+  expired: 4,
+  canceled: 5,
+} as const satisfies Record<PaymentIntentStatus, number>;
+
+/** Whether a transfer belongs to an intent. */
+export type TransferStatus =
+  /** To none, as far as anybody can tell. */
+  | 'unattributed'
+  /** To `payment_intent`. */
+  | 'attributed';
+
+/** The numbers of a {@link TransferStatus} in messages. */
+export const transferStatusWords = {
+  unattributed: 1,
+  attributed: 2,
+} as const satisfies Record<TransferStatus, number>;
+
+/** Where a delivery stands. */
+export type WebhookDeliveryStatus =
+  /** To be tried, or tried again. */
+  | 'pending'
+  /** Answered with a status of 200 to 299. */
+  | 'delivered'
+  /** Given up after the last attempt, or because the endpoint was disabled or deleted. */
+  | 'failed';
+
+/** The numbers of a {@link WebhookDeliveryStatus} in messages. */
+export const webhookDeliveryStatusWords = {
+  pending: 1,
+  delivered: 2,
+  failed: 3,
+} as const satisfies Record<WebhookDeliveryStatus, number>;
+

@@ -1,0 +1,85 @@
+// What the contract says of the public JSON of its fields and enums: which are required, which may be absent, their
+// words and ranges.
+
+import {
+  type DescEnum,
+  type DescEnumValue,
+  type DescField,
+  type DescMessage,
+  getOption,
+  hasOption,
+  ScalarType,
+} from '@bufbuild/protobuf';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
+import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
+
+/** True if the field is required in a request, or always in an answer but that of creation. */
+export function isRequiredField(field: DescField): boolean {
+  return getOption(field, json_field).required;
+}
+
+/** True if a request has a required field besides those in `without`. */
+export function hasRequiredField(desc: DescMessage, without: readonly DescField[]): boolean {
+  return desc.fields.some((field) => isRequiredField(field) && !without.includes(field));
+}
+
+/** True if an answer leaves the field out where there is nothing to say. */
+export function mayBeAbsent(field: DescField): boolean {
+  const { omitEmpty, keepEmpty, secret } = getOption(field, json_field);
+  if (field.fieldKind === 'list') return !keepEmpty;
+  return omitEmpty || secret || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
+}
+
+/** True if a request may not have the list empty. */
+export function refusesEmptyList(field: DescField): boolean {
+  return getOption(field, json_field).refuseEmpty;
+}
+
+/**
+ * The words of an enum in the public JSON, in the contract's order. Zero has none: it means "unspecified", and the JSON
+ * omits the field.
+ */
+export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
+  return desc.values
+    .filter(({ number }) => number !== 0)
+    .map((value) => ({
+      value,
+      word: hasOption(value, json_word)
+        ? getOption(value, json_word)
+        : value.name.slice(desc.sharedPrefix?.length ?? 0).toLowerCase(),
+    }));
+}
+
+export interface IntegerRange {
+  min: bigint;
+  max: bigint;
+}
+
+const integerRanges = {
+  int32: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
+  uint32: { min: 0n, max: 2n ** 32n - 1n },
+  int64: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
+  uint64: { min: 0n, max: 2n ** 64n - 1n },
+} as const satisfies Record<string, IntegerRange>;
+
+/** The range of an integer scalar, or undefined if the scalar is not an integer. */
+export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
+  switch (scalar) {
+    case ScalarType.INT32:
+    case ScalarType.SINT32:
+    case ScalarType.SFIXED32:
+      return integerRanges.int32;
+    case ScalarType.UINT32:
+    case ScalarType.FIXED32:
+      return integerRanges.uint32;
+    case ScalarType.INT64:
+    case ScalarType.SINT64:
+    case ScalarType.SFIXED64:
+      return integerRanges.int64;
+    case ScalarType.UINT64:
+    case ScalarType.FIXED64:
+      return integerRanges.uint64;
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,107 @@
+// The client's methods: their types with the contract's comments, and the table that both protocols work from.
+
+import type { DescField } from '@bufbuild/protobuf';
+import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
+import { isRequiredField } from '../json/field-rules.ts';
+import { givenFields, hasMetadata, requestFieldsOf, requestType } from './requests.ts';
+import { fieldsOf, formAnswered, formInside } from './resources.ts';
+import { type Contract, docComment, fileHead, isAnswer } from './text.ts';
+
+/** What a method takes and returns, as the client has it. */
+interface Signature {
+  /** The name in the client: a Get is `retrieve`. */
+  name: string;
+  parameters: string[];
+  typeParameter: string;
+  returns: string;
+  row: string;
+}
+
+export function methodsSource(contract: Contract): string {
+  const signatures = contract.routes.map((route) => ({ route, ...signatureOf(route) }));
+  const types = signatures.map(({ route, name, typeParameter, parameters, returns }) => {
+    // The client makes keys and asks for pages without being told.
+    const about = contract
+      .clientParagraphsOf(route.method)
+      .filter((text) => !/`Idempotency-Key`|`nextPageToken`/.test(text));
+    return `${docComment(about, 2)}  ${name}${typeParameter}(${parameters.join(', ')}): ${returns};\n`;
+  });
+  return (
+    fileHead([
+      "import type { List } from '../list.ts';",
+      "import type { CallOptions, CreateOptions } from '../options.ts';",
+      "import type { Method } from '../protocol.ts';",
+      "import * as kind from '../resource-fields.ts';",
+      "import * as requests from './requests.ts';",
+      "import * as resources from './resources.ts';",
+    ]) +
+    `/** The methods that a merchant's key calls. */\nexport interface Methods {\n${types.join('\n')}}\n\n` +
+    `export const methods: Readonly<Record<keyof Methods, Method>> = {\n${signatures.map(({ row }) => row).join('')}};\n`
+  );
+}
+
+function signatureOf(route: HttpRoute): Signature {
+  const { method, pathFields, httpMethod, path, successStatus } = route;
+  const { input } = method;
+  const name = method.localName.replace(/^get/, 'retrieve');
+  const given = givenFields(route);
+  const isList = method.output.fields.some((field) => field.name === 'next_page_token');
+  // What changes a resource has to say what.
+  const isOptional = !given.some(isRequiredField) && httpMethod !== 'PATCH';
+  const options = takesIdempotencyKey(route) ? 'CreateOptions' : 'CallOptions';
+  const argument = isList
+    ? 'filters'
+    : httpMethod === 'PATCH'
+      ? 'change'
+      : (/^[a-z]+/.exec(name)?.[0] ?? 'request');
+  const typeParameter = hasMetadata(input) ? '<Metadata extends object>' : '';
+  const type = `requests.${requestType(input)}${typeParameter && '<Metadata>'}`;
+  const answer = answerOf(route);
+  const facts = [
+    `rpc: '${method.localName}'`,
+    `http: '${httpMethod} ${path}'`,
+    `status: ${successStatus}`,
+    `takesId: ${pathFields.length > 0}`,
+    `takesKey: ${takesIdempotencyKey(route)}`,
+    ...(given.length > 0
+      ? [`request: requests.${requestFieldsOf(input)}`, `isRequestOptional: ${isOptional}`]
+      : []),
+    `answer: ${answer.table}`,
+    ...(answer.field === undefined ? [] : [`${isList ? 'lists' : 'returns'}: '${answer.field.localName}'`]),
+    ...(answer.type === 'void' ? ['returns: null'] : []),
+  ];
+  return {
+    name,
+    typeParameter,
+    parameters: [
+      ...(pathFields.length > 0 ? ['id: string'] : []),
+      ...(given.length > 0 ? [`${argument}${isOptional ? '?' : ''}: ${type}`] : []),
+      `options?: ${options}`,
+    ],
+    returns: isList ? `List<${answer.type}>` : `Promise<${answer.type}>`,
+    row: `  ${name}: {\n${facts.map((fact) => `    ${fact},\n`).join('')}  },\n`,
+  };
+}
+
+/** What the client returns of an answer: its resource, or the one field of an answer that is none. */
+function answerOf(route: HttpRoute): { type: string; table: string; field?: DescField } {
+  const { output } = route.method;
+  if (!isAnswer(output)) {
+    const form = formAnswered(route);
+    return { type: `resources.${form}`, table: `resources.${fieldsOf(form)}` };
+  }
+  const [field] = output.fields;
+  if (field === undefined) return { type: 'void', table: '{}' };
+  const rows = output.fields.map((each) => `${each.localName}: ${kindOf(each)}`);
+  const table = `{ ${rows.join(', ')} }`;
+  if (field.fieldKind !== 'list' || field.listKind !== 'message') return { type: 'number', table, field };
+  const item = `resources.${formInside(field.message)}`;
+  return { type: output.fields.length > 1 ? item : `${item}[]`, table, field };
+}
+
+function kindOf(field: DescField): string {
+  if (field.fieldKind === 'list' && field.listKind === 'message') {
+    return `kind.list(kind.resource(resources.${fieldsOf(formInside(field.message))}))`;
+  }
+  return field.name === 'next_page_token' ? 'kind.textOrNone' : 'kind.integer';
+}

@@ -1,0 +1,203 @@
+// What the client's methods return: a type and a table of fields for each message of the answers, and for each form in
+// which answers have it.
+
+import { type DescField, type DescMessage, getOption, ScalarType } from '@bufbuild/protobuf';
+import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
+import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
+import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
+import { type Contract, docComment, fileHead, isOurs, isSecret, lowerFirst } from './text.ts';
+import { wordsOf } from './words.ts';
+
+/** A field's type in the client, and the kind in resource-fields.ts that reads it. */
+interface FieldSource {
+  type: string;
+  kind: string;
+}
+
+/** One form in which answers have a message. */
+interface Form {
+  name: string;
+  /** The form whose fields it has besides its own. */
+  base?: string;
+  /** What the form is, if its message's comment does not say so. */
+  about?: string;
+  fields: readonly DescField[];
+  /** The fields that its base lacks. */
+  own: readonly DescField[];
+  isReplayable?: boolean;
+  /** True if only other forms have it, and no answer. */
+  isBase?: boolean;
+}
+
+const isLater = (field: DescField) => getOption(field, json_field).afterCreation;
+
+/** The forms of a message: lists and events lack its secret, and its creation lacks what comes later. */
+function formsOf(desc: DescMessage): Form[] {
+  const { name, fields } = desc;
+  const secrets = fields.filter(isSecret);
+  const plain = fields.filter((field) => !isSecret(field));
+  if (secrets.length === 0) return [{ name, fields, own: fields }];
+  if (!fields.some(isLater)) {
+    const withSecret = { name: `${name}WithSecret`, base: name, fields, own: secrets, isReplayable: true };
+    return [{ name, fields: plain, own: plain }, withSecret];
+  }
+  const atOnce = plain.filter((field) => !isLater(field));
+  return [
+    {
+      name: `Any${name}`,
+      about: 'What is known from creation on.',
+      fields: atOnce,
+      own: atOnce,
+      isBase: true,
+    },
+    {
+      name,
+      base: `Any${name}`,
+      about: 'As its creation returned it. A later call with the same key returns the same again.',
+      fields: fields.filter((field) => !isLater(field)),
+      own: secrets,
+      isReplayable: true,
+    },
+    {
+      name: `${name}State`,
+      base: `Any${name}`,
+      about: 'In its present state; in an event, as it was right after the change.',
+      fields: plain,
+      own: plain.filter(isLater),
+    },
+    {
+      name: `Retrieved${name}`,
+      base: `${name}State`,
+      about: 'In its present state, with its secret: lists and events do not have that.',
+      fields,
+      own: secrets,
+    },
+  ];
+}
+
+/** The form of a message inside another. */
+export function formInside(desc: DescMessage): string {
+  const forms = formsOf(desc);
+  return (forms.find(({ name }) => name.endsWith('State')) ?? forms[0])?.name ?? desc.name;
+}
+
+/** The form in which a method answers its message. */
+export function formAnswered(route: HttpRoute): string {
+  const { method } = route;
+  const { output } = method;
+  if (!getOption(method, json_method).answersSecret) return formInside(output);
+  if (!output.fields.some(isLater)) return `${output.name}WithSecret`;
+  return takesIdempotencyKey(route) ? output.name : `Retrieved${output.name}`;
+}
+
+/** The name of a form's table. */
+export const fieldsOf = (form: string) => `${lowerFirst(form)}Fields`;
+
+export function resourcesSource(contract: Contract): string {
+  const forms = contract.resources.flatMap((desc) => formsOf(desc).map((form) => ({ desc, form })));
+  return (
+    fileHead([
+      "import type { ApiResource, JsonObject } from '../api-resource.ts';",
+      "import type { EventType, Label, Unknown } from '../enums.ts';",
+      "import * as kind from '../resource-fields.ts';",
+      "import * as words from '../../src/contract/gen/words.ts';",
+    ]) +
+    forms.map(({ desc, form }) => typeSource(contract, desc, form)).join('\n') +
+    '\n' +
+    forms
+      .filter(({ form }) => !form.isBase)
+      .map(({ form }) => tableSource(form))
+      .join('\n')
+  );
+}
+
+function typeSource(contract: Contract, desc: DescMessage, form: Form): string {
+  const [first = '', ...others] = contract.clientParagraphsOf(desc);
+  const members = form.own.map((field) => {
+    const isEnum = field.fieldKind === 'enum';
+    const newer = isEnum ? ' A value newer than this client is an {@link Unknown}.' : '';
+    const [text = '', ...more] = contract.clientParagraphsOf(field);
+    return `${docComment([text + newer, ...more], 2)}  ${field.localName}: ${sourceOf(field).type};\n`;
+  });
+  if (form.isReplayable) {
+    members.push(
+      `${docComment(
+        ['True if an earlier call with the same idempotency key did this, and this one only found it.'],
+        2,
+      )}  replayed: boolean;\n`,
+    );
+  }
+  const about = docComment(form.about === undefined ? [first, ...others] : [first, form.about]);
+  return `${about}export interface ${form.name} extends ${form.base ?? 'ApiResource'} {\n${members.join('')}}\n`;
+}
+
+function tableSource({ name, fields }: Form): string {
+  const rows = fields.map((field) => `  ${field.localName}: ${sourceOf(field).kind},\n`).join('');
+  return `export const ${fieldsOf(name)}: kind.Fields = {\n${rows}};\n`;
+}
+
+/** Texts of which the known ones have a type. */
+const namedTexts: Readonly<Record<string, string>> = {
+  type: 'EventType',
+  event_type: 'EventType',
+  event_types: 'EventType',
+  labels: 'Label',
+};
+
+/** The type of a text. */
+export const textType = ({ name }: DescField) => namedTexts[name] ?? 'string';
+
+/** True for a text that callers keep to go on with, or decide by: an empty one would lose money or events. */
+const isKept = (field: DescField) => isSecret(field) || ['id', 'type', 'position'].includes(field.name);
+
+function sourceOf(field: DescField): FieldSource {
+  if (field.fieldKind === 'list') {
+    const { type, kind } =
+      field.listKind === 'message'
+        ? messageSource(field.message)
+        : { type: textType(field), kind: 'kind.text' };
+    return { type: `${type}[]`, kind: `kind.list(${kind})` };
+  }
+  const { required, omitEmpty } = getOption(field, json_field);
+  const { type, kind } = valueSource(field);
+  if (omitEmpty) return { type: `${type} | undefined`, kind: 'kind.textOrNone' };
+  if (field.presence === FeatureSet_FieldPresence.IMPLICIT || kind === 'kind.metadata') return { type, kind };
+  if (required) return { type, kind: `kind.present(${kind})` };
+  return { type: `${type} | undefined`, kind: `kind.optional(${kind})` };
+}
+
+function valueSource(field: DescField): FieldSource {
+  switch (field.fieldKind) {
+    case 'enum':
+      return { type: `words.${field.enum.name} | Unknown`, kind: `kind.word(words.${wordsOf(field.enum)})` };
+    case 'message':
+      return messageSource(field.message);
+    case 'scalar':
+      return scalarSource(field, field.scalar);
+    default:
+      throw new Error(`${field.parent.typeName}.${field.name}: teach ${import.meta.filename} about it`);
+  }
+}
+
+function scalarSource(field: DescField, scalar: ScalarType): FieldSource {
+  switch (scalar) {
+    case ScalarType.BOOL:
+      return { type: 'boolean', kind: 'kind.flag' };
+    case ScalarType.INT32:
+      return { type: 'number', kind: 'kind.integer' };
+    case ScalarType.INT64:
+      // Amounts are exact. Other integers of this width, such as the number of a block, are small.
+      return field.name.endsWith('_units')
+        ? { type: 'bigint', kind: 'kind.units' }
+        : { type: 'number', kind: 'kind.smallInteger' };
+    default:
+      return { type: textType(field), kind: isKept(field) ? 'kind.filledText' : 'kind.text' };
+  }
+}
+
+function messageSource(desc: DescMessage): FieldSource {
+  if (desc.typeName === 'google.protobuf.Timestamp') return { type: 'Date', kind: 'kind.moment' };
+  if (!isOurs(desc)) return { type: 'JsonObject', kind: 'kind.metadata' };
+  const form = formInside(desc);
+  return { type: form, kind: `kind.resource(${fieldsOf(form)})` };
+}

@@ -1,0 +1,127 @@
+// What the generated files have in common: which definitions they are made of, and their comments.
+
+import type {
+  DescEnum,
+  DescEnumValue,
+  DescField,
+  DescFile,
+  DescMessage,
+  DescMethod,
+} from '@bufbuild/protobuf';
+import { getOption } from '@bufbuild/protobuf';
+import { getComments } from '@bufbuild/protoplugin';
+import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
+import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
+
+export interface Contract {
+  enums: readonly DescEnum[];
+  /** The methods that a merchant's key calls over HTTP. */
+  routes: readonly HttpRoute[];
+  /** Every message that their answers hold, and the checkout, those that others hold first. */
+  resources: readonly DescMessage[];
+  message(name: string): DescMessage;
+  /** A comment, in paragraphs. */
+  paragraphsOf(desc: Described): string[];
+  /** A comment in the client's terms: its names of fields, its moments as dates. */
+  clientParagraphsOf(desc: Described): string[];
+}
+
+type Described = DescEnum | DescEnumValue | DescField | DescMessage | DescMethod;
+
+/** The parts of the contract in the order of its files. */
+export function createContract(files: readonly DescFile[]): Contract {
+  const messages = files.flatMap((file) => file.messages);
+  const names = new Set(messages.flatMap(({ fields }) => fields.map(({ name }) => name)));
+  const routes = files
+    .flatMap((file) => file.services)
+    .flatMap(httpRoutesOf)
+    .filter(({ method }) => !getOption(method, json_method).takesClientSecret);
+  const message = (name: string) => {
+    const found = messages.find((candidate) => candidate.name === name);
+    if (found === undefined) throw new Error(`the contract has no message ${name}`);
+    return found;
+  };
+  const resources = new Set<DescMessage>();
+  const add = (desc: DescMessage) => {
+    for (const { message } of desc.fields) if (message !== undefined && isOurs(message)) add(message);
+    resources.add(desc);
+  };
+  for (const { method } of routes) add(method.output);
+  add(message('WatchEventsResponse'));
+  return {
+    enums: files.flatMap((file) => file.enums),
+    routes,
+    resources: [...resources].filter((desc) => !isAnswer(desc)),
+    message,
+    paragraphsOf,
+    clientParagraphsOf: (desc) => paragraphsOf(desc).map((text) => clientText(text, names)),
+  };
+}
+
+function paragraphsOf(desc: Described): string[] {
+  return (getComments(desc).leading ?? '')
+    .split(/\n\s*\n/)
+    .map((text) => text.replaceAll(/\s+/g, ' ').trim());
+}
+
+/** False for the messages of Google. */
+export const isOurs = ({ typeName }: DescMessage) => !typeName.startsWith('google.');
+
+/** True for a message that is no resource, only what a method answers. */
+export const isAnswer = ({ name }: DescMessage) => /^(?!Watch).*Response$/.test(name);
+
+/** True for a field that only some answers have. */
+export const isSecret = (field: DescField) => getOption(field, json_field).secret;
+
+function clientText(text: string, names: ReadonlySet<string>): string {
+  return text
+    .replaceAll(/`([a-z]+(?:_[a-z]+)+)`/g, (quoted, name) =>
+      names.has(name) ? `\`${camelCase(name)}\`` : quoted,
+    )
+    .replace(/, in UTC(?: with milliseconds)?(?=\.)/, '')
+    .replaceAll(/\bAbsent\b/g, 'Undefined')
+    .replace(/^Moment\b/, 'The moment');
+}
+
+export const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
+
+/** The name with a lower-case first letter. */
+export const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
+
+const lineWidth = 110;
+
+/** A doc comment of paragraphs, each line behind that many spaces. */
+export function docComment(paragraphs: readonly string[], indent = 0): string {
+  const margin = ' '.repeat(indent);
+  const [only = ''] = paragraphs;
+  if (paragraphs.length === 1 && only.length + indent + 7 <= lineWidth) return `${margin}/** ${only} */\n`;
+  const lines = paragraphs.flatMap((text, i) => [
+    ...(i > 0 ? [''] : []),
+    ...wrapped(text, lineWidth - indent - 3),
+  ]);
+  return `${margin}/**\n${lines.map((line) => `${margin} *${line === '' ? '' : ` ${line}`}\n`).join('')}${margin} */\n`;
+}
+
+function wrapped(text: string, width: number): string[] {
+  const lines: string[] = [];
+  let line = '';
+  // A link stays on one line.
+  for (const word of text.match(/\{@link [^}]*\}\S*|\S+/g) ?? []) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line);
+      line = word;
+    } else line += (line === '' ? '' : ' ') + word;
+  }
+  return [...lines, line];
+}
+
+/** The first line of a generated file, and its imports. */
+export function fileHead(imports: readonly string[]): string {
+  return [
+    '// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.',
+    '',
+    ...imports,
+    '',
+    '',
+  ].join('\n');
+}

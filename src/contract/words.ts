@@ -1,0 +1,57 @@
+// The words of the contract's enums, as the server writes them in the database, its JSON and its command line. In the
+// server `Chain` is the number in a message, and `ChainName` its word.
+
+import {
+  chainWords,
+  laneWords,
+  modeWords,
+  paymentIntentStatusWords,
+  webhookDeliveryStatusWords,
+} from './gen/words.ts';
+
+export type {
+  Chain as ChainName,
+  Lane as LaneName,
+  Mode as ModeName,
+  PaymentIntentStatus as StatusName,
+  PaymentStatus as PaymentStatusName,
+  WebhookDeliveryStatus as DeliveryStatusName,
+} from './gen/words.ts';
+
+type Words<Word extends string> = Readonly<Record<Word, number>>;
+
+const namesIn = <Word extends string>(words: Words<Word>) => Object.keys(words) as Word[];
+
+export const chainNames = namesIn(chainWords);
+export const deliveryStatusNames = namesIn(webhookDeliveryStatusWords);
+export const laneNames = namesIn(laneWords);
+export const modeNames = namesIn(modeWords);
+export const statusNames = namesIn(paymentIntentStatusWords);
+
+/**
+ * The contract's number for a word in the database. Throws for an unknown one, which a newer process has written: it
+ * must not be returned as another.
+ */
+export function numberOf<Word extends string, Table extends Words<Word>>(
+  words: Table,
+  word: Word,
+): Table[Word] {
+  return words[word] ?? isNewer(word);
+}
+
+/** The word for the contract's number, or undefined if the contract has none with that number. */
+export function nameOf<Word extends string>(words: Words<Word>, number: number): Word | undefined {
+  return namesIn(words).find((word) => words[word] === number);
+}
+
+/** The fault of a value that is none of the words, behind the name of its field. */
+export function mustBe(words: Words<string>): string {
+  return `must be ${namesIn(words)
+    .map((word) => `"${word}"`)
+    .join(' or ')}`;
+}
+
+/** Throws for a value in the database that only a newer process knows. */
+export function isNewer(what: string): never {
+  throw new Error(`the database holds ${what}, which is newer than this process`);
+}

@@ -1,0 +1,95 @@
+// The life of a call, the same whichever way it came in: admitted by its headers alone, decoded, run.
+
+import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { Method, ServedService } from '../requests/method.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
+import type { Operation } from '../requests/trace.ts';
+import type { Tracing } from '../requests/tracing.ts';
+import type { TakeFromLimit } from './rate-limit.ts';
+
+/** Admits a request before its body is read, and returns its caller, or throws the refusal. */
+export type Gate = (
+  service: ServedService,
+  method: { ratePolicy: string },
+  context: RequestContext,
+  header: RequestHeader,
+) => unknown;
+
+/** Returns the gate of all doors: a request needs a caller, who needs an allowance. */
+export function createGate(take: TakeFromLimit): Gate {
+  return ({ authenticate }, { ratePolicy }, context, header) => {
+    const count = (caller: unknown) => {
+      take(context, ratePolicy);
+      return caller;
+    };
+    const caller = authenticate(context, header);
+    return caller instanceof Promise ? caller.then(count) : count(caller);
+  };
+}
+
+/** A method as a door serves it. */
+export interface ServedMethod {
+  service: ServedService;
+  implementation: Method<unknown, unknown, unknown>;
+  /** How its calls appear in a trace. */
+  operation: Operation;
+}
+
+/** What has arrived of a call before its message. */
+export interface Arrived<Connection> {
+  context: RequestContext;
+  header: RawHeaders;
+  connection: Connection | undefined;
+  /** Aborts when the client no longer waits for the answer. Without it the call always runs to its end. */
+  signal?: AbortSignal;
+}
+
+export interface CallOptions<Connection> {
+  gate: Gate;
+  tracing?: Tracing | undefined;
+  /** Called with the connection of each call that was admitted. */
+  onValidKey: (connection: Connection) => void;
+}
+
+const neverAborted = new AbortController().signal;
+
+/** Lives a call, and returns its answer. `decode` reads the message, or throws the refusal. */
+export async function serveCall<Connection>(
+  { service, implementation, operation }: ServedMethod,
+  { context, header, connection, signal }: Arrived<Connection>,
+  decode: (caller: unknown) => Message | Promise<Message>,
+  { gate, tracing, onValidKey }: CallOptions<Connection>,
+): Promise<Message> {
+  tracing?.begin(context, operation, header.toHeaders());
+  const admitted = gate(service, implementation, context, header);
+  const caller = admitted instanceof Promise ? await admitted : admitted;
+  if (connection !== undefined) onValidKey(connection);
+  const decoded = decode(caller);
+  const message = decoded instanceof Promise ? await decoded : decoded;
+  const run = (ended: AbortSignal) =>
+    implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;
+  return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));
+}
+
+/** Starts nothing if the signal has aborted, and stops waiting once it aborts: throws its reason then. */
+export function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
+  if (signal.aborted) return Promise.reject(signal.reason);
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    start()
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+/** How a call of the method appears in a trace. gRPC-Web counts as gRPC there. */
+export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 'grpc'): Operation {
+  const name = `${method.parent.typeName}/${method.name}`;
+  return {
+    name,
+    attributes: { 'rpc.system.name': system, 'rpc.method': name },
+    okStatus: { 'rpc.status_code': 'OK' },
+  };
+}
