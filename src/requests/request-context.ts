@@ -92,7 +92,7 @@ export function requestContextOf(values: ContextValues): RequestContext {
   return context;
 }
 
-/** The headers that an answer has for this request: the rest of its key's allowance, and whether it was replayed. */
+/** The answer's headers for this request: the remaining quota, and whether it was replayed. */
 export function answerHeaders({ rateLimit, replayed }: RequestContext): [string, string][] {
   const headers: [string, string][] = replayed ? [['Idempotent-Replayed', 'true']] : [];
   return rateLimit === undefined ? headers : [...headers, ...Object.entries(rateLimit)];

@@ -167,7 +167,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
 
-/** Who sends the request, once it has been admitted. */
+/** The caller of an admitted request. */
 const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
 
 /** Admits requests that passed no gate, so that nothing in Connect can skip authentication. */
