@@ -26,7 +26,7 @@ import {
   walletsOf,
   yesOption,
 } from './processes/admin-options.ts';
-import { formatMinute, formatTable, type Row, surviveLostOutput } from './processes/admin-output.ts';
+import { formatMinute, formatTable, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
 import { type AdminProgram, addWebhookCommands } from './processes/admin-webhooks.ts';
 import type { Finding } from './processes/doctor.ts';
 import type { Database } from './processes/open-database.ts';
@@ -126,7 +126,7 @@ withExample(program.command('doctor'), 'doctor')
     if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
   });
 
-const merchant = group('merchant', 'who is paid, and to which wallets');
+const merchant = group('merchant', 'merchants and their payout wallets');
 
 walletOptions(
   withExample(merchant.command('create'), `merchant create --name "Ada's Books" --mode mainnet --wallet 0x…`)
@@ -175,7 +175,9 @@ walletOptions(
     merchant.command('set-wallet'),
     'merchant set-wallet --merchant mer_… --mode mainnet --wallet 0x…',
   )
-    .description('change where a merchant is paid from now on; on mainnet a terminal is asked first')
+    .description(
+      'change where a merchant is paid from now on; on mainnet asks for confirmation in a terminal',
+    )
     .addOption(merchantOption()),
 )
   .addOption(yesOption())
@@ -203,7 +205,7 @@ withExample(
   merchant.command('set-origins'),
   'merchant set-origins --merchant mer_… --mode mainnet --origins https://shop.example',
 )
-  .description('set the origins of a merchant’s pages, which the checkout returns to and speaks to')
+  .description('set the origins of a merchant’s pages, to which the checkout returns and sends messages')
   .addOption(merchantOption())
   .addOption(modeOption())
   .requiredOption('--origins <list>', 'origins separated by commas; an empty text removes all')
@@ -225,7 +227,7 @@ withExample(
 const key = group('key', 'API keys');
 
 withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet --expires-in 90d')
-  .description('issue a key; it is shown this once')
+  .description('issue a key; it is shown only once')
   .addOption(merchantOption())
   .addOption(modeOption())
   .addOption(expiresInOption())
@@ -252,7 +254,7 @@ withExample(key.command('list'), 'key list --merchant mer_…')
   );
 
 withExample(key.command('revoke'), 'key revoke --key key_…')
-  .description('refuse a key from now on, on every running process; a terminal is asked first')
+  .description('refuse a key from now on, on every running process; asks for confirmation in a terminal')
   .addOption(keyOption())
   .addOption(yesOption())
   .action((options) =>
@@ -408,7 +410,7 @@ if (complete !== undefined) {
   );
 }
 
-surviveLostOutput();
+ignoreClosedPipe();
 program.parseAsync().catch(async (error: unknown) => {
   process.exitCode = 1;
   // Commander has printed the error or the requested help. Wrong usage exits with 2.

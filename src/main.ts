@@ -7,7 +7,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
-import type { StandIns } from './embedded/stand-in-chains.ts';
+import type { LocalChainPlan } from './embedded/run-local-chains.ts';
 import type { RunningServer } from './processes/serve.ts';
 import { createLogger, standardOutput } from './telemetry/logging.ts';
 
@@ -42,11 +42,11 @@ async function main(): Promise<void> {
   const output = await standardOutput(process.stdout.isTTY === true);
   const logger = createLogger(config.logLevel, output.destination);
   output.onRecovery((lines) => {
-    logger.warn({ dropped: lines }, 'log lines were dropped: standard output was not read in time');
+    logger.warn({ dropped: lines }, 'log lines were dropped: standard output is not read fast enough');
   });
   for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
   const { stop, onHangup } = listenForSignals(logger, () => {
-    if (config.tls === undefined) logger.info('SIGHUP: there are no TLS files to read again');
+    if (config.tls === undefined) logger.info('SIGHUP ignored: no TLS files are configured');
   });
   // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
@@ -57,16 +57,16 @@ async function main(): Promise<void> {
     { openDatabase },
     { ensureDemo, demoClientSecret },
     { startServer },
-    { standInsOf, runStandIns },
+    { planLocalChains, runLocalChains },
   ] = await Promise.all([
     config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
     import('./processes/open-database.ts'),
     import('./embedded/demo.ts'),
     import('./processes/serve.ts'),
-    import('./embedded/stand-in-chains.ts'),
+    import('./embedded/run-local-chains.ts'),
   ]);
   const database = await openDatabase(config, postgres);
-  let stopStandIns = async () => {};
+  let stopLocalChains = async () => {};
   try {
     if (database.pending.length > 0) {
       throw new StartupError(
@@ -74,22 +74,25 @@ async function main(): Promise<void> {
       );
     }
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
-    const standIns = standInsOf(config);
-    const server = await startServer(config, database, logger, { ...output, standIns: standIns.chains });
+    const localChains = planLocalChains(config);
+    const server = await startServer(config, database, logger, {
+      ...output,
+      localChains: localChains.chains,
+    });
     logger.info({ host: config.host, ...server.ports }, 'ready');
-    stopStandIns = runStandIns(standIns, config, database.orm.em, server, logger);
+    stopLocalChains = runLocalChains(localChains, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
     if (demo !== undefined) {
       const secrets = process.stdout.isTTY
         ? {
             testnetKey: demo.testnet_key,
             clientSecret: await demoClientSecret(database, config, demo).catch((error) => {
-              logger.warn({ err: error }, 'there is no payment intent for the demo checkout');
+              logger.warn({ err: error }, 'could not create the intent of the demo checkout');
               return undefined;
             }),
           }
         : undefined;
-      console.log(welcome(config, server.ports, standIns, secrets));
+      console.log(welcome(config, server.ports, localChains, secrets));
     }
 
     const signal = await Promise.race([stop, postgres?.ended ?? stop]);
@@ -102,7 +105,7 @@ async function main(): Promise<void> {
     }
     await server.close();
   } finally {
-    await stopStandIns();
+    await stopLocalChains();
     await database.close();
   }
   logger.info('stopped');
@@ -167,9 +170,9 @@ function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
 async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   try {
     await server.reloadTls();
-    logger.info('the TLS files were read again; new connections get the new certificate');
+    logger.info('TLS files reloaded; new connections use the new certificate');
   } catch (error) {
-    logger.error({ err: error }, 'the TLS files are not usable; the old certificate stays');
+    logger.error({ err: error }, 'TLS files are not usable; keeping the old certificate');
   }
 }
 
@@ -180,7 +183,7 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
 function welcome(
   { host, dataDir, tls }: Config,
   ports: RunningServer['ports'],
-  { chains, missing }: StandIns,
+  { chains, missing }: LocalChainPlan,
   secrets: { testnetKey: string; clientSecret: string | undefined } | undefined,
 ): string {
   const address = reachable(host);
@@ -193,7 +196,7 @@ function welcome(
     secrets?.testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
   const chainsLine =
     chains.length > 0
-      ? `\n  Chains            ${chains.join(', ')}: local stand-ins for the test networks, on this machine`
+      ? `\n  Chains            ${chains.join(', ')}: local chains in place of the test networks, on this machine`
       : missing === undefined
         ? ''
         : `\n  Chains            none, so nothing can be paid: ${missing}`;

@@ -1,4 +1,4 @@
-// `admin intent …`, `transfer …`, `event list` and `delivery list`: for any merchant, what the API shows to one.
+// `admin intent …`, `transfer …`, `event list` and `delivery list` show the same as the API, for any merchant.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -144,7 +144,7 @@ describe('intent', () => {
     expect(ids(listed)).toEqual(expected.map((i) => intents[i]));
   });
 
-  test('show shows one, as the API does', async () => {
+  test('show prints the same as the API', async () => {
     const shown = await json('intent', 'show', '--intent', intents[0] as string);
     const answer = await fetch(`${service.publicUrl}/v1/payment_intents/${intents[0]}`, {
       headers: { authorization: `Bearer ${one.keys.testnet.apiKey}` },
@@ -155,14 +155,14 @@ describe('intent', () => {
     expect(stdout).toMatch(/requires_payment/);
   });
 
-  test('a list that has not looked at every row says so', async () => {
+  test('a list that did not search every row says so', async () => {
     const firstAtMs = Date.now() - 86_400_000;
     await insertIntents(service, { merchantId: two.id, count: 10_001, firstAtMs });
     const args = ['intent', 'list', '--merchant', two.merchantId, '--lane', 'manual'];
     expect(await admin(...args)).toEqual({
       code: 0,
       stdout: 'There are none.\n',
-      stderr: 'admin: note: only the newest 10000 rows were looked through; there may be older ones\n',
+      stderr: 'admin: note: only the newest 10000 rows were searched; there may be older matches\n',
     });
     expect((await admin(...args, '--created-before', new Date(firstAtMs + 9_000).toISOString())).stderr).toBe(
       '',
@@ -177,7 +177,7 @@ describe('intent', () => {
       parseIdentifier('pi', oldest.id),
     ]);
     const ofKey = ['intent', 'list', '--idempotency-key', 'oldest'];
-    expect((await admin(...ofKey)).stderr).toContain(': --merchant looks through those of one merchant');
+    expect((await admin(...ofKey)).stderr).toContain(': --merchant searches those of one merchant');
     expect(ids(await json(...ofKey, '--merchant', two.merchantId))).toEqual([oldest.id]);
     await service.query('delete from payment_intents where created_at < now() - interval $$1 hour$$');
   });
@@ -196,7 +196,7 @@ describe('transfer', () => {
     expect((await admin('transfer', 'list')).stdout).toContain(intents[0]);
   });
 
-  test('list shows what can be attributed, as the API does', async () => {
+  test('list has the transfers that can be attributed, like the API', async () => {
     expect(ids(await json('transfer', 'list', '--status', 'unattributed'))).toEqual([
       transfers[3],
       transfers[1],
@@ -205,7 +205,7 @@ describe('transfer', () => {
     expect(ids(await json('transfer', 'list', ...ofOne))).toEqual([transfers[0]]);
   });
 
-  test('show shows one', async () => {
+  test('show prints one transfer', async () => {
     expect(await json('transfer', 'show', '--transfer', transfers[1] as string)).toMatchObject({
       id: transfers[1],
       merchant_id: one.merchantId,
@@ -234,7 +234,7 @@ describe('event and delivery', () => {
     expect(ids(await json('event', 'list', '--merchant', two.merchantId))).toEqual([events[2]]);
   });
 
-  test('event list finds those of an intent behind any number of newer ones', async () => {
+  test('event list --intent finds events older than any number of others', async () => {
     await insertEventRows(service.query, Array(10_001).fill({ merchantId: two.id, mode: 'mainnet' }));
     const { em } = service.database.orm;
     await createPositioner(em, async () => 0).positionAll();

@@ -1,4 +1,4 @@
-// `admin webhook …`: each command as an operator runs it, in tables and in JSON.
+// `admin webhook …`: each command, with tables and with JSON.
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -88,7 +88,7 @@ const isMissing = (endpoint: string) =>
 /** What a terminal obeys, and what changes the direction of text. */
 const hostile = 'a\x1b]0;b\x07\x1b[2Jc\x7f\x9b31md\u202ee\u2066f\u2028g\r\nh';
 
-test('nothing that a terminal obeys is printed', { timeout: 120_000 }, async () => {
+test('control characters are escaped in the output', { timeout: 120_000 }, async () => {
   const own = await createMerchant(orm.em, 'Hostile', 'testnet', { base: wallet, polygon: wallet });
   const ofIt = ['--merchant', own, '--mode', 'testnet'];
   const { webhook_endpoint } = await json('create', ...ofIt, '--url', url);
@@ -118,7 +118,7 @@ test('nothing that a terminal obeys is printed', { timeout: 120_000 }, async () 
   ]);
 });
 
-test("an endpoint's whole life", { timeout: 120_000 }, async () => {
+test('an endpoint from creation to deletion', { timeout: 120_000 }, async () => {
   const [none, created, table] = await Promise.all([
     webhook('list', '--merchant', merchantId, '--mode', 'mainnet'),
     json(
@@ -286,7 +286,7 @@ test('deliveries: pinged, listed and sent again', { timeout: 120_000 }, async ()
     webhook('redeliver', '--event', event),
     webhook('ping', '--endpoint', id),
   ]);
-  expect(shown(nobody)).toBe('No enabled endpoint wants this event.\n');
+  expect(shown(nobody)).toBe('No enabled endpoint is subscribed to this event.\n');
   expect(disabled).toEqual({
     code: 1,
     stdout: '',
@@ -354,7 +354,7 @@ describe('prints the problem in one line', () => {
     ['both ways at once', () => ['update', ...we, '--enable', '--disable'], 2, /cannot be used with/],
   ];
 
-  test('for every mistake', { timeout: 120_000 }, async () => {
+  test('prints the problem in one line', { timeout: 120_000 }, async () => {
     env = { ...env, WEBHOOK_ALLOW: '' };
     const before = await query('select count(*)::int as n from webhook_endpoints');
     const outputs: [string, Output][] = [];

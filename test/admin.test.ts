@@ -81,7 +81,7 @@ const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
 const other = `0x${'1'.repeat(40)}`;
 
 // Ten processes, one after the other.
-test("a merchant's whole life", { timeout: 60_000 }, async () => {
+test('a merchant from creation to the last revoked key', { timeout: 60_000 }, async () => {
   expect(await json('migrate')).toEqual({ applied: [] });
   const created = await json(
     'merchant',
@@ -570,7 +570,7 @@ describe('doctor', () => {
   });
 
   test('verifies the newest intents, or all of them', async () => {
-    expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 keep every rule$/m);
+    expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 satisfy every rule$/m);
     const client = new pg.Client(pgConfigOf(database));
     await client.connect();
     await client.query(
@@ -583,7 +583,7 @@ describe('doctor', () => {
     expect(code).toBe(1);
     for (const rule of ['its merchant is there', 'its wallet has 20 bytes']) {
       expect(stdout).toMatch(
-        new RegExp(`^FAILED +intents +all 1 were read: .*"${rule}" does not hold for 1, such as pi_`, 'm'),
+        new RegExp(`^FAILED +intents +all 1 were read: .*"${rule}" is broken by 1, such as pi_`, 'm'),
       );
     }
     await client.query('delete from payment_intents');
@@ -618,7 +618,7 @@ describe('doctor', () => {
     const { code, stdout } = await doctor({ HTTP_PORT: port, API_KEY_PEPPERS: ring(7) });
     taken.close();
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: put it back/m);
+    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: add it again/m);
     expect(stdout).toMatch(
       new RegExp(`^FAILED +HTTP_PORT +port ${port} .* set HTTP_PORT to another port`, 'm'),
     );

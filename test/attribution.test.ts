@@ -1,5 +1,5 @@
-// Whose payment a transfer is: every way to pay, every theft that was tried, every doubt. Each row makes real transactions
-// on a chain, lets the watcher read them, and states everything that they may change in the database.
+// Attribution of transfers: every way to pay, every attempted theft, every ambiguity. Each row makes real transactions
+// on a chain, lets the watcher read them, and lists every change in the database.
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { formatIdentifier } from '../src/database/identifiers.ts';

@@ -67,7 +67,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
       /^The Authorization header has no scheme\. Put Bearer and a space before/,
     ],
     ['Nonsense x', /^No API key was given/],
-  ])('%s: says what is wrong with it', async (authorization, message) => {
+  ])('%s: the message names the problem', async (authorization, message) => {
     const answer = await create(authorization);
     expect(answer).toMatchObject({ code: 'api_key_missing', message: expect.stringMatching(message) });
     expect(answer.message).not.toMatch(/sk_|dXNl/);
@@ -424,7 +424,7 @@ test('lookups beyond the limit are refused as unavailable, and unknown keys do n
   expect(asked).toBe(0);
 });
 
-test('a lookup that was overtaken by a change is not cached', async () => {
+test('a lookup that raced with a change is not cached', async () => {
   const { apiKey, keyId } = await newKey();
   const keys = createApiKeys(em(), peppers());
   // The query ran before the revocation, and its result arrived after the notification: it must not be cached.
@@ -444,7 +444,7 @@ test('no database column and no log line contains a key', async () => {
   expect(JSON.stringify(service.log)).not.toContain(secretPart);
 });
 
-test('a key in the header X-Api-Key is asked for in the other one', async () => {
+test('a key in X-Api-Key is refused, and the message names the right header', async () => {
   const headers = { 'x-api-key': service.merchant.keys.testnet.apiKey };
   const { status, body: text } = await httpRequest(`${service.publicUrl}/v1/payment_intents`, {
     method: 'GET',

@@ -163,7 +163,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
     });
   });
 
-  test('the text of a refusal arrives as it is written', async () => {
+  test('the text of a refusal arrives unchanged', async () => {
     const bytes = toRequestBytes({ amount_units: 1, wallet_address: 'me' });
     expect(readGrpcAnswer(await grpcCall(client, bytes, metadata())).message).toBe(
       'Invalid request: wallet_address must be an address: 0x followed by 40 hexadecimal digits.',
@@ -401,7 +401,7 @@ test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
   },
 );
 
-test('a content type in capitals gets no laxer reading', async () => {
+test('a content type in capitals is read as strictly', async () => {
   const body = envelope(Uint8Array.from([field(1, 3), 11]));
   const { headers, trailers } = await http2Request(
     { 'content-type': 'APPLICATION/GRPC', te: 'trailers' },

@@ -1,4 +1,4 @@
-// A service that stops finishes the calls that it has begun, over every protocol.
+// A service that stops finishes the calls in flight, over every protocol.
 
 import { createClient } from '@connectrpc/connect';
 import {

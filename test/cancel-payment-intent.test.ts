@@ -101,7 +101,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     for (const each of methods) expect((await each.get(created.id, apiKey)).json).toEqual(canceled.json);
   });
 
-  test('its event has the intent as it is now, without its client secret', async () => {
+  test('its event has the canceled intent, without its client secret', async () => {
     const { id } = await createIntent();
     const { client_secret, ...canceled } = (await door().cancel(id, apiKey)).json;
     const [event, ...others] = await eventsOf(id);
@@ -120,7 +120,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     expect(await eventsOf(id)).toHaveLength(1);
   });
 
-  test('a partly paid intent gets the label underpaid, behind those that it has', async () => {
+  test('a partly paid intent gets the label underpaid after its other labels', async () => {
     const { id } = await createIntent();
     await change(
       id,
@@ -139,7 +139,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     expect(JSON.parse(events[0]?.data ?? '').payment_intent.labels).toEqual(['wrong_token', 'underpaid']);
   });
 
-  test('an intent that nothing was paid for gets no label', async () => {
+  test('an unpaid intent gets no label', async () => {
     const { id } = await createIntent();
     expect((await door().cancel(id, apiKey)).json.labels).toBeUndefined();
   });
@@ -148,7 +148,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     ['processing', `amount_received_units = amount_units`, /is being paid/],
     ['succeeded', `amount_received_units = amount_units, succeeded_at = now()`, /has succeeded/],
     ['expired', `expired_at = now()`, /has expired already/],
-  ])('one that is %s is refused and stays as it is', async (status, assignments, why) => {
+  ])('an intent that is %s cannot be canceled', async (status, assignments, why) => {
     const { id } = await createIntent();
     await change(id, `status = '${status}', ${assignments}`);
     const before = await door().get(id, apiKey);
@@ -162,7 +162,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     expect(await eventsOf(id)).toEqual([]);
   });
 
-  test('anything but an own intent in the mode of the key is missing, and untouched', async () => {
+  test('an intent of another merchant or mode is not found, and not changed', async () => {
     const other = await createTestMerchant(service.database);
     const ofOther = await createIntent(undefined, { key: other.keys.testnet.apiKey });
     const ofMainnet = await createIntent(undefined, { key: service.merchant.keys.mainnet.apiKey });
@@ -186,7 +186,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
     );
   });
 
-  test('a retry of the creation after it returns what the creation returned', async () => {
+  test('a retry of the creation still returns the original answer', async () => {
     const idempotencyKey = randomUUID();
     const body = { amount_units: 7, metadata: { b: 1, a: 2 } };
     const options = { authorization: `Bearer ${apiKey}`, idempotencyKey };
@@ -363,7 +363,7 @@ describe('while intents expire', () => {
     await expire();
   });
 
-  test('each intent ends once, with one event that says how', async () => {
+  test('each intent either expires or is canceled, with one event', async () => {
     for (const { id, answer } of ended) {
       const { json } = await overHttp().get(id, apiKey);
       const events = await eventsOf(id);

@@ -1,4 +1,4 @@
-// The tests' own chain: every helper does what its name says, as the logs of its transaction show.
+// The test chain: every helper has its documented effect, according to the logs of its transaction.
 
 import { type Address, erc20Abi, type Hex, numberToHex, parseEventLogs, stringToHex } from 'viem';
 import { entryPoint08Abi } from 'viem/account-abstraction';
@@ -81,7 +81,7 @@ test('transferFrom moves money of another than the sender', async () => {
   expect(await inputOf(hash)).toMatch(new RegExp(`^0x23b872dd.*${id.slice(2)}$`));
 });
 
-test('an authorization is submitted by somebody else, who appends bytes', async () => {
+test('an authorization can be submitted by a relayer that appends bytes', async () => {
   const [, owner] = chain.accounts;
   await chain.mint(owner.address, 4n);
   const hash = await chain.transferWithAuthorization({
@@ -155,7 +155,7 @@ test('a bundle of entry point 0.6 can be nested in another contract', async () =
   expect(await transfersOf(hash)).toEqual([usdcTransfer(user.address, 1n)]);
 });
 
-test('a Safe pays by what its owner has signed', async () => {
+test('a Safe executes a transfer signed by its owner', async () => {
   await chain.mint(chain.safe.address, 9n);
   const call = chain.transferCall({ to: wallet, amountUnits: 9n, suffix: id });
   const hash = await chain.safeExec(call, { by: stranger, suffix: otherId });
@@ -164,7 +164,7 @@ test('a Safe pays by what its owner has signed', async () => {
   expect(await inputOf(hash)).toMatch(new RegExp(`^0x6a761202.*${id.slice(2)}.*${otherId.slice(2)}$`));
 });
 
-test('an account of EIP-7702 pays twice in a transaction to itself', async () => {
+test('an EIP-7702 account makes two transfers in one transaction to itself', async () => {
   const [, , , owner] = chain.accounts;
   await chain.mint(owner.address, 3n);
   for (const [first, second] of [
@@ -185,7 +185,7 @@ test('an account of EIP-7702 pays twice in a transaction to itself', async () =>
   }
 });
 
-test('who is blacklisted cannot be paid', async () => {
+test('a blacklisted address cannot receive USDC', async () => {
   const restore = await chain.checkpoint();
   await chain.mint(stranger, 2n);
   await chain.blacklist(wallet);
@@ -197,7 +197,7 @@ test('who is blacklisted cannot be paid', async () => {
   await restore();
 });
 
-test('nobody is paid while Circle has paused the token', async () => {
+test('transfers fail while the token is paused', async () => {
   await chain.mint(stranger, 1n);
   await chain.pause();
   const refused = await chain.transfer({ from: stranger, to: wallet, amountUnits: 1n });
@@ -208,7 +208,7 @@ test('nobody is paid while Circle has paused the token', async () => {
   expect(await transfersOf(later)).toHaveLength(1);
 });
 
-test('a checkpoint is returned to as often as a test wants', async () => {
+test('a test can return to a checkpoint any number of times', async () => {
   const before = await chain.client.getBlock();
   const restore = await chain.checkpoint();
   const other: Address = '0x00000000000000000000000000000000000c0ffe';
@@ -225,7 +225,7 @@ test('a checkpoint is returned to as often as a test wants', async () => {
   }
 });
 
-test('blocks come when the test says so, with the times it says', async () => {
+test('a test controls when blocks are mined, and their times', async () => {
   const before = await chain.client.getBlock();
   const timestamp = Number(before.timestamp) + 100;
   await chain.mine(3, { timestamp, timestampStep: 2 });
@@ -248,7 +248,7 @@ test('safe and finalized follow the newest block', async () => {
   expect(numbers).toEqual([latest, latest - 1n, latest - 2n]);
 });
 
-test('a reorganisation takes a transfer away', async () => {
+test('a reorganisation removes a transfer', async () => {
   const before = await chain.client.getBlock();
   const hash = await chain.mint(wallet, 1n);
   await chain.mine(3);

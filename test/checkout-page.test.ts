@@ -148,7 +148,7 @@ test('the requests are counted by that name', async () => {
   expect(metrics).toMatch(/="checkout_page"/);
 });
 
-test('without chains on this machine there is no test wallet, and the page offers none', async () => {
+test('without local chains there is no test wallet, and the page offers none', async () => {
   expect(await (await get('/checkout')).text()).toContain('<meta name="test-wallet" content="">');
   for (const method of ['GET', 'POST', 'OPTIONS']) {
     const { status, body } = await httpRequest(`${service.publicUrl}/checkout/test-wallet`, { method });

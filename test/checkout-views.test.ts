@@ -1,4 +1,4 @@
-// What the checkout page shows, as a function of what it knows: above all, when it offers to pay.
+// The view of the checkout page as a function of its state; above all, when it offers to pay.
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -171,7 +171,7 @@ describe('the view', () => {
   );
 });
 
-test('nothing is offered while a transfer may still arrive, or could only arrive too late', () => {
+test('no payment is offered while a transfer may still arrive, or would arrive too late', () => {
   const anyPayment = fc.record({
     transaction_hash: fc.constantFrom(ownHash, otherHash),
     status: fc.constantFrom<Payment['status']>('pending', 'confirmed', 'reorged'),

@@ -37,7 +37,7 @@ const get = (secret: string | undefined, headers: Headers = {}, from = service):
 const codeOf = ({ status, body }: HttpAnswer) => [status, body === '' ? '' : JSON.parse(body).error?.code];
 
 describe('a checkout', () => {
-  test('has what a payer may know of the intent, and no more', async () => {
+  test('has only the fields that a payer may see', async () => {
     const {
       client_secret,
       metadata: _,
@@ -72,7 +72,7 @@ describe('a checkout', () => {
     expect(refused).toMatchObject({ code: 'client_secret_invalid', status: 16 });
   });
 
-  test('of each intent is its own, when many are asked for at once', async () => {
+  test('many concurrent requests each get their own intent', async () => {
     const intents = [];
     for (let i = 1; i <= 20; i++) intents.push(await merchant.createIntent({ amount_units: i }));
     const answers = await Promise.all(
@@ -154,7 +154,7 @@ describe('a client secret is refused', () => {
     expect(answer.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
   });
 
-  test('without a question to the database, if it was made up', async () => {
+  test('without a query, if it is made up', async () => {
     const secret = await secretOf();
     await service.query('alter table payment_intents rename to hidden');
     try {
@@ -189,7 +189,7 @@ describe('a client secret is refused', () => {
   });
 });
 
-test('a client secret is good under every key of the ring, and under no other', () => {
+test('a client secret is valid with every key of the ring, and with no other', () => {
   const id = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
   const both = parseKeyRing(secrets.CLIENT_SECRET_KEYS);
   const ofOlder = clientSecret(parseKeyRing(older), 1, id);
@@ -296,7 +296,7 @@ describe('the rate limit', () => {
     expect(countOf(await asMany(1, calm.client_secret), 200)).toBe(1);
   });
 
-  test('counts guesses by the address that a trusted proxy names, and lets those who know pass', async () => {
+  test('counts wrong secrets by the address from a trusted proxy; valid ones pass', async () => {
     const { client_secret } = await createMerchantCalls(limited).createIntent();
     const guesser = { 'x-forwarded-for': '203.0.113.7, 198.51.100.1' };
     const guesses = await asMany(10, 'pi_guess', guesser);
@@ -311,21 +311,33 @@ describe('the rate limit', () => {
   });
 });
 
-describe('whom a request comes from', () => {
+describe('the client address', () => {
   const trusted = ['10.0.0.0/8', 'fd00::/8'];
 
   test.each([
     ['a peer', [], '192.0.2.1', null, '192.0.2.1'],
-    ['a peer that is no proxy of ours, whatever it says', trusted, '192.0.2.1', '203.0.113.7', '192.0.2.1'],
+    [
+      'a peer that is not a trusted proxy, whatever its header',
+      trusted,
+      '192.0.2.1',
+      '203.0.113.7',
+      '192.0.2.1',
+    ],
     ['behind a proxy', trusted, '10.0.0.1', '203.0.113.7', '203.0.113.7'],
     ['behind two proxies', trusted, '10.0.0.1', '203.0.113.7, 10.9.9.9', '203.0.113.7'],
-    ['behind a proxy, who claims to be another', trusted, '10.0.0.1', '1.2.3.4, 203.0.113.7', '203.0.113.7'],
+    [
+      'behind a proxy, with a forged first address',
+      trusted,
+      '10.0.0.1',
+      '1.2.3.4, 203.0.113.7',
+      '203.0.113.7',
+    ],
     ['within the proxies', trusted, '10.0.0.1', '10.0.0.2', '10.0.0.2'],
-    ['behind a proxy that says nothing', trusted, '10.0.0.1', null, '10.0.0.1'],
-    ['behind a proxy that says nonsense', trusted, '10.0.0.1', 'unknown', '10.0.0.1'],
+    ['behind a proxy without the header', trusted, '10.0.0.1', null, '10.0.0.1'],
+    ['behind a proxy with an invalid header', trusted, '10.0.0.1', 'unknown', '10.0.0.1'],
     ['IPv4 in IPv6', trusted, '::ffff:10.0.0.1', '::ffff:203.0.113.7', '203.0.113.7'],
     ['IPv6 by its /64', trusted, 'fd00::1', '2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
-    ['a connection that has gone', trusted, undefined, '203.0.113.7', 'unknown'],
+    ['a closed connection', trusted, undefined, '203.0.113.7', 'unknown'],
   ] as const)('%s', (_, networks, peer, forwardedFor, expected) => {
     expect(createClientAddress(networks)(peer, forwardedFor)).toBe(expected);
   });

@@ -115,7 +115,7 @@ describe('the configuration', () => {
     expect(misspeltVariables({ [name]: '' })).toEqual([]);
   });
 
-  test('a problem that a misspelt variable explains comes with it', () => {
+  test('a problem caused by a misspelt variable names that variable', () => {
     const env = {
       DATABASE_URL: url,
       CLIENT_SECRET_KEYS: ring,

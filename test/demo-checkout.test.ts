@@ -49,7 +49,7 @@ test('is open for an hour, and pays the demo merchant', async () => {
   expect(minutesLeft).toBeLessThanOrEqual(60);
 });
 
-test('stays the same while it is open, also for two that ask at once', async () => {
+test('stays the same while it is open, also for concurrent requests', async () => {
   const secret = await ask();
   await change(secret, 'amount_received_units = 1');
   expect(await Promise.all([ask(), ask()])).toEqual([secret, secret]);
@@ -61,7 +61,7 @@ test.each([
   ['is being paid', `status = 'processing'`],
   ['is paid', `status = 'succeeded', succeeded_at = now()`],
   ['is about to expire', `expires_at = expires_at - interval '51 minutes'`],
-])('is another one after it %s', async (_, columns) => {
+])('is a new one after the last one %s', async (_, columns) => {
   const before = await ask();
   await change(before, columns);
   const after = await ask();
@@ -69,7 +69,7 @@ test.each([
   expect(await ask()).toBe(after);
 });
 
-test('is not an intent that the developer has created', async () => {
+test('is never an intent that the developer created', async () => {
   const before = await ask();
   const created = await fetch(`${service.publicUrl}/v1/payment_intents`, {
     method: 'POST',

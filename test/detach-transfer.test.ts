@@ -1,4 +1,4 @@
-// Attribution by hand to an intent that needs no more, and taking it back, through both doors.
+// Manual attribution to an intent that needs no further payment, and detaching it, through both doors.
 
 import { afterAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -54,30 +54,27 @@ async function intentIn(change: string | undefined): Promise<string> {
 const ended = (status: string) => `status = '${status}', ${status}_at = now()`;
 const whole = 'amount_received_units = 12500000';
 const needsNoMore: [string, string, RegExp][] = [
-  ['that has its amount', `status = 'processing', ${whole}`, /has its amount/],
+  ['that is fully paid', `status = 'processing', ${whole}`, /is fully paid/],
   ['that has succeeded', `${ended('succeeded')}, ${whole}`, /is succeeded/],
   ['that has expired', ended('expired'), /is expired/],
   ['that was canceled', ended('canceled'), /is canceled/],
 ];
 
-test.each(needsNoMore)(
-  'to an intent %s a transfer is attributed only if it is meant',
-  async (_, state, reason) => {
-    for (const { attribute } of methods) {
-      const intent = await intentIn(state);
-      const id = await received();
-      const before = await present(intent);
-      const refused = await attribute(id, intent, apiKey, false);
-      expect([refused.code, refused.message]).toEqual(['invalid_state', expect.stringMatching(reason)]);
-      expect(refused.message).toMatch(/allow_ended/);
-      expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
-      expect((await attribute(id, intent, apiKey, true)).code).toBe('ok');
-      expect((await present(intent)).payments_count).toBe(1);
-    }
-  },
-);
+test.each(needsNoMore)('attributing to an intent %s requires allow_ended', async (_, state, reason) => {
+  for (const { attribute } of methods) {
+    const intent = await intentIn(state);
+    const id = await received();
+    const before = await present(intent);
+    const refused = await attribute(id, intent, apiKey, false);
+    expect([refused.code, refused.message]).toEqual(['invalid_state', expect.stringMatching(reason)]);
+    expect(refused.message).toMatch(/allow_ended/);
+    expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
+    expect((await attribute(id, intent, apiKey, true)).code).toBe('ok');
+    expect((await present(intent)).payments_count).toBe(1);
+  }
+});
 
-test('an intent that needs more takes a transfer without a word', async () => {
+test('attributing to an underpaid open intent does not require allow_ended', async () => {
   for (const { attribute } of methods) {
     const intent = await intentIn('amount_received_units = 12499999');
     expect((await attribute(await received(), intent, apiKey, false)).code).toBe('ok');
@@ -97,35 +94,32 @@ const states: [string, string | undefined, () => TransferSettings][] = [
 ];
 const bridged = '0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174';
 
-test.each(states)(
-  'an intent that is %s is as it was when a transfer is detached',
-  async (_, state, settings) => {
-    for (const { attribute, detach, list } of methods) {
-      const intent = await intentIn(state);
-      if (state?.includes(whole)) await pays(intent, 12_500_000, state.includes('succeeded'));
-      const before = await present(intent);
-      const id = await received(settings());
-      const [unattributed] = (await list({ page_size: 1 }, apiKey)).json.transfers as [TransferJson];
-      await attribute(id, intent, apiKey);
-      expect(await present(intent)).not.toEqual(before);
-      const events = await eventsOf(intent);
+test.each(states)('detaching restores an intent that is %s', async (_, state, settings) => {
+  for (const { attribute, detach, list } of methods) {
+    const intent = await intentIn(state);
+    if (state?.includes(whole)) await pays(intent, 12_500_000, state.includes('succeeded'));
+    const before = await present(intent);
+    const id = await received(settings());
+    const [unattributed] = (await list({ page_size: 1 }, apiKey)).json.transfers as [TransferJson];
+    await attribute(id, intent, apiKey);
+    expect(await present(intent)).not.toEqual(before);
+    const events = await eventsOf(intent);
 
-      const detached = await detach(id, apiKey);
-      const { labels, ...rest } = unattributed;
-      expect(detached).toMatchObject({ code: 'ok', json: rest });
-      expect(await present(intent)).toEqual(before);
-      expect(await eventsOf(intent)).toEqual([...events, 'payment_detached']);
-      // Again without an effect, and free for another intent.
-      for (const each of methods) expect((await each.detach(id, apiKey)).json).toEqual(detached.json);
-      expect(await eventsOf(intent)).toHaveLength(events.length + 1);
-      const other = await intentIn(undefined);
-      expect((await attribute(id, other, apiKey)).code).toBe('ok');
-      expect(await present(intent)).toEqual(before);
-    }
-  },
-);
+    const detached = await detach(id, apiKey);
+    const { labels, ...rest } = unattributed;
+    expect(detached).toMatchObject({ code: 'ok', json: rest });
+    expect(await present(intent)).toEqual(before);
+    expect(await eventsOf(intent)).toEqual([...events, 'payment_detached']);
+    // Again without an effect, and free for another intent.
+    for (const each of methods) expect((await each.detach(id, apiKey)).json).toEqual(detached.json);
+    expect(await eventsOf(intent)).toHaveLength(events.length + 1);
+    const other = await intentIn(undefined);
+    expect((await attribute(id, other, apiKey)).code).toBe('ok');
+    expect(await present(intent)).toEqual(before);
+  }
+});
 
-/** A payment that was attributed by itself. */
+/** A payment that was attributed automatically. */
 async function pays(paymentIntent: string, amountUnits: number, isConfirmed: boolean): Promise<string> {
   const id = await received({ paymentIntent, amountUnits, state: isConfirmed ? 'confirmed' : 'pending' });
   await service.query('update transfers set counts = true where id = $1', [parseIdentifier('tr', id)]);
@@ -133,20 +127,20 @@ async function pays(paymentIntent: string, amountUnits: number, isConfirmed: boo
   return id;
 }
 
-test('a payment that came by itself stays', async () => {
+test('a payment that was attributed automatically cannot be detached', async () => {
   for (const { detach } of methods) {
     const intent = await intentIn(`status = 'processing', ${whole}`);
     const id = await pays(intent, 12_500_000, false);
     const before = await present(intent);
     expect(await detach(id, apiKey)).toMatchObject({
       code: 'invalid_state',
-      message: expect.stringMatching(/by itself/),
+      message: expect.stringMatching(/attributed automatically/),
     });
     expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
   }
 });
 
-test('the payment by which an intent has succeeded stays, and one beside it does not', async () => {
+test('a payment that an intent succeeded with cannot be detached, a surplus payment can', async () => {
   for (const { attribute, detach } of methods) {
     const intent = await intentIn(undefined);
     const [first, second] = [await received({ state: 'confirmed' }), await received({ state: 'confirmed' })];
@@ -154,7 +148,7 @@ test('the payment by which an intent has succeeded stays, and one beside it does
     expect((await present(intent)).status).toBe('succeeded');
     expect(await detach(first, apiKey)).toMatchObject({
       code: 'invalid_state',
-      message: expect.stringMatching(/has succeeded by this payment/),
+      message: expect.stringMatching(/has succeeded with this payment/),
     });
     await attribute(second, intent, apiKey);
     expect((await detach(first, apiKey)).code).toBe('ok');
@@ -167,7 +161,7 @@ test('the payment by which an intent has succeeded stays, and one beside it does
   }
 });
 
-test('a transfer of another merchant is missing', async () => {
+test('a transfer of another merchant is not found', async () => {
   const intent = await intentIn(undefined);
   const id = await received();
   await methods[0]?.attribute(id, intent, apiKey);

@@ -67,7 +67,7 @@ describe('an external database', () => {
       check: 'rights',
       ok: false,
       message:
-        'the role lacks some: the owner of the tables has to run grant insert on payment_intents to "Read-er";',
+        'the role lacks rights: as the owner of the tables, run grant insert on payment_intents to "Read-er";',
     });
   });
 
@@ -141,7 +141,7 @@ describe('the embedded database', () => {
     const absent = await doctor({ DATA_DIR: dataDir });
     expect(absent.get('database')).toMatchObject({
       ok: true,
-      message: expect.stringMatching(/not made yet/),
+      message: expect.stringMatching(/not created yet/),
     });
     expect(await readdir(folder)).toEqual([]);
 

@@ -119,7 +119,7 @@ describe('server errors', () => {
     },
   );
 
-  test('a lost database makes requests unavailable with Retry-After, and the service recovers by itself', async () => {
+  test('while the database is down requests are unavailable with Retry-After; the service recovers without a restart', async () => {
     // Simulates the end of PostgreSQL: sessions are cut, and new ones are refused.
     const admin = new pg.Client(pgConfigOf({ ...service.location, database: 'postgres' }));
     await admin.connect();

@@ -1,4 +1,4 @@
-// A reader that follows sees every event exactly once, whenever its transaction commits and whoever gives positions.
+// A reader that follows sees every event exactly once, whenever its transaction commits and whoever assigns positions.
 
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
@@ -88,7 +88,7 @@ function sequencesOf(seen: readonly Pick<Seen, 'intent' | 'sequence'>[]): Map<st
   return byIntent;
 }
 
-test('an event that is committed late comes behind those that were read meanwhile', async () => {
+test('an event that commits late is ordered after events that were already read', async () => {
   const merchant = await newMerchant();
   const merchantId = merchant.id;
   const readers = doors.map((door) => follow(door, keyOf(merchant)));
@@ -134,7 +134,7 @@ test('a transaction in another database of the cluster delays no event', async (
   }
 });
 
-test('several that give positions at once give each event one, in order, without a gap', async () => {
+test('concurrent positioners give each event one position, in order, without gaps', async () => {
   const merchant = await newMerchant();
   const apiKey = keyOf(merchant);
   const merchantId = merchant.id;

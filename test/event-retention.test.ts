@@ -1,4 +1,4 @@
-// Events are removed after some days, and a reader who would miss some is told so.
+// Events are removed after a number of days, and a reader that would miss some gets `cursor_expired`.
 
 import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -94,7 +94,7 @@ const missing = [
 ];
 
 describe('removal', () => {
-  test('takes what is older than the days, in batches, and remembers the ids', async () => {
+  test('removes events older than the retention, in batches, and keeps their ids', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const old = await store(Array.from({ length: 2_500 }, () => ({ merchantId, createdAtMs: longAgoMs() })));
@@ -124,7 +124,7 @@ describe('removal', () => {
     ]);
   });
 
-  test('leaves an event that has no position yet: no reader has seen it', async () => {
+  test('keeps events without a position, which no reader has seen', async () => {
     const merchant = await newMerchant();
     // The lock of the transaction that gives positions.
     await service.query('select pg_advisory_lock(4611733002118207)');
@@ -138,8 +138,8 @@ describe('removal', () => {
   });
 });
 
-describe('a reader who comes back', () => {
-  test('after an event that was removed is told so for 90 days', async () => {
+describe('a reader that returns', () => {
+  test('after a removed event gets cursor_expired for 90 days', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const [removed = ''] = await store([
@@ -166,7 +166,7 @@ describe('a reader who comes back', () => {
     expect(await countOf('removed_events', merchant)).toBe(0);
   });
 
-  test('with a position before what was removed is told so, but not with the one behind it', async () => {
+  test('with a position before removed events gets cursor_expired, after them it continues', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const positionNow = async () => (await openWatch('gRPC', service, apiKey).next()).position;
@@ -182,7 +182,7 @@ describe('a reader who comes back', () => {
     }
   });
 
-  test('after an event that is kept, with removed ones behind it, is told so', async () => {
+  test('after a kept event followed by removed ones gets cursor_expired', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const apiKey = keyOf(merchant);
@@ -202,7 +202,7 @@ describe('a reader who comes back', () => {
 describe('events that are removed while they are read', () => {
   const large = `{"payment_intent":{"metadata":{"text":"${'x'.repeat(16_000)}"}}}`;
 
-  test.each(protocols)('end a stream over %s that had still to send them', async (protocol) => {
+  test.each(protocols)('end a stream over %s that has not sent them yet', async (protocol) => {
     const merchant = await newMerchant();
     const event = { merchantId: merchant.id, createdAtMs: longAgoMs(), data: large };
     await store(Array.from({ length: 300 }, () => event));
@@ -229,7 +229,7 @@ describe('events that are removed while they are read', () => {
     expect(new Set(positions).size).toBe(positions.length);
   });
 
-  test('are not passed over by a list', async () => {
+  test('make a list fail instead of skipping them', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const [first = ''] = await store([{ merchantId }]);

@@ -1,4 +1,4 @@
-// Events are made with the change that they report, and read over both doors with the same content.
+// Events are recorded with the change that they report, and have the same content over both doors.
 
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
@@ -148,7 +148,7 @@ describe('a change', () => {
     }
   });
 
-  test('an event without a sequence has none in its JSON', async () => {
+  test('an event without a sequence omits it in JSON', async () => {
     const merchant = await newMerchant();
     const [id = ''] = await store([{ merchantId: merchant.id, sequence: 0 }]);
     for (const door of doors) {
@@ -159,7 +159,7 @@ describe('a change', () => {
   });
 });
 
-describe('the content', () => {
+describe('the content of an event', () => {
   test('is the same over every door, and on the public one the stored text, byte for byte', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
@@ -200,7 +200,7 @@ describe('the content', () => {
 });
 
 describe('filters', () => {
-  test('select by type, by intent and by what came after', async () => {
+  test('select by type, by intent and by the event before', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const [a, b] = [newUuid(), newUuid()];
@@ -284,7 +284,7 @@ describe('faults of a list', () => {
     expect(JSON.parse(body).error).toMatchObject(refused(fields));
   });
 
-  test('a type that is nearly one has a hint', async () => {
+  test('a misspelt type gets a suggestion', async () => {
     const { body } = await http('GET', '/v1/events?type=payment_intent.cancelled', keyOf(merchant));
     expect(JSON.parse(body).error.details[0].message).toBe(
       'must be a type of event, such as payment_intent.succeeded (did you mean payment_intent.canceled?)',
@@ -298,7 +298,7 @@ describe('faults of a list', () => {
     ['a malformed intent', () => ({ payment_intent: 'pi_x' }), ['payment_intent']],
     ['a malformed after', () => ({ after: `${eventId}0` }), ['after']],
     ['after with page_token', () => ({ after: eventId, page_token: token }), ['after']],
-    ['a page_token of nobody', () => ({ page_token: 'nonsense' }), ['page_token']],
+    ['a page_token that was never issued', () => ({ page_token: 'nonsense' }), ['page_token']],
     ['a page_token cut short', () => ({ page_token: token.slice(0, -2) }), ['page_token']],
     ['a page_token of another form', () => ({ page_token: `${token}=` }), ['page_token']],
     [
@@ -347,7 +347,7 @@ describe('faults of a list', () => {
 });
 
 describe('pages', () => {
-  test('hold every event once and in order, while others are added', async () => {
+  test('contain every event once, in order, while others are added', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     await store(Array.from({ length: 23 }, () => ({ merchantId: merchant.id })));
@@ -373,7 +373,7 @@ describe('pages', () => {
     expect((await doors[0]?.list({}, apiKey))?.events).toHaveLength(20);
   });
 
-  test('go on behind more than 10,000 events of other types', async () => {
+  test('continue after more than 10,000 events of other types', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const merchantId = merchant.id;
@@ -399,7 +399,7 @@ describe('pages', () => {
 });
 
 describe('events of others', () => {
-  test('do not exist: the answers are those for an unknown id', async () => {
+  test('get the same answers as an unknown id', async () => {
     const merchant = await newMerchant();
     const stranger = await newMerchant();
     const [mine = ''] = await store([{ merchantId: merchant.id }]);
@@ -423,7 +423,7 @@ describe('events of others', () => {
     }
   });
 
-  test('an event is not there before it has its position', async () => {
+  test('an event is not visible before it has a position', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     // The lock of the transaction that gives positions.

@@ -65,7 +65,7 @@ describe('a process with all roles', () => {
     (await (methods[door] as IntentMethods).get(id, apiKey)).json;
   const statusOf = async (id: string) => (await get(id)).status;
 
-  test('expires an overdue intent, with one event that has it as its retrieval does', async () => {
+  test('expires an overdue intent, with one event that has the same intent as its retrieval', async () => {
     const created = await createIntent({
       amount_units: 100,
       chain: 'polygon',
@@ -103,7 +103,7 @@ describe('a process with all roles', () => {
     expect(await listed()).toMatchObject([{ type: 'payment_intent.expired', sequence: 1 }]);
   });
 
-  test('expires none before its time', async () => {
+  test('expires no intent before its time', async () => {
     const [soon, later] = [await createIntent(), await createIntent()];
     await makeOverdue(service, soon.id, -1_500);
     const expiresAtMs = new Date((await get(soon.id)).expires_at).getTime();
@@ -185,7 +185,7 @@ describe('expiry', () => {
     },
   );
 
-  test('takes every network, and no intent that still has time', async () => {
+  test('expires intents of every network, and none before its time', async () => {
     for (const mode of ['testnet', 'mainnet'] as const) {
       for (const chain of ['base', 'polygon'] as const) {
         const columns = { mode: `'${mode}'`, network: String(networkFor(mode, chain).id) };
@@ -208,7 +208,7 @@ describe('expiry', () => {
     expect(modes).toEqual([{ n: 8 }]);
   });
 
-  test('goes in batches, those overdue longest first, and says how late it is', async () => {
+  test('runs in batches, the longest overdue first, and reports its lag', async () => {
     await insertOverdue(600);
     const first = await expire();
     expect(first).toMatchObject({ expired: 250, hasMore: true });
@@ -249,7 +249,7 @@ describe('expiry', () => {
     expect(await events()).toMatchObject({ events: 2_000, intents: 2_000, last: 1 });
   });
 
-  test('does not wait for an intent that another transaction holds', async () => {
+  test('skips intents locked by another transaction', async () => {
     await insertOverdue(3);
     const other = new pg.Client(pgConfigOf(service.location));
     await other.connect();
@@ -276,7 +276,7 @@ describe('expiry', () => {
     expect(await events()).toMatchObject({ events: 2 });
   });
 
-  test('gives the label underpaid to what was partly paid', async () => {
+  test('labels partly paid intents underpaid', async () => {
     const cases: [received: string, labels: string, expected: string[] | undefined][] = [
       ['0', 'null', undefined],
       ['1', 'null', ['underpaid']],
@@ -312,7 +312,7 @@ describe('expiry', () => {
       await service.query("alter type payment_lane add value 'express'");
     });
 
-    test('passes each over, reports it once, and expires the others', async () => {
+    test('skips each of them, reports it once, and expires the others', async () => {
       await insertOverdue(3, { lane: `'express'` }, 2 * hour);
       await insertOverdue(5);
       expect(await expire()).toMatchObject({ expired: 5 });
@@ -332,7 +332,7 @@ describe('expiry', () => {
       expect(await events()).toMatchObject({ events: 10 });
     });
 
-    test('gets past more of them than a batch holds', async () => {
+    test('skips more of them than fit a batch', async () => {
       await insertOverdue(300, { lane: `'express'` }, 2 * hour);
       await insertOverdue(5);
       for (let done = await expire(); done.hasMore; ) done = await expire();
@@ -386,7 +386,7 @@ describe('roles', () => {
     await expect.poll(statuses, { interval: 20, timeout: 10_000 }).toEqual(['expired']);
   });
 
-  test('a row that cannot be read is logged once, and others expire', async () => {
+  test('an unreadable row is logged once, and other intents expire', async () => {
     service = await startService();
     await service.query("alter type payment_lane add value 'express'");
     await insertOverdue({ lane: `'express'`, metadata: `'{"order_id":"order-4711"}'` });
@@ -403,7 +403,7 @@ describe('roles', () => {
       expect.objectContaining({
         level: 'error',
         payment_intent: formatIdentifier('pi', row?.id as string),
-        message: 'an intent cannot be expired: its row cannot be read',
+        message: 'cannot expire a payment intent: its row is unreadable',
         err: expect.objectContaining({
           message: 'the database holds express, which is newer than this process',
         }),

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { firstTrue } from '../src/settlement/reorganisation.ts';
+import { firstIndexWhere } from '../src/settlement/reorganisation.ts';
 
-test('the first place from which on it is true is found by few questions, fewer if it is near', async () => {
+test('finds the first index from which it is true with few calls, fewer if it is near', async () => {
   const places = fc.nat(50_000).chain((count) => fc.tuple(fc.constant(count), fc.nat(count)));
   await fc.assert(
     fc.asyncProperty(places, async ([count, first]) => {
       let asked = 0;
-      const found = await firstTrue(count, async (place) => {
+      const found = await firstIndexWhere(count, async (place) => {
         expect(place).toBeGreaterThanOrEqual(0);
         expect(place).toBeLessThan(count);
         asked++;

@@ -1,4 +1,4 @@
-// Secrets that did not exist when `.data` was made are added to it, and what is there stays as it is.
+// Missing secrets are added to an existing `.data` folder; existing ones stay.
 
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -86,7 +86,7 @@ describe.each([
     await assertReplays(each);
   });
 
-  test('whatever has happened to the intents since', async () => {
+  test('a retry after any change returns the original bytes', async () => {
     const [methods, overGrpc] = openIntentMethods(service);
     overGrpc.close();
     for (const [i, each] of answers.entries()) {
@@ -120,7 +120,7 @@ describe('the fingerprint of a request', () => {
     };
   };
 
-  test.each(cases)('%s: is the one that is stored', (_, each) => {
+  test.each(cases)('%s: equals the stored one', (_, each) => {
     const request: CreatePaymentIntentRequest = fromBinary(
       CreatePaymentIntentRequestSchema,
       Buffer.from(each.grpcRequest, 'base64'),
@@ -130,7 +130,7 @@ describe('the fingerprint of a request', () => {
     expect(fingerprintOf(parsed.value)).toBe(each.fingerprint);
   });
 
-  test('differs for all of them but those that are one request', () => {
+  test('differs for all requests that are not equal', () => {
     expect(new Set(answers.map(({ fingerprint }) => fingerprint)).size).toBe(answers.length);
   });
 });

@@ -112,7 +112,7 @@ describe('one batch', () => {
     ]);
   });
 
-  test('with a row that the database refuses: only that row fails, the others are stored', async () => {
+  test('with a row that the database refuses: only that row fails', async () => {
     const neighbours = Array.from({ length: 10 }, () => row());
     const faulty = row({ amountUnits: 0n });
     const tooMuch = row({ amountUnits: 2n ** 53n });
@@ -254,7 +254,7 @@ describe('the batcher', () => {
     expect(batches).toEqual([[1], [4]]);
   });
 
-  test('a slot that may wait takes what comes in the meantime', async () => {
+  test('a slot that may wait also takes the items that arrive meanwhile', async () => {
     const { batcher, batches, nextBatch, release } = gated({
       slots: 1,
       maxBatchSize: 9,

@@ -38,7 +38,7 @@ test('without TLS files, SIGHUP is logged and the service continues', async () =
   const service = spawn(process.execPath, ['src/main.ts'], { env, stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(service, 'exit');
   const [, port] = await printed(service, /"metrics":(\d+).*"message":"ready"/);
-  const noted = printed(service, /"message":"SIGHUP: there are no TLS files to read again"/);
+  const noted = printed(service, /"message":"SIGHUP ignored: no TLS files are configured"/);
   service.kill('SIGHUP');
   await noted;
   expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200);
@@ -63,7 +63,7 @@ test.skipIf(process.platform !== 'linux')(
     const closed = once(connection, 'close');
 
     // The terminal is still open: this signal is from an operator.
-    const noted = printed(terminal, /SIGHUP: there are no TLS files/);
+    const noted = printed(terminal, /SIGHUP ignored: no TLS files/);
     process.kill(Number(pid), 'SIGHUP');
     await noted;
     expect((await fetch(`http://${host}:${port}/healthz`)).status).toBe(200);

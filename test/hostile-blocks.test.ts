@@ -1,4 +1,5 @@
-// Blocks that a stranger fills: they are recorded whole, whatever the planner has sampled, and other payments with them.
+// Blocks filled by a stranger are recorded completely, whatever the planner's statistics, and do not affect other
+// payments.
 
 import pg from 'pg';
 import type { Address } from 'viem';
@@ -64,7 +65,7 @@ const reports = () =>
        from events where type = 'transfer.unattributed' order by created_at`,
   );
 
-test.each(hostileKinds)('%s, more than are recorded at once: each is what it is', async (kind) => {
+test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly', async (kind) => {
   const intent = await calls.createIntent({ amount_units: Number(price) });
   // So that nothing is guessed.
   await calls.createIntent({ amount_units: Number(price) });
@@ -114,7 +115,7 @@ test.each(hostileKinds)('%s, more than are recorded at once: each is what it is'
   expect(watcher.log.filter(({ level }) => level !== 'info')).toEqual([]);
 });
 
-test('dust to a wallet with thousands of intents holds up nobody, whatever was sampled', async () => {
+test('dust to a wallet with thousands of intents delays nobody, whatever the statistics', async () => {
   const { id: merchantId } = service.merchant;
   const wallet = service.merchant.wallets.testnet.base as Address;
   const columns = {
@@ -181,7 +182,7 @@ async function rowsReadForCandidates(merchantId: string, wallet: Address): Promi
   return rowsOf(row?.['QUERY PLAN'][0]?.Plan as PlanNode);
 }
 
-test('a transfer that cannot be recorded holds up no other, and stays unattributed', async () => {
+test('a transfer that cannot be recorded stays unattributed and does not delay others', async () => {
   const intents = [];
   for (let place = 0; place < 5; place++)
     intents.push(await calls.createIntent({ amount_units: 5_000_000 + place }));
@@ -211,7 +212,7 @@ test('a transfer that cannot be recorded holds up no other, and stays unattribut
   expect(watcher.faults).toEqual([]);
 });
 
-test('an intent that somebody has locked waits for its payment, and keeps it', async () => {
+test('the payment of a locked intent is recorded after the lock is released', async () => {
   const intent = await calls.createIntent({ amount_units: 5_000_000 });
   const [payer] = chain.accounts;
   const to = intent.expected_wallet as Address;
@@ -233,7 +234,7 @@ test('an intent that somebody has locked waits for its payment, and keeps it', a
   expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
 });
 
-test('a payment whose COMMIT takes longer than a statement may is counted once', async () => {
+test('a payment whose COMMIT exceeds the statement timeout is counted once', async () => {
   const intent = await calls.createIntent({ amount_units: 5_000_003 });
   const [payer] = chain.accounts;
   const to = intent.expected_wallet as Address;

@@ -1,4 +1,4 @@
-// Two merchants and two modes: none of them sees what another one does.
+// Merchants and modes do not see each other's keys and intents.
 
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// What a node's server may answer to a question, and what becomes of it.
+// Answers of a node's server, and their classification.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -50,7 +50,7 @@ test.each([
   expect(await ask(says(body))).toEqual(result);
 });
 
-test('an answer in pieces, cut inside a character, is one', async () => {
+test('an answer cut inside a character is read correctly', async () => {
   const bytes = Buffer.from(JSON.stringify({ result: Array(50_000).fill('€') }));
   const result = await ask((_, response) => {
     for (let at = 0; at < bytes.length; at += 997) response.write(bytes.subarray(at, at + 997));
@@ -59,7 +59,7 @@ test('an answer in pieces, cut inside a character, is one', async () => {
   expect(result).toEqual(Array(50_000).fill('€'));
 });
 
-test('elements of a list are read as they arrive, and stand in the list as what was read', async () => {
+test('elements of a list are parsed as they arrive, and replaced by the result', async () => {
   const read: unknown[] = [];
   const elements = {
     path: '$.result.logs.*',
@@ -74,7 +74,7 @@ test('elements of a list are read as they arrive, and stand in the list as what 
   expect(read).toEqual([{ a: [1] }, 'b', [{ c: {} }], null]);
 });
 
-test('what an element is refused for is the fault of the answer', async () => {
+test('an invalid element determines the fault of the answer', async () => {
   const refused = new NodeError('contradiction', 'a log that was not asked for');
   const elements = {
     path: '$.result.*',
@@ -86,7 +86,7 @@ test('what an element is refused for is the fault of the answer', async () => {
   await expect(callJsonRpc(url(''), 'eth_chainId', [], 10_000, elements)).rejects.toBe(refused);
 });
 
-test('the question is one of JSON-RPC, and credentials of the address are sent as such', async () => {
+test('sends a JSON-RPC request, with the credentials of the URL in a header', async () => {
   const asked: unknown[] = [];
   await ask(
     (request, response) => {
@@ -150,7 +150,7 @@ test.each<[string, Answer, Partial<NodeError>, RegExp]>([
   expect(error.message).not.toContain(secret);
 });
 
-test('an answer that does not end is given up', async () => {
+test('an endless answer times out', async () => {
   const error = await faultOf((_, response) => void response.write('{"result":"0x'), { timeoutMs: 500 });
   expect(error).toMatchObject({
     fault: 'late',

@@ -1,4 +1,4 @@
-// What transfers do to an intent: each status, in time and late, in the right token and in a wrong one.
+// The effect of transfers on an intent: each status, in time and late, in the right token and in a wrong one.
 
 import { describe, expect, test } from 'vitest';
 import type { StatusName } from '../src/contract/words.ts';
@@ -86,7 +86,7 @@ const renamed = ({ received, count, ...other }: { received: bigint; count: numbe
   ...other,
 });
 
-describe('the steps of an intent that transfers of a block arrive at', () => {
+describe('the steps of an intent after the transfers of a block', () => {
   const late = arrived(7n, ['late']);
   const wrong = arrived(9n, ['wrong_token']);
   test.for<[string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]]>([
@@ -206,20 +206,20 @@ describe('the steps of an intent that transfers of a block arrive at', () => {
   });
 });
 
-describe('an intent of which the chain has taken payments back', () => {
+describe('an intent whose payments were reorged', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['everything', intent('processing', 100n), 0n, [], 'requires_payment', null],
     [
-      'so much that it is not enough',
+      'less than the amount is left',
       intent('processing', 150n, ['overpaid']),
       99n,
       [],
       'requires_payment',
       null,
     ],
-    ['so much that it is enough', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
+    ['exactly the amount is left', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
     [
-      'so much that it is still too much',
+      'more than the amount is left',
       intent('processing', 150n, ['overpaid']),
       101n,
       [],
@@ -227,28 +227,28 @@ describe('an intent of which the chain has taken payments back', () => {
       ['overpaid'],
     ],
     ['a part', intent('requires_payment', 50n), 20n, [], 'requires_payment', null],
-    ['a late one', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
+    ['a late payment', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
     [
-      'one of two late ones',
+      'one of two late payments',
       intent('requires_payment', 0n, ['late']),
       0n,
       ['late'],
       'requires_payment',
       ['late'],
     ],
-    ['one of another token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
+    ['a payment in a wrong token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
     ['everything after success', intent('succeeded', 100n), 0n, [], undefined, ['reorged']],
     [
-      'what was too much after success',
+      'an excess payment after success',
       intent('succeeded', 150n, ['overpaid']),
       100n,
       [],
       undefined,
       ['reorged'],
     ],
-    ['again after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
+    ['a second time after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
     [
-      'a late one after its end',
+      'a late payment after the end',
       intent('expired', 5n, ['underpaid', 'late', 'found_late']),
       5n,
       [],
@@ -256,7 +256,7 @@ describe('an intent of which the chain has taken payments back', () => {
       ['underpaid'],
     ],
     [
-      'one after cancellation',
+      'a payment after cancellation',
       intent('canceled', 0n, ['after_cancel', 'late']),
       0n,
       ['late'],
@@ -272,14 +272,14 @@ describe('an intent of which the chain has taken payments back', () => {
     ]);
   });
 
-  test('a payment without all its confirmations, after success', () => {
+  test('an unconfirmed payment is reorged after success', () => {
     const more = intent('succeeded', 150n, ['overpaid']);
     expect(revert(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
       { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
     ]);
   });
 
-  test('a payment that returns and is too much is said to be', () => {
+  test('a returned payment that overpays the intent adds the overpaid event', () => {
     const less = intent('succeeded', 0n, ['reorged']);
     expect(revert(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
       {
@@ -291,7 +291,7 @@ describe('an intent of which the chain has taken payments back', () => {
   });
 });
 
-describe('an intent of which payments are confirmed', () => {
+describe('an intent with confirmed payments', () => {
   const at = new Date();
   test.for<[StatusName, bigint, boolean]>([
     ['processing', 99n, false],
@@ -310,7 +310,7 @@ describe('an intent of which payments are confirmed', () => {
   });
 });
 
-describe('an intent from which a payment by hand is taken away', () => {
+describe('an intent whose manual payment is detached', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['the only one', intent('processing', 100n), 0n, [], 'requires_payment', null],
     [
@@ -321,11 +321,18 @@ describe('an intent from which a payment by hand is taken away', () => {
       'processing',
       null,
     ],
-    ['one that was too much', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
-    ['a late one', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
-    ['one of two late ones', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
-    ['the part that had come', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
-    ['one of two parts', intent('canceled', 40n, ['underpaid']), 10n, [], undefined, ['underpaid']],
+    ['an excess payment', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
+    ['a late payment', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
+    ['one of two late payments', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
+    ['the only partial payment', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
+    [
+      'one of two partial payments',
+      intent('canceled', 40n, ['underpaid']),
+      10n,
+      [],
+      undefined,
+      ['underpaid'],
+    ],
     [
       'one beside a reorganised one',
       intent('succeeded', 120n, ['reorged']),

@@ -111,7 +111,7 @@ describe('a page', () => {
     },
   );
 
-  test('nowhere has a client secret', async () => {
+  test('contains no client secret', async () => {
     const { body } = await get(keyOf(merchant), '?page_size=100');
     expect(JSON.parse(body).payment_intents).toHaveLength(25);
     expect(body).not.toContain('secret');
@@ -127,7 +127,7 @@ describe('a page', () => {
     expect(answer.json.payment_intents).toHaveLength(20);
   });
 
-  test.each(bothDoors)('over %s has as many as page_size says, the last one being full too', async (_, i) => {
+  test.each(bothDoors)('over %s has page_size intents, also if the last page is full', async (_, i) => {
     for (const [size, lengths] of [
       [1, Array(25).fill(1)],
       [5, [5, 5, 5, 5, 5]],
@@ -142,14 +142,14 @@ describe('a page', () => {
     }
   });
 
-  test('may have another size than the one before', async () => {
+  test('may have another size than the previous one', async () => {
     const first = await door(0).list({ page_size: 2 }, keyOf(merchant));
     const token = first.json.next_page_token as string;
     const second = await door(1).list({ page_size: 100, page_token: token }, keyOf(merchant));
     expect(idsOf(second.json.payment_intents)).toEqual(ids.slice(2));
   });
 
-  test('is the same each time it is asked for, with a token that HTTP and gRPC share', async () => {
+  test('is the same each time, with a token that works over HTTP and gRPC', async () => {
     const first = await door(1).list({ page_size: 4 }, keyOf(merchant));
     const token = first.json.next_page_token as string;
     const answers = await Promise.all(
@@ -331,7 +331,7 @@ describe('a query', () => {
     expect(idsOf(JSON.parse(body).payment_intents)).toEqual([intent.id]);
   });
 
-  test('comes without a body, from no browser, and only by GET', async () => {
+  test('is refused with a body, from a browser, and with methods other than GET', async () => {
     const options = { method: 'GET', headers: { Authorization: `Bearer ${keyOf(merchant)}` } };
     const url = `${service.publicUrl}/v1/payment_intents`;
     const withBody = await httpRequest(
@@ -367,7 +367,12 @@ describe('a query', () => {
     ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', /years 1 to 9999/],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
-    ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
+    [
+      'a token that was never issued',
+      { pageToken: 'AAAA' },
+      'page_token',
+      /is not one that this list has given out/,
+    ],
     [
       'a field of a newer contract',
       { $unknown: [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
@@ -427,7 +432,7 @@ describe('filters', () => {
     all = (await listAll(door(0), { page_size: 100 }, keyOf(merchant))).flat();
   });
 
-  test('of each kind, alone and together, select what they name', async () => {
+  test('alone and combined, select the matching intents', async () => {
     expect(all).toHaveLength(60);
     const between = new Date(firstAtMs + 20).toISOString();
     const before = new Date(firstAtMs + 45).toISOString();
@@ -470,7 +475,7 @@ describe('filters', () => {
     }
   });
 
-  test('a status is the one of now', async () => {
+  test('a status is the current one', async () => {
     const own = await newMerchant();
     const { id } = await createIntent(keyOf(own));
     const listed = async (status: string) => idsOf((await listAll(door(1), { status }, keyOf(own))).flat());
@@ -583,27 +588,30 @@ describe('idempotency_key', () => {
 });
 
 describe('merchants and modes', () => {
-  test.each(bothDoors)('over %s, a list has those of the key alone', async (_, i) => {
-    const [a, b] = [await newMerchant(), await newMerchant()];
-    const scopes = [a, b].flatMap((merchant) =>
-      (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
-    );
-    const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
-    // In turns, so that each lies between those of the others.
-    for (let round = 0; round < 5; round++) {
-      for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
-    }
-    for (const { apiKey, mode } of scopes) {
-      for (const query of [{}, { status: 'requires_payment' }, { created_from: '2026-01-01T00:00:00Z' }]) {
-        const intents = (await listAll(door(i), { ...query, page_size: 2 }, apiKey)).flat();
-        expect(idsOf(intents)).toEqual(newestFirst(created.get(apiKey) ?? []));
-        expect(new Set(intents.map((intent) => intent.mode))).toEqual(new Set([mode]));
+  test.each(bothDoors)(
+    "over %s, a list only has the intents of the key's merchant and mode",
+    async (_, i) => {
+      const [a, b] = [await newMerchant(), await newMerchant()];
+      const scopes = [a, b].flatMap((merchant) =>
+        (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
+      );
+      const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
+      // In turns, so that each lies between those of the others.
+      for (let round = 0; round < 5; round++) {
+        for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
       }
-    }
-  });
+      for (const { apiKey, mode } of scopes) {
+        for (const query of [{}, { status: 'requires_payment' }, { created_from: '2026-01-01T00:00:00Z' }]) {
+          const intents = (await listAll(door(i), { ...query, page_size: 2 }, apiKey)).flat();
+          expect(idsOf(intents)).toEqual(newestFirst(created.get(apiKey) ?? []));
+          expect(new Set(intents.map((intent) => intent.mode))).toEqual(new Set([mode]));
+        }
+      }
+    },
+  );
 });
 
-test('pages that are asked for together are those that are asked for alone', async () => {
+test('concurrent requests for pages get the same pages as single ones', async () => {
   const merchants = [await newMerchant(), await newMerchant(), await newMerchant()];
   const asked: (readonly [apiKey: string, query: ListQuery])[] = [];
   for (const [i, merchant] of merchants.entries()) {
@@ -646,7 +654,7 @@ describe('a page token', () => {
   const others = 'belongs to other filters: send it with those of the page before';
   const nobodys = 'is not one that this list has given out';
 
-  test.each(bothDoors)('over %s is good for its own list only', async (_, i) => {
+  test.each(bothDoors)('over %s is valid for its own list only', async (_, i) => {
     const refused = async (change: ListQuery, apiKey = keyOf(merchant)) => {
       const { status: _status, ...withoutStatus } = query;
       const base = 'status' in change && change.status === '' ? withoutStatus : query;
@@ -678,7 +686,7 @@ describe('a page token', () => {
     }
   });
 
-  test.each(bothDoors)('over %s is refused unless it was given out', async (_, i) => {
+  test.each(bothDoors)('over %s is refused unless the service issued it', async (_, i) => {
     const bytes = Buffer.from(token, 'base64url');
     const changed = (at: number) => {
       const copy = Buffer.from(bytes);
@@ -741,7 +749,7 @@ describe('while others create', () => {
   test.each<[string, ListQuery]>([
     ['all', {}],
     ['one lane', { lane: 'sdk' }],
-  ])('pages of %s neither skip nor double', async (_, filter) => {
+  ])('pages of %s neither skip nor repeat intents', async (_, filter) => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const nowMs = Date.now();
@@ -788,7 +796,7 @@ describe('while others create', () => {
     expect(seen.length).toBeGreaterThan(300);
   });
 
-  test('pages of a filter that looks through 10,000 intents skip none either', async () => {
+  test('pages of a filter that searches 10,000 intents skip none', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     // What matches lies just before and behind the end of what a page looks through.
@@ -830,7 +838,7 @@ describe('a sparse filter', () => {
     });
   });
 
-  test.each(bothDoors)('over %s pages on to the end, without duplicates', async (_, i) => {
+  test.each(bothDoors)('over %s reaches the end without duplicates', async (_, i) => {
     for (const page_size of [1, 2, 100]) {
       const pages = await listAll(door(i), { status: 'succeeded', page_size }, keyOf(merchant));
       const numbers = pages.flat().map(({ amount_units }) => Number(amount_units) - 1_000_000);
@@ -839,12 +847,12 @@ describe('a sparse filter', () => {
     }
   });
 
-  test.each(bothDoors)('over %s that matches nothing has empty pages, and an end', async (_, i) => {
+  test.each(bothDoors)('over %s that matches nothing has empty pages and ends', async (_, i) => {
     const pages = await listAll(door(i), { status: 'processing' }, keyOf(merchant));
     expect(pages).toEqual([[], [], []]);
   });
 
-  test('reads each row that it looks through once', async () => {
+  test('reads each searched row once', async () => {
     const reading = await startService({ ROLES: 'api', DATABASE_POOL: '1' }, { beside: service });
     const rowsRead = async () => {
       await reading.database.orm.em.execute('select pg_stat_force_next_flush()');
@@ -865,7 +873,7 @@ describe('a sparse filter', () => {
     expect(read).toBeLessThan(10_100);
   });
 
-  test('with bounds of time looks through those alone', async () => {
+  test('with time bounds searches only those rows', async () => {
     const [first] = await listAll(
       door(0),
       { status: 'succeeded', created_before: new Date(Date.now() - year + 5_000).toISOString() },

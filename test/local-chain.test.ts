@@ -1,4 +1,4 @@
-// The chain on this machine: Circle's USDC on anvil, which is never doubled, keeps its state and mines when needed.
+// The local chain: Circle's USDC on anvil. It runs once, keeps its state and mines when needed.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -135,7 +135,7 @@ test.for(chainNames)('%s has the USDC of its test network', async (name) => {
   );
 });
 
-test('a payment carries the id after its arguments, and is mined although nobody else waits', async () => {
+test('a payment has the id after its arguments, and is mined even if nothing else triggers a block', async () => {
   const chain = await startBase();
   const receipt = await pay(chain, 12_500_000n);
   const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
@@ -207,7 +207,7 @@ test('old empty blocks are dropped while it runs, at the same address', async ()
   await client.mine({ blocks: 1_950 });
   // The restart may cut a call off.
   while (chain.pid === pid) await client.mine({ blocks: 20 }).catch(() => {});
-  expect(log.map(({ msg }) => msg)).toContain('local chain: anvil is started again without old empty blocks');
+  expect(log.map(({ msg }) => msg)).toContain('local chain: restarting anvil without old empty blocks');
   await vi.waitUntil(() => client.getBlockNumber().catch(() => undefined), 10_000);
   await expect(client.getBlock({ blockNumber: 1_000n })).rejects.toThrow('could not be found');
   expect((await client.getTransactionReceipt({ hash: transactionHash })).status).toBe('success');
@@ -215,7 +215,7 @@ test('old empty blocks are dropped while it runs, at the same address', async ()
 });
 
 describe('mining', () => {
-  test('each second while somebody waits, otherwise not', async () => {
+  test('each second while a payment is awaited', async () => {
     const { client } = await startBase();
     const before = await client.getBlock();
     await sleep(2_200);
@@ -231,7 +231,7 @@ describe('mining', () => {
     expect(times.at(-1)).toBeLessThanOrEqual(Date.now() / 1000);
   });
 
-  test('each minute if nobody waits', async () => {
+  test('each minute otherwise', async () => {
     const chain = await startBase();
     const before = await chain.client.getBlock();
     // For the process, not for anvil, a minute passes.
@@ -285,7 +285,7 @@ describe('one anvil for each chain', () => {
     expect(await isRunning(pid)).toBe(false);
   });
 
-  test('one that has ended is started again on its port', async () => {
+  test('an anvil that has ended is restarted on its port', async () => {
     const chain = await startBase();
     const { blockNumber } = await pay(chain, 4n);
     await vi.waitUntil(() => readFile(join(dataDir, 'chains/base/state.json.gz')));
@@ -306,7 +306,7 @@ describe('one anvil for each chain', () => {
     expect(await findLocalChain(dataDir, 'polygon')).toBeUndefined();
   });
 
-  test('the number of an old process in the file is not taken for it', async () => {
+  test('a reused process id is not mistaken for a running anvil', async () => {
     const local = await start();
     await local.stop();
     const file = join(dataDir, 'chains/base/anvil.json');
@@ -320,7 +320,7 @@ describe('one anvil for each chain', () => {
 test.for([
   ['cut off', Buffer.from('1f8b08', 'hex')],
   ['no state', Buffer.from('1f8b0800000000000003abae0500430a4a0e02000000', 'hex')],
-] as const)('a chain whose state is damaged begins anew and says so: %s', async ([, bytes]) => {
+] as const)('a chain with a damaged state is restarted, and the log says so: %s', async ([, bytes]) => {
   const first = await start();
   const begin = await hashOf(first.chains.base as RunningChain, 0n);
   await untilNextSecond(first.chains.base as RunningChain);
@@ -329,10 +329,10 @@ test.for([
   const chain = await startBase();
   expect(await hashOf(chain, 0n)).not.toBe(begin);
   expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
-  expect(log.map(({ msg }) => msg)).toContain('local chain: it begins anew');
+  expect(log.map(({ msg }) => msg)).toContain('local chain: could not load its state, starting a new chain');
 });
 
-test('a chain whose contracts are not complete begins anew', async () => {
+test('a chain with incomplete contracts is restarted', async () => {
   const first = await start();
   const chain = first.chains.base as RunningChain;
   const begin = await hashOf(chain, 0n);

@@ -85,7 +85,7 @@ test('the line of a request about an intent names it', async () => {
   expect(await line).not.toHaveProperty('payment_intent');
 });
 
-test('the line of a refused request names the faulty fields, and nothing that was in them', async () => {
+test('the line of a refused request names the invalid fields, without their values', async () => {
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
   for (const door of doors) {
     const line = service.nextLogLine();
@@ -226,7 +226,7 @@ test.each([
   expect(stdout).toMatch(line);
 });
 
-test('a readable line holds nothing that a terminal obeys', async () => {
+test('a readable line has no control characters', async () => {
   const hostile = 'a\x1b[2Jb\x07c\x7f\x9b31md\u202ee\u2028f\rg\\u001b';
   const program = `
     const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');

@@ -1,4 +1,4 @@
-// The node that lies in other tests: each lie is really told, and the node is honest before and after it.
+// The lying node of other tests: each lie is actually told, and the node is honest before and after it.
 
 import { type Address, type Hex, numberToHex } from 'viem';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';

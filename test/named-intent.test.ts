@@ -1,4 +1,5 @@
-// The id that the owner of the money wrote: whatever else a transaction, a bundle or a node says, no other comes out.
+// The id written by the owner of the money: nothing else in a transaction, a bundle or a node's answer can name
+// another intent.
 
 import fc from 'fast-check';
 import {
@@ -21,7 +22,7 @@ import {
 } from 'viem/account-abstraction';
 import { describe, expect, test } from 'vitest';
 import { needsReceipt, readNamedIntents } from '../src/settlement/attribution.ts';
-import { holds } from '../src/settlement/block-reader.ts';
+import { receiptHasTransfer } from '../src/settlement/block-reader.ts';
 import {
   type PlainLog,
   type Transaction,
@@ -236,14 +237,14 @@ const examples: Example[] = [
   { name: 'a receipt without a beginning', ...bundled([plain(logAt(5)), ended(entryPoint, ownOp, 6)]) },
   { name: 'a receipt without the transfer', ...bundled([began(entryPoint, 4), ended(entryPoint, ownOp, 6)]) },
   {
-    name: 'an event of another contract that says the operation has ended',
+    name: 'an event of another contract that claims the end of the operation',
     ...bundled(
       [began(entryPoint, 4), plain(logAt(5)), ended(router, ownOp, 6), ended(entryPoint, strangersOp, 7)],
       [ownOp, strangersOp],
     ),
   },
   {
-    name: 'an event of another contract that says the operation has begun',
+    name: 'an event of another contract that claims the start of the operation',
     ...bundled([
       began(entryPoint, 3),
       plain(logAt(4)),
@@ -258,7 +259,7 @@ const examples: Example[] = [
     ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, { sender: owner, nonce: 8n }, 6)]),
   },
   {
-    name: 'an end that says it is the beginning',
+    name: 'an end event that claims to be the start',
     ...bundled([
       began(entryPoint, 4),
       plain(logAt(5)),
@@ -304,8 +305,8 @@ test.for<[string, Partial<PlainLog>, boolean]>([
     logs: [held],
     logAt: new Map([[held.logIndex, held]]),
   };
-  expect(holds(receipt, log, hash)).toBe(expected);
-  expect(holds(receipt, log, zero32)).toBe(false);
+  expect(receiptHasTransfer(receipt, log, hash)).toBe(expected);
+  expect(receiptHasTransfer(receipt, log, zero32)).toBe(false);
 });
 
 const digits = '0123456789abcdefghjkmnpqrstvwxyz';
@@ -379,7 +380,7 @@ describe.for(owned)('%s', ([, spoken]) => {
     return readNamedIntents(transaction, logs)(transfer);
   };
 
-  test('bytes that do not put an id directly after the call name nothing', async () => {
+  test('an id that does not directly follow the call is ignored', async () => {
     await fc.assert(
       fc.asyncProperty(misleading, async (data) => {
         fc.pre(idsAfterCall(data).length === 0);
@@ -397,7 +398,7 @@ describe.for(owned)('%s', ([, spoken]) => {
     );
   });
 
-  test('it is read only if the call with it is there as often as it was made', async () => {
+  test('is accepted only if the number of such calls equals the number of transfers', async () => {
     await fc.assert(
       fc.asyncProperty(anyId, fc.integer({ min: 2, max: 5 }), async (text, times) => {
         expect(await read(concatHex(Array.from({ length: times }, () => withId(text))))).toBeUndefined();
@@ -406,7 +407,7 @@ describe.for(owned)('%s', ([, spoken]) => {
   });
 });
 
-test('nothing that others add to a bundle names an intent', async () => {
+test('ids added to a bundle by others are ignored', async () => {
   const noise = fc.array(
     fc.record({
       sender: fc.constantFrom(stranger, router, multicall3),
@@ -441,7 +442,7 @@ test('nothing that others add to a bundle names an intent', async () => {
   );
 });
 
-test('a direct transfer names the one id after its arguments', async () => {
+test('a direct transfer names the only id after its arguments', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(
@@ -531,7 +532,7 @@ test('random transactions and receipts name nothing, and nothing throws', async 
   );
 });
 
-test('thousands of transfers of a transaction whose input repeats their call are read at once', async () => {
+test('the input of a transaction with thousands of equal transfers is read once', async () => {
   const repeated = call(stringToHex(id));
   const input = concatHex(Array.from({ length: 1_100 }, () => repeated));
   const made = Array.from({ length: 1_100 }, (_, place) => logAt(place));
@@ -547,7 +548,7 @@ test('thousands of transfers of a transaction whose input repeats their call are
   expect(performance.now() - startedAtMs).toBeLessThan(5_000);
 });
 
-test('operations of a bundle that share a large call are read as one, and others have their turn meanwhile', async () => {
+test('operations that share a large call are read once, without blocking the event loop', async () => {
   const more = Array.from({ length: 3_000 }, (_, i) => call(stringToHex(otherId), wallet, BigInt(i)));
   const callData = concatHex([withId(id), ...more]);
   const count = 1_000;

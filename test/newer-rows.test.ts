@@ -89,7 +89,7 @@ test.each(['refunded', 'succeeded'])(
   },
 );
 
-test('a transfer of a chain that is newer is refused by lists, and not misread', async () => {
+test('a transfer on an unknown newer chain is refused by lists, not misread', async () => {
   await insertTransfers(service, service.merchant, [{}]);
   await service.query('update transfers set chain_id = 424242');
   for (const door of openTransferMethods(service)) {

@@ -1,4 +1,4 @@
-// Nodes as providers serve them: so many questions a second, ranges of so many blocks, and nodes that come and go.
+// Nodes with the limits of common plans: rate limits, range limits, and failures.
 
 import type { Address } from 'viem';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
@@ -75,7 +75,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds', {
   expect(refused / asked).toBeLessThan(0.2);
 });
 
-test('at the tip, a block takes three questions at most', async () => {
+test('at the tip, a block takes at most three requests', async () => {
   const { chain, urls } = await openNodes(1);
   const [node] = nodes as [LyingNode];
   watcher = createTestWatcher(service, { urls });
@@ -90,7 +90,7 @@ test('at the tip, a block takes three questions at most', async () => {
   expect((node.requests.length - before) / 20).toBeLessThanOrEqual(3);
 });
 
-test('while each of three nodes dies, stands still, lags and comes back, payments go on', {
+test('payments succeed while each of three nodes fails, stalls, lags and recovers', {
   timeout: 120_000,
 }, async () => {
   const { chain, urls } = await openNodes(3);
@@ -110,7 +110,7 @@ test('while each of three nodes dies, stands still, lags and comes back, payment
       async () => {
         await chain.mine(2);
         await current.follow().catch(() => {});
-        await current.readAgain().catch(() => {});
+        await current.verify().catch(() => {});
         const { status, payments_count, amount_received_units } = await calls.getIntent(intent.id);
         expect({ status, payments_count, amount_received_units }).toEqual({
           status: 'succeeded',
@@ -161,7 +161,7 @@ test('while each of three nodes dies, stands still, lags and comes back, payment
   expect(n).toBe(0);
 });
 
-test('a node whose newest block is not there reads for a moment, and not again', async () => {
+test('a node that reports a missing newest block is the reader only briefly', async () => {
   const { chain, urls } = await openNodes(2);
   const [, second] = nodes as [LyingNode, LyingNode];
   const places: number[] = [];
@@ -189,7 +189,7 @@ test('a node whose newest block is not there reads for a moment, and not again',
   expect(places).toEqual([0, 1, 0]);
 });
 
-test('a node that asks to be left alone for long is not waited for', async () => {
+test('a node that asks for a long pause is not waited for', async () => {
   const { chain, urls } = await openNodes(1);
   const [node] = nodes as [LyingNode];
   const current = createTestWatcher(service, { urls, patienceMs: 500 });
@@ -199,11 +199,11 @@ test('a node that asks to be left alone for long is not waited for', async () =>
   await chain.mine();
   await expect(current.follow()).rejects.toThrow(/refused/);
   const asked = node.requests.length;
-  await expect(current.follow()).rejects.toThrow(/asked not to be asked for 60 s more$/);
+  await expect(current.follow()).rejects.toThrow(/asked to wait 60 s more \(rate limit\)$/);
   expect(node.requests.length).toBe(asked);
 });
 
-test('with one of two nodes alive, payments are seen and none succeeds', async () => {
+test('with one of two nodes down, payments are seen but no intent succeeds', async () => {
   const { chain, urls } = await openNodes(2);
   const [first] = nodes as [LyingNode];
   const times = { failsMs: 100, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
@@ -273,18 +273,18 @@ const refusals: [string, object, 'rate_limited' | 'too_large' | undefined][] = [
   ['a node that is starting', { status: 503, details: 'Service Unavailable' }, undefined],
 ];
 
-test.each(refusals)('%s is read for what it is', (_, reason, fault) => {
+test.each(refusals)('%s is classified correctly', (_, reason, fault) => {
   expect(readRefusal(reason)?.fault).toBe(fault);
 });
 
-test('the time that a node asks for is read, in seconds or as a date, and is a minute at most', () => {
+test('Retry-After is read in seconds or as a date, up to a minute', () => {
   const after = (value: string) =>
     readRefusal({ status: 429, headers: new Headers({ 'Retry-After': value }) })?.retryAfterMs;
   expect([after('2'), after('3600'), after('soon')]).toEqual([2_000, 60_000, undefined]);
   expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
 });
 
-test('a pace is halved at a refusal, once for what was on its way, and grows again', async () => {
+test('a pace is halved once for concurrent refusals, and grows again', async () => {
   const pace = createNodePace();
   for (let i = 0; i < 100; i++) pace.answered();
   expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
@@ -297,7 +297,7 @@ test('a pace is halved at a refusal, once for what was on its way, and grows aga
   expect(pace.perSecond).toBeCloseTo(25, 0);
 });
 
-test('a node that answers nothing is asked as before when it answers again', () => {
+test('a node that stopped answering keeps its rate', () => {
   const pace = createNodePace();
   for (let i = 0; i < 5; i++) pace.refused();
   expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);

@@ -45,7 +45,7 @@ test('every type of event has an example', () => {
   expect(Object.keys(webhooks)).toEqual(eventTypes);
 });
 
-test('every transfer of an example has an intent exactly if it is attributed', () => {
+test('a transfer in an example has an intent if and only if it is attributed', () => {
   const transfers: { status: string; payment_intent?: string }[] = [];
   JSON.stringify([answers, events], (_, value) => {
     if (String(value?.id).startsWith('tr_')) transfers.push(value);

@@ -218,7 +218,7 @@ describe('the Compose file', async () => {
     expect(service.image).toBe(`payment-intent-service:${manifest.version}`);
   });
 
-  test('has no default for a secret, and makes a configuration that the service takes', () => {
+  test('has no default secret, and produces a valid configuration', () => {
     const given: Record<string, string> = {
       POSTGRES_PASSWORD: 'ab12',
       ...Object.fromEntries(
@@ -257,7 +257,7 @@ describe('the Compose file', async () => {
     expect(service.ulimits?.nofile).toBeGreaterThan(2 * config.limits.maxConnections);
   });
 
-  test('its check of the health says whether the service is alive', async () => {
+  test('its health check reports whether the service is alive', async () => {
     const statuses = [200, 503];
     for (const status of statuses) {
       const server = createServer((_, response) => response.writeHead(status).end()).listen(0, '127.0.0.1');
@@ -274,7 +274,7 @@ describe('the Compose file', async () => {
     }
   });
 
-  test('what it asks for in a file is never committed', async () => {
+  test('its secrets file is ignored by git', async () => {
     expect(text).toContain('cat > ops/.env');
     expect(await readFile('.gitignore', 'utf8')).toMatch(/^\.env$/m);
   });
@@ -341,7 +341,7 @@ describe('the dashboard', async () => {
     }[];
   };
 
-  test('begins with a row of tiles for what a person asks first', () => {
+  test('begins with a row of tiles for the main figures', () => {
     expect(panels.filter(({ gridPos }) => gridPos.y === 0).map(({ type, title }) => [type, title])).toEqual([
       ['stat', 'Received today'],
       ['stat', 'Oldest unattributed transfer'],

@@ -75,7 +75,7 @@ async function stored(samples: readonly (typeof intents extends fc.Arbitrary<inf
 }
 
 describe('what is written straight from columns', () => {
-  test('is the text of the message', async () => {
+  test('is the JSON of the message', async () => {
     const columns = entityColumns<PaymentIntentRow>(service.database.orm.em, PaymentIntentEntity);
     const rows = await stored(fc.sample(intents, 500));
     expect(rows.length).toBeGreaterThan(400);
@@ -92,7 +92,7 @@ describe('what is written straight from columns', () => {
     ['a mode of a newer version', { mode: 'devnet' }],
     ['payments', { payments_count: '1' }],
     ['a time that is not whole minutes', { expires_at: '2026-01-01 00:05:01+00' }],
-  ])('%s goes by way of the message', async (_, change) => {
+  ])('%s is converted through the message', async (_, change) => {
     const [row] = await stored(fc.sample(intents, 1));
     expect(
       paymentIntentText({ ...(row as ShownColumns), created_at: '2026-01-01 00:00:00+00', ...change }),

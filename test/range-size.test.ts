@@ -1,4 +1,4 @@
-// How many blocks a node is asked for at once.
+// The number of blocks per request to a node.
 
 import { expect, test } from 'vitest';
 import { NodeError, type NodeFault } from '../src/settlement/node-answers.ts';
@@ -26,7 +26,7 @@ function nodeWith(limit: number) {
   };
 }
 
-test('a node that fails is asked for half as much next time, and one block is the least', async () => {
+test('after a failure the range is halved, down to one block', async () => {
   const size = createRangeSize(2_000);
   await fail(size, late);
   expect(size.blocks).toBe(1_000);
@@ -37,17 +37,17 @@ test('a node that fails is asked for half as much next time, and one block is th
 });
 
 test.each<[string, unknown]>([
-  ['what is not of the node', new Error('the database is gone')],
+  ["an error that is not the node's", new Error('the database is gone')],
   ...(['rate_limited', 'unreachable', 'no_answer', 'contradiction', 'another_block'] as NodeFault[]).map(
     (fault): [string, unknown] => [`the fault ${fault}`, new NodeError(fault, 'x')],
   ),
-])('%s says nothing of sizes', async (_, reason) => {
+])('%s does not change the size', async (_, reason) => {
   const size = createRangeSize(2_000);
   await fail(size, reason);
   expect(size.blocks).toBe(2_000);
 });
 
-test('a size that is refused is asked for again in parts, at once', async () => {
+test('a refused range is retried at once in parts', async () => {
   const size = createRangeSize(2_000);
   const node = nodeWith(10);
   expect(await size.reading(500, node.read)).toBe(7);
@@ -57,7 +57,7 @@ test('a size that is refused is asked for again in parts, at once', async () => 
   expect(none.asked).toEqual([7, 3, 1]);
 });
 
-test('what a node serves at most is found, and remembered', async () => {
+test('the largest served size is found and remembered', async () => {
   const size = createRangeSize(2_000);
   const node = nodeWith(10);
   for (let i = 0; i < 1_000; i++) await size.reading(500, node.read);
@@ -66,7 +66,7 @@ test('what a node serves at most is found, and remembered', async () => {
   expect(node.asked.filter((count) => count > 10)).toEqual([500, 250, 125, 62, 31, 15, 11]);
 });
 
-test('sixteen ranges of this size double it, up to the first one', async () => {
+test('sixteen successes double the size, up to the maximum', async () => {
   const size = createRangeSize(2_000);
   await fail(size, late);
   await read(size, 15);
@@ -77,7 +77,7 @@ test('sixteen ranges of this size double it, up to the first one', async () => {
   expect(size.blocks).toBe(2_000);
 });
 
-test('shorter ranges do not: they say nothing of longer ones', async () => {
+test('shorter ranges do not grow the size', async () => {
   const size = createRangeSize(2_000);
   await fail(size, late);
   await read(size, 100, 999);

@@ -4,7 +4,7 @@ import { createReadiness } from '../src/doors/operations/readiness.ts';
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-test('a database that hangs is not probed again before it has answered', async () => {
+test('a hanging database is not probed again before it answers', async () => {
   let answer: ((isWritable: boolean) => void) | undefined;
   let probes = 0;
   const readiness = createReadiness(() => {

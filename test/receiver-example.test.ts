@@ -1,4 +1,4 @@
-// examples/webhook-receiver.ts, unchanged: the work of an event that was answered with 200 is done, whatever happens.
+// examples/webhook-receiver.ts, unchanged: an event that was answered with 200 is processed, whatever happens.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -105,7 +105,7 @@ const untilNoJobIsOpen = () => expect.poll(openJobs, { timeout: 20_000 }).toEqua
 const fulfilled = (order: string) =>
   receivers.flatMap(({ output }) => output().split('\n')).filter((line) => line === `fulfil ${order}`).length;
 
-test('an order is fulfilled once, whatever events of its intent come', async () => {
+test('an order is fulfilled once, whatever events arrive', async () => {
   const receiver = await startReceiver();
   const other = `whsec_${randomBytes(32).toString('base64')}`;
   expect(await send(receiver, 'evt_0', { signedWith: other })).toBe(400);
@@ -131,7 +131,7 @@ test('an order is fulfilled once, whatever events of its intent come', async () 
     ]);
 });
 
-test('work that throws does not end the process, and is done later', async () => {
+test('work that throws is retried later, and does not end the process', async () => {
   const receiver = await startReceiver({ THROW_ONCE_AT: 'fulfil order-1' });
   expect(await send(receiver, 'evt_1')).toBe(200);
   await expect.poll(receiver.output).toContain('the work of evt_1 is repeated in a minute: Error: thrown at');

@@ -184,7 +184,7 @@ test('the client secret is the one that creation returned', async () => {
   }
 });
 
-test('hundreds of retrievals at once return each its own', async () => {
+test('hundreds of concurrent retrievals each return their own intent', async () => {
   const created = await Promise.all(
     Array.from({ length: 40 }, (_, i) => createIntent({ amount_units: i + 1 })),
   );
@@ -205,7 +205,7 @@ test('hundreds of retrievals at once return each its own', async () => {
   });
 });
 
-describe('anything that is not an intent of the merchant in the mode of the key is missing', () => {
+describe('an intent of another merchant or mode is not found', () => {
   let other: TestMerchant;
   /** Each with an id that leads to nothing here. */
   let ids: [string, string][];
@@ -223,7 +223,7 @@ describe('anything that is not an intent of the merchant in the mode of the key 
       ['beyond a UUID', `pi_8${mine.id.slice(4)}`],
       ['a UUID', parseIdentifier('pi', mine.id) as string],
       ['its client secret', mine.client_secret],
-      ['with a space behind', `${mine.id} `],
+      ['with a trailing space', `${mine.id} `],
       ['with a line break', `${mine.id}\n`],
       ['with a NUL', `${mine.id}\0`],
       ['with a slash', `${mine.id}/`],
@@ -274,7 +274,7 @@ describe('anything that is not an intent of the merchant in the mode of the key 
     });
   });
 
-  test('each intent is there for its own key', async () => {
+  test('each intent is found with its own key', async () => {
     const ofOther = ids.at(-2)?.[1] as string;
     const ofMainnet = ids.at(-1)?.[1] as string;
     for (const door of methods) {
@@ -336,7 +336,7 @@ describe('over HTTP', () => {
     expect(refusalOf(body).message).toBe('GET has no body here. Send the fields in the query.');
   });
 
-  test('a body of length 0 is none', async () => {
+  test('a body of length 0 is ignored', async () => {
     expect((await send(`${path}/${id}`, { 'Content-Length': '0' })).status).toBe(200);
   });
 
@@ -357,7 +357,7 @@ describe('over HTTP', () => {
     );
   });
 
-  test('a question mark alone is no query', async () => {
+  test('an empty query is ignored', async () => {
     expect((await send(`${path}/${id}?`)).status).toBe(200);
   });
 
@@ -368,12 +368,12 @@ describe('over HTTP', () => {
     else expect(refusalOf(body).code).toBe('method_not_allowed');
   });
 
-  test.each([`${path}//`, `${path}/%zz`])('there is no %s', async (nowhere) => {
+  test.each([`${path}//`, `${path}/%zz`])('%s is not found', async (nowhere) => {
     const { status, body } = await send(nowhere);
     expect([status, refusalOf(body).code]).toEqual([404, 'not_found']);
   });
 
-  test('a browser is refused, with a valid key too', async () => {
+  test('a browser is refused, even with a valid key', async () => {
     const { status, body, headers } = await send(`${path}/${id}`, { Origin: 'https://shop.example' });
     expect([status, refusalOf(body).code]).toEqual([403, 'browser_forbidden']);
     expect(headers['access-control-allow-origin']).toBeUndefined();
@@ -382,7 +382,7 @@ describe('over HTTP', () => {
   test.each<[string, OutgoingHttpHeaders, string]>([
     ['no key', { Authorization: [] }, 'api_key_missing'],
     ['a wrong key', { Authorization: `Bearer sk_testnet_${'x'.repeat(43)}` }, 'api_key_invalid'],
-  ])('%s is refused before the id is looked at', async (_, headers, code) => {
+  ])('%s is refused before the id is read', async (_, headers, code) => {
     for (const target of [id, 'pi_x']) {
       const answer = await send(`${path}/${target}`, headers);
       expect([answer.status, refusalOf(answer.body).code]).toEqual([401, code]);

@@ -5,7 +5,7 @@ import { networks, usdcDecimals, usdcSymbol } from '../src/contract/chains.ts';
 import { NetworkEntity } from '../src/database/entities/network.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
-import { verifyPaymentIntents } from '../src/payment-intents/verification.ts';
+import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 
 /** All parts of a schema, as PostgreSQL describes them. */
@@ -116,7 +116,7 @@ describe('the database itself refuses', () => {
 
   const fingerprint = Buffer.alloc(32);
 
-  test('no valid intent', async () => {
+  test('nothing in a valid intent', async () => {
     await insert('payment_intents', valid());
     await insert('payment_intents', { ...valid(), idempotency_key: 'k', request_fingerprint: fingerprint });
   });
@@ -135,7 +135,7 @@ describe('the database itself refuses', () => {
     ['an unknown mode', { mode: 'sandbox' }],
     ['an unknown status', { status: 'paid' }],
     ['an unknown lane', { lane: 'api' }],
-    ['metadata that is no JSON', { metadata: '{' }],
+    ['metadata that is not JSON', { metadata: '{' }],
   ])('%s', async (_, fault) => {
     await expect(insert('payment_intents', { ...valid(), ...fault })).rejects.toMatchObject({
       code: '22P02',
@@ -179,7 +179,7 @@ describe('the database itself refuses', () => {
       metadata: 0,
       created_at: 0,
     }),
-  )('no %s', async (column) => {
+  )('a missing %s', async (column) => {
     await expect(insert('payment_intents', { ...valid(), [column]: null })).rejects.toMatchObject({
       code: '23502',
     });
@@ -223,7 +223,7 @@ describe('the database itself refuses', () => {
 
 test('the verification finds faults that the database does not refuse', async () => {
   const service = await startService();
-  const verify = (newest: number | 'all') => verifyPaymentIntents(service.database.orm.em, newest);
+  const verify = (newest: number | 'all') => findBrokenRules(service.database.orm.em, newest);
   const insert = (change: Record<string, unknown>) =>
     insertInto(service, 'payment_intents', {
       ...intentOf(service),

@@ -1,5 +1,5 @@
-// A service of another contract on both doors, as they stand: routes, bodies, queries and documents come from the
-// annotations and the messages alone, and what a method needs is with the method.
+// A service of another contract on both doors: routes, bodies, queries and documents are derived from its annotations
+// and messages, and settings of a method are part of the method.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -135,7 +135,7 @@ beforeAll(async () => {
     gate: createGate(takeFromLimit),
     logger: pino({ level: 'silent' }),
     onEnd: () => {},
-    keepConnection: () => {},
+    onValidKey: () => {},
     requestTimeoutMs: 30_000,
   };
   const turns = new FairTurns();
@@ -340,7 +340,7 @@ describe('over HTTP', () => {
     expect(answer).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } });
   });
 
-  test('an empty body is not taken for one where a field is required', async () => {
+  test('an empty body is refused if a field is required', async () => {
     expect(await call('POST', '/v1/shelves/s1/books', '')).toMatchObject({ status: 400 });
     expect(await call('POST', '/v1/shelves/s1/books')).toMatchObject({ status: 415 });
   });
@@ -357,13 +357,13 @@ describe('over HTTP', () => {
     expect(await call('GET', path)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } });
   });
 
-  test('a path that is there names its methods', async () => {
+  test('a wrong method is answered with the allowed ones', async () => {
     const answer = await call('PUT', '/v1/shelves/s1/books/b7', '{}');
     expect(answer.status).toBe(405);
     expect(answer.header.get('allow')?.split(', ').sort()).toEqual(['DELETE', 'GET', 'PATCH']);
   });
 
-  test('what a method refuses is its own to say', async () => {
+  test("a method's own refusal is returned unchanged", async () => {
     expect(await call('GET', '/v1/shelves/s1/books/gone')).toMatchObject({
       status: 404,
       json: { error: { code: 'not_found', message: 'There is no such book.' } },
@@ -376,7 +376,7 @@ describe('over HTTP', () => {
   });
 });
 
-test('over gRPC the same methods', async () => {
+test('the same methods work over gRPC', async () => {
   expect(await callGrpc('createBook', { shelf: 's1', title: 'Emma', pages: 474 })).toMatchObject({
     id: 'b1',
     pages: 474,
@@ -393,7 +393,7 @@ test('over gRPC the same methods', async () => {
   });
 });
 
-describe('a contract that is only half served does not start', () => {
+describe('an incompletely served contract does not start', () => {
   const { lendBook: _, ...allButOne } = methods;
   test('without a method', () => {
     expect(() => implementLibrary(library, allButOne)).toThrow(

@@ -1,5 +1,4 @@
-// When a payment is final enough: what the second node, Polygon's finality, and a chain that reverts more than is
-// remembered do to an intent.
+// When a payment is final: the second node, Polygon's finality, and reorganisations deeper than the stored headers.
 
 import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
@@ -65,7 +64,7 @@ async function pay({ id, expected_wallet: to, amount_units }: Intent): Promise<H
   return hash;
 }
 
-describe('the second node has to say the same before an intent succeeds:', () => {
+describe('an intent does not succeed while the second node returns:', () => {
   test.each<Lie>([
     'older head',
     'wrong hash',
@@ -91,7 +90,7 @@ describe('the second node has to say the same before an intent succeeds:', () =>
   });
 });
 
-test('without the second node nothing is confirmed, and what is not paid expires', async () => {
+test('without the second node nothing is confirmed, and unpaid intents expire', async () => {
   await watch('second');
   const [paid, unpaid] = [await createIntent(), await createIntent()];
   await pay(paid);
@@ -106,7 +105,7 @@ test('without the second node nothing is confirmed, and what is not paid expires
 });
 
 describe('Polygon', () => {
-  test('an intent succeeds when its block is final, not with its confirmations alone', async () => {
+  test('an intent succeeds when its block is final, not with confirmations alone', async () => {
     // Blocks are final 40 blocks later.
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
@@ -127,19 +126,21 @@ describe('Polygon', () => {
     expect(await statusOf(intent)).toBe('succeeded');
   });
 
-  test('a final block that is further than the newest one is not believed', async () => {
+  test('a final block above the newest one is not used', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
     await pay(intent);
     await chain.mine(11);
     node.lie('far finalized');
-    await expect(watcher.catchUp()).rejects.toThrow(/calls block \d+ final, and its newest one is \d+/);
+    await expect(watcher.catchUp()).rejects.toThrow(
+      /reports block \d+ as final, but its newest block is \d+/,
+    );
     node.lie(undefined);
     await watcher.catchUp();
     expect(await statusOf(intent)).toBe('processing');
   });
 
-  test('the bridged token comes in messages that nobody sent, and of which a node has no receipt', async () => {
+  test('bridged tokens minted by state sync are recorded without a transaction or a receipt', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon') });
     const intent = await createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
     const token = bridgedUsdcAddresses.usdcE as Address;
@@ -173,7 +174,7 @@ describe('Polygon', () => {
     });
   });
 
-  test('logs of two transactions at one index do not stop the chain', async () => {
+  test('two logs with the same index do not stop the chain', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon') });
     const { address } = chain.accounts[0] as { address: Address };
     for (const amountUnits of [1n, 2n]) await chain.mint(address, amountUnits);
@@ -186,7 +187,7 @@ describe('Polygon', () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
   });
 
-  test('on Base the same block is enough', async () => {
+  test('on Base confirmations are enough', async () => {
     await watch('only', { slotsInAnEpoch: 20 });
     const intent = await createIntent();
     await pay(intent);
@@ -196,7 +197,7 @@ describe('Polygon', () => {
   });
 });
 
-test('one wrong time of a block ends no intent', async () => {
+test('a single wrong block time ends no intent', async () => {
   await watch('only');
   const intent = await createIntent();
   await chain.mine(12);
@@ -210,7 +211,7 @@ test('one wrong time of a block ends no intent', async () => {
 });
 
 // They read some six hundred blocks, one after the other.
-describe('what is known of the chain', { timeout: 120_000 }, () => {
+describe('stored block headers', { timeout: 120_000 }, () => {
   /** Follows a chain that grows: so few blocks at a time are read one by one. */
   async function grow(blocks: number): Promise<void> {
     for (let left = blocks; left > 0; left -= 40) {
@@ -226,7 +227,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
       )
     ).map(({ number, is_checkpoint }) => ({ number: Number(number), isCheckpoint: is_checkpoint }));
 
-  test('are the newest 256 headers at least, and the first one of each day', async () => {
+  test('include at least the newest 256 and the first of each day', async () => {
     const day = 24 * 60 * 60;
     const noon = (Math.floor(Date.now() / 1000 / day) - 0.5) * day;
     await watch('only', { genesisTimestamp: noon });
@@ -247,7 +248,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect(rest).toEqual(rest.map((_, i) => head - rest.length + 1 + i));
   });
 
-  test('a reorganisation deeper than that goes back to the newest payment that is still on the chain', async () => {
+  test('a deeper reorganisation is reverted to the newest payment still on the chain', async () => {
     await watch('only', { reorgDepth: 1_000 });
     const reorganisations: object[] = [];
     await watcher.release();
@@ -281,7 +282,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
       expect.objectContaining({
         level: 'error',
         block: keptIn,
-        message: 'the chain reverted blocks that were final: a person has to look at it',
+        message: 'the chain reverted final blocks: check every payment in them by hand',
       }),
     );
     const still = await calls.getIntent(kept.id);
@@ -298,7 +299,7 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head + 1);
   });
 
-  test('are what a reorganisation goes back to, not payments that were found in what replaces their blocks', async () => {
+  test('take precedence over payments as the common ancestor', async () => {
     await watch('only');
     await pay(await createIntent());
     await watcher.catchUp();
@@ -308,27 +309,27 @@ describe('what is known of the chain', { timeout: 120_000 }, () => {
     expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
   });
 
-  test('is read again where it was reverted while it was read a second time', async () => {
+  test('a range reverted during its verification is verified again', async () => {
     await watch('only');
     await chain.mine(8);
     await watcher.catchUp();
     const { ledger } = watcher;
-    const { cursor, secondNumber } = (await ledger.progress()) as Progress;
+    const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
     const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];
     const [{ lease_number: lease } = { lease_number: '' }] = await service.query<{ lease_number: string }>(
       'select lease_number from watched_chains',
     );
     await ledger.revertTo(BigInt(lease), ancestor);
-    expect(await ledger.noteSecondReading(BigInt(lease), cursor.number, cursor)).toBe(false);
-    expect((await ledger.progress())?.secondNumber).toBe(secondNumber);
-    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
-    expect((await ledger.progress())?.secondNumber).toBe(ancestor.number);
+    expect(await ledger.noteVerified(BigInt(lease), cursor.number, cursor)).toBe(false);
+    expect((await ledger.progress())?.verifiedNumber).toBe(verifiedNumber);
+    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect((await ledger.progress())?.verifiedNumber).toBe(ancestor.number);
     // Headers are forgotten, which takes nothing back.
     await service.query('delete from block_headers where number = $1', [ancestor.number]);
-    expect(await ledger.noteSecondReading(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
   });
 
-  test('of a real network with another block 0 nothing is read', async () => {
+  test('a real network with another block 0 is not read', async () => {
     await watch('only');
     const intent = await createIntent();
     await pay(intent);

@@ -1,4 +1,5 @@
-// A node that lies: nothing succeeds that is not on the chain, and nothing on the chain is missed once it is honest again.
+// A node that returns wrong data: no intent succeeds without a payment on the chain, and once the node is honest no
+// payment is missed.
 
 import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';
@@ -56,14 +57,14 @@ async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): P
 async function tryToFollow(times: number): Promise<void> {
   for (let i = 0; i < times; i++) {
     await watcher.follow().catch(() => {});
-    await watcher.readAgain().catch(() => {});
+    await watcher.verify().catch(() => {});
   }
 }
 
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
 
 describe.each(lies)('%s', (lie) => {
-  test('nothing succeeds that is not on the chain, and nothing on the chain is missed', async () => {
+  test('no intent succeeds without a payment on the chain, and no payment is missed', async () => {
     const [paid, also, unpaid] = [await createIntent(), await createIntent(), await createIntent()];
     await send(paid, BigInt(paid.amount_units));
     await send(also, BigInt(also.amount_units));
@@ -112,7 +113,7 @@ describe.each(lies)('%s', (lie) => {
   });
 });
 
-test('what is confirmed stays so when the node fails before the rest is', async () => {
+test('confirmed payments stay confirmed if the node fails before the others', async () => {
   const [first, second] = [await createIntent(), await createIntent()];
   await send(first, BigInt(first.amount_units));
   await chain.mine(1);
@@ -137,7 +138,7 @@ test('what is confirmed stays so when the node fails before the rest is', async 
 describe.each(['receipt without logs', 'receipt of another amount', 'null receipts'] as const)(
   '%s',
   (lie) => {
-    test('nothing is confirmed meanwhile', async () => {
+    test('nothing is confirmed', async () => {
       const intent = await createIntent();
       await send(intent, BigInt(intent.amount_units));
       await chain.mine(12);
@@ -152,7 +153,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
       expect((await getIntent(intent.id)).status).toBe('succeeded');
     });
 
-    test('a payment whose id needs the receipt waits for it', async () => {
+    test('a payment whose id needs a receipt waits for the receipt', async () => {
       const intent = await createIntent();
       const amountUnits = BigInt(intent.amount_units);
       await chain.mint(chain.multicall3Address, amountUnits);
@@ -170,7 +171,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
 );
 
 test.each(['calldata without id', 'other calldata'] as const)(
-  '%s: a payment that could be for two intents is found by its id later',
+  '%s: an ambiguous payment is attributed by its id later',
   async (lie) => {
     const [paid, other] = [await createIntent(), await calls.createIntent({ amount_units: amount })];
     await send(paid, BigInt(paid.amount_units));
@@ -191,7 +192,7 @@ test.each(['calldata without id', 'other calldata'] as const)(
   },
 );
 
-test('an amount that log and receipt had falsified is put right by the second reading', async () => {
+test('verification corrects an amount that was wrong in log and receipt', async () => {
   // Any amount to this wallet is for this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
   await send(intent, BigInt(intent.amount_units));
@@ -214,7 +215,7 @@ test('an amount that log and receipt had falsified is put right by the second re
   });
 });
 
-test('a node that once denies a payment does not take it back', async () => {
+test('a payment denied once is not reverted', async () => {
   const intent = await createIntent();
   await send(intent, BigInt(intent.amount_units));
   await chain.mine(12);
@@ -223,7 +224,7 @@ test('a node that once denies a payment does not take it back', async () => {
     { lie: 'empty logs', times: 1 },
     { lie: 'null receipts', times: 1 },
   ]);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
   await watcher.readAllAgain();
   await watcher.catchUp();
@@ -238,14 +239,14 @@ const denial = [
   { lie: 'null receipts', times: 1 },
 ] as const;
 
-describe('a node that denies a payment twice, and is honest again:', () => {
+describe('after a node has denied a payment twice and is honest again:', () => {
   async function payment(): Promise<Intent & { amount_units: number }> {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
     await watcher.catchUp();
     node.lieInTurn([...denial, ...denial]);
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     return intent;
   }
 
@@ -260,35 +261,35 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     });
   }
 
-  test('in the same moment, it takes nothing back', async () => {
+  test('two denials at the same time revert nothing', async () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [node.url], deniedAgainMs: 60_000 });
     const intent = await payment();
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     expect(node.isHonest()).toBe(true);
     await succeeds(intent);
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   });
 
-  test('later, what it has reverted returns with the next reading', async () => {
+  test('a reverted payment returns at the next verification', async () => {
     const intent = await payment();
-    await watcher.readAgain();
+    await watcher.verify();
     expect(node.isHonest()).toBe(true);
     expect((await getIntent(intent.id)).payments[0].status).toBe('reorged');
     await succeeds(intent);
   });
 
-  test('at the next reading neither has it, and yet it returns', async () => {
+  test('a reverted payment returns even if it was missing at the next verification', async () => {
     const intent = await payment();
-    await watcher.readAgain();
+    await watcher.verify();
     node.lie('empty logs', { times: 1 });
-    await watcher.readAgain();
+    await watcher.verify();
     expect(node.isHonest()).toBe(true);
     expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment' });
     await succeeds(intent);
   });
 
-  test('while it is behind, it denies nothing', async () => {
+  test('a missing payment in a node that is behind is not a denial', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
@@ -296,7 +297,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
     for (let i = 0; i < 2; i++) {
       // Its logs and receipts end before the payment; one of its machines still has the newest block.
       node.lieInTurn([denial[0], { lie: 'null blocks', times: 1 }]);
-      await expect(watcher.readAgain()).rejects.toThrow(/does not have block \d+/);
+      await expect(watcher.verify()).rejects.toThrow(/does not have block \d+/);
       expect(node.isHonest()).toBe(true);
     }
     await succeeds(intent);
@@ -304,7 +305,7 @@ describe('a node that denies a payment twice, and is honest again:', () => {
   });
 });
 
-test('a node that denies a payment in one block, and then in the next, has not denied it twice', async () => {
+test('denials of a payment in two different blocks do not add up', async () => {
   const intent = await createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
   const amountUnits = BigInt(intent.amount_units);
@@ -315,13 +316,13 @@ test('a node that denies a payment in one block, and then in the next, has not d
   await chain.mine(6);
   await watcher.catchUp();
   node.lieInTurn(denial);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   await chain.reorg(6, [{ hash, index: 1 }]);
   await chain.mine(3);
   await expect(watcher.catchUp()).rejects.toThrow('asked again');
   await watcher.catchUp();
   node.lieInTurn(denial);
-  await expect(watcher.readAgain()).rejects.toThrow('asked again');
+  await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
   await chain.mine(10);
   await watcher.catchUp();
@@ -333,7 +334,7 @@ test('a node that denies a payment in one block, and then in the next, has not d
 });
 
 test.each(['only', 'second'] as const)(
-  'what has replaced blocks that were read is not left to the second reading alone: the %s node hides',
+  'blocks that replace reorged ones are read before they are verified: the %s node hides',
   async (place) => {
     await watcher.release();
     const urls = { only: [node.url], second: [chain.url, node.url] } as const;
@@ -349,7 +350,7 @@ test.each(['only', 'second'] as const)(
     await chain.mine(8);
     await expect(watcher.follow()).rejects.toThrow('asked again');
     node.lie('half of the logs', { times: 1 });
-    await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than was read/);
+    await expect(watcher.verify()).rejects.toThrow(/has another block \d+ than the one read before/);
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
     await watcher.readAllAgain();
@@ -364,23 +365,23 @@ test.each(['only', 'second'] as const)(
   },
 );
 
-describe('of two nodes,', () => {
+describe('with two nodes,', () => {
   beforeEach(async () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
   });
 
-  test('the second one takes nothing back that the first one has', async () => {
+  test('the second one cannot revert a payment that the first one has', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
     await watcher.catchUp();
     // As a node that lacks the logs and receipts of old blocks.
     node.lieInTurn([...denial, ...denial]);
-    await watcher.readAgain();
+    await watcher.verify();
     await chain.mine(1);
     await watcher.follow();
-    await watcher.readAgain().catch(() => {});
+    await watcher.verify().catch(() => {});
     node.lie(undefined);
     await chain.mine(10);
     await watcher.catchUp();
@@ -411,7 +412,7 @@ describe('of two nodes,', () => {
       if (place === 'first') node.lie('log twice', { times: 7 });
       await watcher.catchUp();
       if (place === 'second') node.lie('log twice', { times: 1 });
-      await watcher.readAgain().catch(() => {});
+      await watcher.verify().catch(() => {});
       node.lie(undefined);
       await chain.mine(12);
       await watcher.catchUp();
@@ -427,7 +428,7 @@ describe('of two nodes,', () => {
     },
   );
 
-  test('what the second one invents in a block that is doubted is not confirmed by itself', async () => {
+  test('a payment that the second one invents in a doubtful block is not confirmed', async () => {
     const first = await startLyingNode(chain.url);
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [first.url, node.url] });
@@ -443,7 +444,7 @@ describe('of two nodes,', () => {
       { lie: 'log of another amount', times: 1 },
       { lie: 'receipt of another amount', times: 3 },
     ]);
-    await watcher.readAgain();
+    await watcher.verify();
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
     await chain.mine(10);
     await watcher.catchUp();
@@ -458,14 +459,14 @@ describe('of two nodes,', () => {
     await first.close();
   });
 
-  test('the second one is on another fork: it neither adds nor reverts', async () => {
+  test('the second one on another fork neither adds nor reverts', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(12);
     await watcher.catchUp();
     node.lie('another fork');
     for (let i = 0; i < 2; i++) {
-      await expect(watcher.readAgain()).rejects.toThrow(/has another block \d+ than/);
+      await expect(watcher.verify()).rejects.toThrow(/has another block \d+ than/);
     }
     node.lie(undefined);
     await watcher.readAllAgain();
@@ -478,7 +479,7 @@ describe('of two nodes,', () => {
   test.each([
     ['', 1],
     [', and would confirm it', 3],
-  ])('the second one invents a payment at the second reading%s: it is reverted', async (_, times) => {
+  ])('a payment that the second one invents during verification%s is reverted', async (_, times) => {
     const wallet = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address: wallet });
     await send(intent, BigInt(intent.amount_units));
@@ -488,14 +489,14 @@ describe('of two nodes,', () => {
       { lie: 'log of another amount', times: 1 },
       { lie: 'receipt of another amount', times },
     ]);
-    await watcher.readAgain();
+    await watcher.verify();
     expect((await getIntent(intent.id)).payments_count).toBe(2);
 
     await chain.mine(10);
     await watcher.catchUp();
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
-    await expect(watcher.readAgain()).rejects.toThrow('asked again');
+    await expect(watcher.verify()).rejects.toThrow('asked again');
     await watcher.readAllAgain();
     const paid = await getIntent(intent.id);
     expect(paid).toMatchObject({ status: 'succeeded', amount_received_units: intent.amount_units });

@@ -111,7 +111,7 @@ test('an intent is paid: processing, then succeeded with ten confirmations', asy
   expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded']);
 });
 
-test('partial payments add up, and what is above the amount is said', async () => {
+test('partial payments add up, and an excess is reported as overpaid', async () => {
   const intent = await calls.createIntent();
   await pay(intent, 5_000_000n);
   expect(await calls.getIntent(intent.id)).toMatchObject({
@@ -148,7 +148,7 @@ test('partial payments add up, and what is above the amount is said', async () =
   ]);
 });
 
-test('many payments in one block are one event', async () => {
+test('many payments in one block cause one event', async () => {
   const intent = await calls.createIntent();
   for (let i = 0; i < 5; i++) await send(intent, 1n);
   await mine();
@@ -175,7 +175,7 @@ test('an intent expires ten blocks after its time, by the clock of the chain; a 
   expect(await eventsOf(intent.id)).toEqual(['partially_paid', 'expired', 'late_payment']);
 });
 
-test('a payment in time counts although it is seen when the time has passed', async () => {
+test('a payment made in time counts even if it is read after the deadline', async () => {
   const intent = await calls.createIntent({ expires_in_minutes: 5 });
   await send(intent, 12_500_000n);
   await chain.mine();
@@ -187,7 +187,7 @@ test('a payment in time counts although it is seen when the time has passed', as
   expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded']);
 });
 
-test('while the chain stands still nothing expires', async () => {
+test('nothing expires while the chain has no new blocks', async () => {
   const intent = await calls.createIntent();
   await service.query(
     `update payment_intents set created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
@@ -199,7 +199,7 @@ test('while the chain stands still nothing expires', async () => {
   expect((await calls.getIntent(intent.id)).status).toBe('requires_payment');
 });
 
-test('money for a canceled intent is recorded', async () => {
+test('a payment of a canceled intent is recorded', async () => {
   const intent = await calls.createIntent();
   await calls.cancelIntent(intent.id);
   await pay(intent, 12_500_000n);
@@ -213,7 +213,7 @@ test('money for a canceled intent is recorded', async () => {
   expect(await eventsOf(intent.id)).toEqual(['canceled', 'late_payment']);
 });
 
-test('a token that is taken for USDC does not count', async () => {
+test('a bridged token does not count', async () => {
   const intent = await calls.createIntent();
   await pay(intent, 12_500_000n, { token: bridgedUsdcAddresses.usdcE });
   expect(await calls.getIntent(intent.id)).toMatchObject({
@@ -226,7 +226,7 @@ test('a token that is taken for USDC does not count', async () => {
   expect(await eventsOf(intent.id)).toEqual(['wrong_token']);
 });
 
-test('a reorganisation takes a payment back, and the payment returns', async () => {
+test('a reorged payment is reverted, and counted again when it returns', async () => {
   const intent = await calls.createIntent();
   await mine(1);
   const { address: from } = chain.accounts[0] as { address: Address };
@@ -275,7 +275,7 @@ test('a reorganisation after success leaves the intent succeeded, with a label',
   expect(await eventsOf(intent.id)).toEqual(['processing', 'succeeded', 'reorged']);
 });
 
-test('a payment that returns after its intent was canceled is money that came too late', async () => {
+test('a payment that returns after its intent was canceled is late', async () => {
   const intent = await calls.createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
   await chain.mint(from, 12_500_000n);
@@ -300,7 +300,7 @@ test('a payment that returns after its intent was canceled is money that came to
   expect(await eventsOf(intent.id)).toEqual(['processing', 'reorged', 'canceled', 'late_payment']);
 });
 
-test('far behind, blocks are read by ranges, with the same result', async () => {
+test('far behind, blocks are read in ranges, with the same result', async () => {
   const [paid, partly, late] = [
     await calls.createIntent(),
     await calls.createIntent(),
@@ -326,7 +326,7 @@ test('far behind, blocks are read by ranges, with the same result', async () => 
   expect(await calls.getIntent(late.id)).toMatchObject({ status: 'expired', labels: ['late'] });
 });
 
-test('a node that serves short ranges only is seldom asked for longer ones', async () => {
+test('a node that only serves short ranges is rarely asked for longer ones', async () => {
   const intent = await calls.createIntent();
   await chain.mine(700);
   await send(intent, 12_500_000n);
@@ -334,7 +334,7 @@ test('a node that serves short ranges only is seldom asked for longer ones', asy
   await watcher.release();
   const limited = await startLyingNode(chain.url, { maxRange: 20 });
   const reading = createTestWatcher(service, { urls: [limited.url] });
-  for (const work of [reading.follow, reading.readAgain]) {
+  for (const work of [reading.follow, reading.verify]) {
     const [requestsBefore, faultsBefore] = [limited.requests.length, reading.faults.length];
     for (let hasMore = true; hasMore; ) hasMore = await work().catch(() => true);
     const asked = limited.requests.slice(requestsBefore).filter(isRangeOfLogs).length;
@@ -348,7 +348,7 @@ test('a node that serves short ranges only is seldom asked for longer ones', asy
   await limited.close();
 });
 
-test('of two watchers one reads; when its lease is gone it changes nothing', async () => {
+test('of two watchers one reads; after losing the lease it cannot change anything', async () => {
   const intent = await calls.createIntent();
   const other = createTestWatcher(service, { urls: [chain.url] });
   await send(intent, 12_500_000n);
@@ -364,7 +364,7 @@ test('of two watchers one reads; when its lease is gone it changes nothing', asy
   await other.release();
 });
 
-test('a watcher keeps its lease as long as its node answers, however much there is to read', async () => {
+test('a watcher keeps its lease while its node answers, however long the work takes', async () => {
   const intents = [];
   for (let i = 0; i < 12; i++) {
     const intent = await calls.createIntent({ amount_units: 100 + i });
@@ -398,7 +398,7 @@ test('a watcher keeps its lease as long as its node answers, however much there 
   await slow.close();
 });
 
-test('a chain of this machine that begins anew is read by the next watcher at once', async () => {
+test('the next watcher reads a restarted local chain at once', async () => {
   await mine(3);
   await watcher.release();
   const another = await startChain({ genesisTimestamp: 1_700_000_000 });
@@ -409,7 +409,7 @@ test('a chain of this machine that begins anew is read by the next watcher at on
   await another.stop();
 });
 
-test("a transfer that may be for two intents is nobody's, and the merchant hears of it", async () => {
+test('a transfer that may be for two intents is unattributed, and the merchant is notified', async () => {
   const [first, second] = [await calls.createIntent(), await calls.createIntent()];
   const hash = await pay(first, 12_500_000n, { suffix: '0x' });
   expect(await calls.getIntent(first.id)).toMatchObject({ payments_count: 0 });

@@ -8,7 +8,7 @@ import { createMerchantCalls } from './support/settlement.ts';
 
 // PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
 // a table was small has to be good when it is large.
-test('reads of one merchant leave connections to its creates, and turns to the reads of others', async () => {
+test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
   const other = await createTestMerchant(service.database);
   const call = (method: string, path: string, { keys }: TestMerchant, body?: object) =>
@@ -48,7 +48,7 @@ test('reads of one merchant leave connections to its creates, and turns to the r
   await service.close();
 });
 
-test('intents that are asked for at the same time are looked up in an index, in a new database too', async () => {
+test('concurrent retrievals use an index, also in a new database', async () => {
   const service = await startService({ ROLES: 'api' });
   const reading = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { beside: service });
   const intents = await Promise.all(

@@ -1,5 +1,5 @@
-// What a client gets back and sends again: tokens of pages, positions of streams, ids, secrets and keys. With a character
-// changed they are refused by name or find something else of the same merchant, and never make the service fail.
+// Values that a client receives and sends back: page tokens, positions, ids, secrets and keys. With a changed
+// character they are refused or find another resource of the same merchant, and never cause a server error.
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';

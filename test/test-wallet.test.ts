@@ -12,7 +12,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { NodeRequest } from '../src/doors/node-headers.ts';
 import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/embedded/find-local-chain.ts';
-import { runStandIns } from '../src/embedded/stand-in-chains.ts';
+import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
 import { type HttpAnswer, httpRequest } from './support/doors.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -26,11 +26,11 @@ let stopChains: () => Promise<void>;
 beforeAll(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
   const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
-  // The stand-in for Polygon is announced, but never runs.
-  service = await startService(env, { standIns: ['base', 'polygon'] });
+  // The local chain for Polygon is announced, but never runs.
+  service = await startService(env, { localChains: ['base', 'polygon'] });
   merchant = createMerchantCalls(service);
   const { server, database } = service;
-  stopChains = runStandIns(
+  stopChains = runLocalChains(
     { chains: ['base'], missing: undefined },
     loadConfig(env),
     database.orm.em,
@@ -90,12 +90,12 @@ async function pressAndRead(secret: string, amount: string): Promise<bigint> {
 }
 
 describe('the test wallet', () => {
-  test('is offered by the page, by the names of the chains', async () => {
+  test('is offered by the page for its chains', async () => {
     const page = await (await fetch(`${service.publicUrl}/checkout`)).text();
     expect(page).toContain('<meta name="test-wallet" content="base polygon">');
   });
 
-  test('pays an intent, which becomes paid', async () => {
+  test('pays an intent, which succeeds', async () => {
     const { id, client_secret, amount_units } = await merchant.createIntent();
     const answer = await press(client_secret, exact);
     expect(answer.status).toBe(200);
@@ -115,7 +115,7 @@ describe('the test wallet', () => {
     expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
   });
 
-  test('pays what is missing after a part was paid', async () => {
+  test('pays the missing amount after a partial payment', async () => {
     const { id, client_secret } = await merchant.createIntent({ amount_units: 1_001 });
     expect(await pressAndRead(client_secret, 'too_little')).toBe(500n);
     await vi.waitUntil(async () => (await merchant.getIntent(id)).amount_received_units === 500, 20_000);
@@ -153,13 +153,13 @@ describe('the test wallet', () => {
 const change = (id: string, columns: string) =>
   service.query(`update payment_intents set ${columns} where id = $1`, [parseIdentifier('pi', id)]);
 
-describe('is not paid:', () => {
+describe('does not pay', () => {
   test.each([
     ['a canceled intent', `status = 'canceled', canceled_at = now()`],
     ['an expired intent', `status = 'expired', expired_at = now()`],
     ['a processing intent', `status = 'processing'`],
     ['a succeeded intent', `status = 'succeeded', succeeded_at = now()`],
-    ['an intent of real money', `mode = 'mainnet', network = 1`],
+    ['a mainnet intent', `mode = 'mainnet', network = 1`],
     ['an intent with everything that it asks for', 'amount_received_units = amount_units'],
   ])('%s', async (_, columns) => {
     const { id, client_secret } = await merchant.createIntent();
@@ -167,13 +167,13 @@ describe('is not paid:', () => {
     expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
   });
 
-  test('an intent whose chain does not run yet, which can be tried again', async () => {
+  test('an intent whose chain is not running yet; a retry works', async () => {
     const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
     const answer = await press(client_secret, exact);
     expect([codeOf(answer), answer.headers['retry-after']]).toEqual([[503, 'unavailable'], '1']);
   });
 
-  test('an intent whose wallet the token refuses, which says why', async () => {
+  test('an intent whose wallet the token refuses, with the reason', async () => {
     const { id, client_secret } = await merchant.createIntent();
     await change(id, `expected_wallet = '\\x${'00'.repeat(20)}'`);
     const answer = await press(client_secret, exact);
@@ -181,11 +181,11 @@ describe('is not paid:', () => {
     expect(JSON.parse(answer.body).error.message).toMatch(/refused.*zero address/);
   });
 
-  test('an intent on a chain that is not on this machine', async () => {
+  test('an intent on a chain that is not local', async () => {
     const { client_secret } = await merchant.createIntent({ chain: 'polygon' });
     const other = await startService(
       { DATA_DIR: dataDir, ROLES: 'api' },
-      { beside: service, standIns: ['base'] },
+      { beside: service, localChains: ['base'] },
     );
     const answer = await press(client_secret, exact, { from: other });
     await other.close();
@@ -249,7 +249,7 @@ describe('is refused:', () => {
   test('more than the rate limit of the checkout allows, also with made-up secrets', async () => {
     const limited = await startService(
       { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' },
-      { beside: service, standIns: ['base'] },
+      { beside: service, localChains: ['base'] },
     );
     const pressBehindProxy = (given: string, address: string) =>
       press(given, {}, { from: limited, headers: { 'x-forwarded-for': address } });
@@ -306,7 +306,7 @@ test.each<[string, string, string, number, 'http' | 'https', boolean]>([
   ['the port of http', 'http://localhost', '127.0.0.1', 80, 'http', true],
   ['the port of https', 'https://localhost', '127.0.0.1', 443, 'https', true],
   ['the port of http over TLS', 'https://localhost', '127.0.0.1', 80, 'https', false],
-  ['a connection that has gone', 'http://', '', 8080, 'http', false],
+  ['a closed connection', 'http://', '', 8080, 'http', false],
 ])('the own origin of a port: %s', (_, origin, localAddress, localPort, scheme, expected) => {
   const request = { socket: { localAddress, localPort } } as unknown as NodeRequest;
   expect(isOwnOrigin(origin, request, scheme)).toBe(expected);

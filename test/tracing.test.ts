@@ -165,7 +165,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
     });
   });
 
-  test('that is refused has the reason, and is not marked as a server error', async () => {
+  test('that is refused has the reason but not the status of a server error', async () => {
     const { traceId, traceparent } = caller();
     await ways[way](traceparent, { amount: 0 });
     const [server, ...others] = await collector.trace(traceId, 1);
@@ -294,7 +294,7 @@ test('a delivery is in the trace of the request whose event it sends', async () 
   receiver.close();
 });
 
-test('what the chain changes is in the trace of its block, of its confirmation, and of its deliveries', async () => {
+test('a change by the chain is in the trace of its block, its confirmation and its deliveries', async () => {
   const receiver = http.createServer((_, response) => response.end()).listen(0, '127.0.0.1');
   await once(receiver, 'listening');
   const { port } = receiver.address() as AddressInfo;

@@ -204,7 +204,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     }
   });
 
-  test('with a status look through 10,000 transfers for a page, and go on behind them', async () => {
+  test('with a status search 10,000 transfers per page, and continue after them', async () => {
     const owner = await newMerchant();
     const { id: paymentIntent } = await createIntent({}, keyOf(owner));
     const few = new Set([0, 1, 10_499]);
@@ -220,7 +220,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     }
   });
 
-  test('go on where they were, whatever comes meanwhile', async () => {
+  test('continue at the same place while transfers are added', async () => {
     const owner = await newMerchant();
     const { id: paymentIntent } = await createIntent({}, keyOf(owner));
     const ids = (await insertTransfers(service, owner, Array(6).fill({}))).toReversed();
@@ -235,7 +235,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     expect(second.json.next_page_token).toBeUndefined();
   });
 
-  test('refuse a page token of other filters, of another merchant or mode, and what is none', async () => {
+  test('refuse a page token of other filters, of another merchant or mode, and an invalid one', async () => {
     const owner = await newMerchant();
     await insertTransfers(service, owner, Array(3).fill({}));
     const query = { page_size: 1, status: 'unattributed' };
@@ -266,7 +266,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     expect(details[0]?.message).toMatch(/^must be an integer/);
   });
 
-  test('have nothing of another merchant or mode', async () => {
+  test('have no transfers of another merchant or mode', async () => {
     const owner = await newMerchant();
     const other = await newMerchant();
     // A wallet that both of them have.
@@ -310,14 +310,14 @@ describe('a query over HTTP', () => {
     expect(details).toEqual([{ field, message: expect.stringMatching(message) }]);
   });
 
-  test('every fault is named at once', async () => {
+  test('all violations are listed at once', async () => {
     const { body } = await get('?page_size=1000&status=paid&a=b');
     const fields = JSON.parse(body).error.details.map(({ field }: { field: string }) => field);
     expect(fields.sort()).toEqual(['a', 'page_size', 'status']);
   });
 });
 
-test('over gRPC, what the contract does not have is refused', async () => {
+test('over gRPC, an unknown field is refused', async () => {
   const client = openGrpcClient(service);
   const { listTransfers, attributeTransfer } = TransferService.method;
   const { id: paymentIntent } = await createIntent();
@@ -376,7 +376,7 @@ describe('confirmations', () => {
   );
 });
 
-test('an intent has its newest 100 payments, in their order on the chain, and counts all', async () => {
+test('an intent lists its newest 100 payments in chain order, and counts all', async () => {
   const { id: paymentIntent } = await createIntent();
   const other = await newMerchant();
   const settings = (n: number) => ({
@@ -447,7 +447,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     ]);
   });
 
-  test('again changes nothing', async () => {
+  test('is idempotent', async () => {
     const intent = await createIntent();
     const id = await received();
     const first = await door(i).attribute(id, intent.id, apiKey);
@@ -481,7 +481,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     expect(await eventsOf(other.id)).toEqual([]);
   });
 
-  test('of a transfer that is no longer on the chain is refused', async () => {
+  test('of a reorged transfer is refused', async () => {
     const intent = await createIntent();
     const id = await received({ state: 'reorged' });
     const row = await rowOf(id);
@@ -651,7 +651,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     ]);
   });
 
-  test('a confirmed transfer beside a pending one: succeeded only by what is confirmed', async () => {
+  test('a confirmed and a pending transfer: the intent succeeds only with confirmed ones', async () => {
     const { id: intent } = await createIntent();
     const [pending, confirmed, last] = (await insertTransfers(service, merchant, [
       { amountUnits: 2_500_000 },
@@ -681,13 +681,13 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     });
   });
 
-  test('an intent that cannot have it is refused by name, and nothing changes', async () => {
+  test('an intent that the transfer cannot pay is refused, and nothing changes', async () => {
     const other = await newMerchant();
     const id = await received();
     const row = await rowOf(id);
     const cases: [string, string, RegExp, string?][] = [
       ['nothing', '', /^must be the id of an intent$/],
-      ['what is no id', 'pi_x', /^is not an intent of yours/],
+      ['an invalid id', 'pi_x', /^is not an intent of yours/],
       ['another kind of id', id, /^is not an intent of yours/],
       ['an id that never existed', formatIdentifier('pi', newUuid()), /^is not an intent of yours/],
       [
@@ -730,7 +730,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     expect(await rowOf(id)).toEqual(row);
   });
 
-  test('a transfer of another merchant or mode is missing, like one that never was', async () => {
+  test('a transfer of another merchant or mode is not found, like an unknown one', async () => {
     const other = await newMerchant();
     const theirs = await received({}, other);
     const mainnet = await received({ mode: 'mainnet' });
@@ -757,7 +757,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     expect(await eventsOf(intent.id)).toEqual([]);
   });
 
-  test("nothing of another merchant's row of the same transfer changes", async () => {
+  test("another merchant's row of the same transfer is not changed", async () => {
     const other = await newMerchant();
     const same = {
       transactionHash: `0x${newUuid().replaceAll('-', '').repeat(2)}`,
@@ -796,13 +796,13 @@ describe('an attribution over HTTP', () => {
     ]);
   });
 
-  test('a missing intent is named beside what is misspelt', async () => {
+  test('a missing intent and a misspelt field are listed together', async () => {
     const answer = await attributeRaw(await received(), '{"intent":"pi_x"}');
     const fields = JSON.parse(answer.body).error.details.map(({ field }: { field: string }) => field);
     expect(fields).toEqual(['intent', 'payment_intent']);
   });
 
-  test('no body is refused', async () => {
+  test('a missing body is refused', async () => {
     const answer = await attributeRaw(await received(), undefined);
     expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([400, 'invalid_body']);
   });
@@ -824,7 +824,7 @@ describe('an attribution over HTTP', () => {
   }
 });
 
-describe('at once', () => {
+describe('concurrently', () => {
   const times = <T>(count: number, work: (i: number) => Promise<T>) =>
     Promise.all(Array.from({ length: count }, (_, i) => work(i)));
 
@@ -838,7 +838,7 @@ describe('at once', () => {
     expect((await eventsOf(intent)).map(({ type }) => type)).toEqual(['processing', 'succeeded']);
   });
 
-  test('20 attributions of a transfer to two intents: one of them has it', async () => {
+  test('20 attributions of a transfer to two intents: one wins', async () => {
     const ids = idsOf([await createIntent(), await createIntent()]);
     const id = await received();
     const answers = await times(20, (i) => door(i % 2).attribute(id, ids[(i >> 1) & 1] as string, apiKey));
@@ -871,7 +871,7 @@ describe('at once', () => {
     );
   });
 
-  test('a cancellation and an attribution: one of them comes first, and both say so', async () => {
+  test('a cancellation and an attribution: both answers agree on which came first', async () => {
     await times(30, async (n) => {
       const { id: intent } = await createIntent();
       const id = await received();
@@ -924,7 +924,7 @@ describe('an attribution that has to wait', () => {
       { timeout: 10_000, interval: 20 },
     );
 
-  test('sees a cancellation that was there before', async () => {
+  test('sees an earlier cancellation', async () => {
     const { id: intent } = await createIntent();
     const id = await received();
     await blocker.query('begin');
@@ -940,7 +940,7 @@ describe('an attribution that has to wait', () => {
     expect(await eventsOf(intent)).toMatchObject([{ type: 'late_payment', sequence: 2 }]);
   });
 
-  test('is there before a cancellation that waits for it', async () => {
+  test('is seen by a cancellation that waits for it', async () => {
     const { id: intent } = await createIntent();
     const id = await received();
     await blocker.query('begin');
@@ -955,7 +955,7 @@ describe('an attribution that has to wait', () => {
     expect((await eventsOf(intent)).map(({ type }) => type)).toEqual(['processing']);
   });
 
-  test('sees that the watcher has taken the transfer back', async () => {
+  test('sees that the transfer was reorged', async () => {
     await insertWatchedChain(service, {});
     const { id: intent } = await createIntent();
     const id = await received();

@@ -22,7 +22,7 @@ afterEach(() => rm(dataDir, { recursive: true, force: true }));
 const unfinished = async () =>
   (await readdir(dataDir)).filter((name) => name.startsWith('postgres.new-')).sort();
 
-test('a start removes what a killed one has left behind', async () => {
+test('a start removes the remains of a killed start', async () => {
   const stopWatching = new AbortController();
   const changes = watch(dataDir, { signal: stopWatching.signal });
   const killed = spawn(process.execPath, ['src/main.ts'], {

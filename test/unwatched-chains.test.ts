@@ -1,4 +1,4 @@
-// A payment on a chain that nobody watches would never be seen: no intent of real money is created there.
+// Payments on an unwatched chain would not be seen, so no mainnet intent is created there.
 
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -17,7 +17,7 @@ const unwatchAll = (service: TestService) => service.query('delete from watched_
 
 const keyOf = ({ merchant }: TestService, mode: ModeName) => `Bearer ${merchant.keys[mode].apiKey}`;
 
-describe('with a database of its own, an unwatched chain takes no real money', () => {
+describe('with an external database, mainnet intents on unwatched chains are refused', () => {
   let service: TestService;
   let doors: Door[];
   useService(
@@ -66,11 +66,11 @@ describe('with a database of its own, an unwatched chain takes no real money', (
     expect([status, headers['retry-after']]).toEqual([409, undefined]);
   });
 
-  test('test money is taken', async () => {
+  test('testnet intents are created', async () => {
     expect((await create('public', {}, undefined, 'testnet')).code).toBe('ok');
   });
 
-  test('a chain is allowed as soon as its row is there, no other one is, and none when the row is gone', async () => {
+  test('a chain is allowed exactly while its row exists', async () => {
     await watch(service, 'mainnet', 'base');
     await untilCreate('ok', { chain: 'base' });
     expect((await create('internal', { chain: 'base' })).code).toBe('ok');
@@ -100,7 +100,7 @@ describe('with a database of its own, an unwatched chain takes no real money', (
     },
   );
 
-  test('a create asks the database nothing about the chain', async () => {
+  test('a create makes no query about the chain', async () => {
     await watch(service, 'mainnet', 'base');
     await untilCreate('ok', {});
     await service.query('alter table watched_chains rename to elsewhere');
@@ -123,7 +123,9 @@ describe('without notifications', () => {
     await service.close();
   });
 
-  test('a row is found within some seconds, of test money too with none', { timeout: 40_000 }, async () => {
+  test('a row is found within seconds, also for testnet with ALLOW_UNWATCHED=none', {
+    timeout: 40_000,
+  }, async () => {
     const create = async () =>
       (
         await (doors[0] as Door).create(
@@ -137,9 +139,9 @@ describe('without notifications', () => {
   });
 });
 
-describe('what the log says at the start', () => {
+describe('the log at the start', () => {
   const unwatchedLine = ({ log }: TestService) =>
-    log.find(({ message }) => /^these chains have no node/.test(String(message)));
+    log.find(({ message }) => /^no node is configured/.test(String(message)));
 
   test('it warns of the chains on which a merchant with a mainnet key is paid', async () => {
     const service = await startService();

@@ -1,4 +1,4 @@
-// The chains of a running service: which nodes it takes, and what its log, its metrics, `doctor` and `chain status` say.
+// The chains of a running service: its nodes, log, metrics, `doctor` and `chain status`.
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -63,7 +63,7 @@ async function untilMetric(service: TestService, series: string, holds: (value: 
   }
 }
 
-describe('a node of another chain', () => {
+describe('a node on another chain', () => {
   test.each([
     ['the first', (wrong: string, right: string) => [wrong, right]],
     ['the second', (wrong: string, right: string) => [right, wrong]],
@@ -74,12 +74,12 @@ describe('a node of another chain', () => {
     ];
     const urls = order(polygon.url, base.url).join();
     await expect(startService({ RPC_URL_BASE_SEPOLIA: urls })).rejects.toThrow(
-      `RPC_URL_BASE_SEPOLIA is not usable: ${new URL(polygon.url).host} is a node of chain 80002, not of 84532`,
+      `RPC_URL_BASE_SEPOLIA is not usable: ${new URL(polygon.url).host} is on chain 80002 instead of 84532`,
     );
   });
 });
 
-test('a node that does not answer at the start is read when it does', async () => {
+test('a node that is down at the start is read once it answers', async () => {
   const node = await openNode(await openChain());
   node.lie('rate limit error');
   const service = await openService({ RPC_URL_BASE_SEPOLIA: node.url });
@@ -92,7 +92,7 @@ test('a node that does not answer at the start is read when it does', async () =
   await service.loggedLine(({ message }) => message === 'watching the chain');
 });
 
-test('of chains without a node the log and a metric say so, and intents are created', async () => {
+test('a chain without a node is reported in the log and a metric, and intents are created', async () => {
   const chain = await openChain();
   const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
   expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
@@ -106,7 +106,7 @@ test('of chains without a node the log and a metric say so, and intents are crea
   expect(created.status).toBe('requires_payment');
 });
 
-test('payments that have their confirmations and are not confirmed are measured', async () => {
+test('payments with enough confirmations that are not confirmed are measured', async () => {
   const chain = await openChain();
   const node = await openNode(chain);
   const service = await openService();
@@ -223,7 +223,7 @@ describe('the command line', () => {
     await untilMetric(service, ofBase('read_block'), (block) => block === head);
   }
 
-  test('chain status has a line for each chain, and what its nodes say', async () => {
+  test('chain status has a line for each chain, with its nodes', async () => {
     await watched();
     const other = await openNode(chain);
     other.lie('rate limit error');
@@ -261,10 +261,10 @@ describe('the command line', () => {
     expect(table).not.toContain('secret-path');
   });
 
-  test('doctor finds a mainnet key whose chain nobody watches, and says which variable to set', async () => {
+  test('doctor finds a mainnet key whose chain is not watched, and names the variable', async () => {
     await watched();
     const message = (chain: string, variables: string) =>
-      `mainnet${chain} is not watched, although a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
+      `mainnet${chain} is not watched, but a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
     const [ofBase, ofPolygon] = [message(' base', 'RPC_URL_BASE'), message(' polygon', 'RPC_URL_POLYGON')];
     expect(await doctor()).toEqual({ check: 'chains', ok: false, message: `${ofBase}; ${ofPolygon}` });
     await service.query(`delete from payout_wallets where mode = 'mainnet' and chain = 'polygon'`);
@@ -279,7 +279,7 @@ describe('the command line', () => {
   test.each([
     ['revoked', 'revoked_at'],
     ['expired', 'expires_at'],
-  ])('doctor finds nothing where a chain is read, and every mainnet key is %s', async (_, column) => {
+  ])('doctor finds no problem if a chain is read and every mainnet key is %s', async (_, column) => {
     await watched();
     await service.query(`update api_keys set ${column} = now() where mode = 'mainnet'`);
     expect(await doctor()).toEqual({
@@ -291,7 +291,7 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor finds a chain that nobody watches any more', async () => {
+  test('doctor finds a chain that is no longer watched', async () => {
     await watched();
     await service.server.close();
     expect(await doctor()).toMatchObject({
@@ -300,16 +300,20 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor finds a node of another chain', async () => {
+  test('doctor finds a node on another chain', async () => {
     const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
     expect(await doctor(polygon.url)).toMatchObject({
       ok: false,
-      message: expect.stringContaining('is a node of chain 80002, not of 84532'),
+      message: expect.stringContaining('is on chain 80002 instead of 84532'),
     });
   });
 
   test.each([
-    ['a chain that stands still', -600, /the newest block of .* is \d+ s old: the chain stands still/],
+    [
+      'a chain that stands still',
+      -600,
+      /the newest block of .* is \d+ s old: the chain or the node has stopped/,
+    ],
     ['a clock that is wrong', 600, /the newest block of .* is \d+ s ahead of this machine's clock/],
   ])('doctor finds %s', async (_, seconds, message) => {
     await chain.stop();
@@ -318,7 +322,7 @@ describe('the command line', () => {
     expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(message) });
   });
 
-  test('doctor finds blocks that are still to be read', async () => {
+  test('doctor reports a chain that is read too late', async () => {
     await watched();
     await chain.mine(100);
     await untilMetric(service, ofBase('read_block'), (block) => block > 100);
@@ -329,11 +333,11 @@ describe('the command line', () => {
     );
     expect(await doctor()).toMatchObject({
       ok: false,
-      message: expect.stringContaining('testnet base: 61 blocks are still to be read'),
+      message: expect.stringContaining('testnet base: 61 blocks behind its node'),
     });
   });
 
-  test('a chain that is not watched any more is forgotten, and its transfers are kept', async () => {
+  test('chain unwatch removes the chain and keeps its transfers', async () => {
     await watched();
     await service.server.close();
     const [id] = await insertTransfers(service, service.merchant, [{}]);

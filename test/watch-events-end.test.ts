@@ -1,4 +1,4 @@
-// How streams of events end: by their key, their client, a deadline, or the service, and what is recorded of it.
+// The end of an event stream: by its key, its client, a deadline or the service, and how it is logged.
 
 import http2 from 'node:http2';
 import net from 'node:net';
@@ -118,7 +118,7 @@ describe('the end of a key', () => {
   });
 });
 
-test('a reader who is slower than the end of its key gets no more of the page that was read before', async () => {
+test('a slow reader whose key has ended gets no more events of the current page', async () => {
   const merchant = await newMerchant();
   const { em } = service.database.orm;
   const feed = createEventFeed(em, createLogger('silent', { write() {} }));
@@ -193,7 +193,7 @@ describe('a client that leaves', () => {
     expect(await metric(count)).toBe(before + 2);
   });
 
-  test('frees its stream when its connection breaks, even while it is sent more than it reads', async () => {
+  test('frees its stream when its connection breaks, even with unread events', async () => {
     await noStreams();
     const { id, keys } = await newMerchant();
     const socket = net.connect(service.server.ports.grpc, '127.0.0.1');
@@ -224,7 +224,7 @@ describe('a client that leaves', () => {
     await noStreams();
   });
 
-  test('has its deadline, which ends the stream', async () => {
+  test('ends its stream by its deadline', async () => {
     const { keys } = await newMerchant();
     const session = http2.connect(service.internalUrl);
     const stream = session.request({

@@ -1,4 +1,4 @@
-// What WatchEvents refuses, in the catalogue's words over each protocol.
+// Invalid requests of WatchEvents are refused with the catalogue's errors over each protocol.
 
 import http2 from 'node:http2';
 import { gzipSync } from 'node:zlib';
@@ -73,11 +73,11 @@ describe('where a stream cannot begin', () => {
     streamFilter({ ...service.merchant, merchantId: service.merchant.id, mode: 'testnet' } as never);
   const missing = { code: 'resource_missing', status: 5, details: [] };
   const table: [string, () => string, object][] = [
-    ['text that is no position', () => 'nonsense', invalid('after')],
+    ['text that is not a position', () => 'nonsense', invalid('after')],
     ['a malformed id', () => `${mine}0`, invalid('after')],
     ['an id in capitals', () => `evt_${mine.slice(4).toUpperCase()}`, invalid('after')],
     ['the id of an intent', () => formatIdentifier('pi', newUuid()), invalid('after')],
-    ['a position behind all events', () => positionToken(filter(), 10n ** 15n), invalid('after')],
+    ['a position after all events', () => positionToken(filter(), 10n ** 15n), invalid('after')],
     ['a negative position', () => positionToken(filter(), -1n), { code: 'cursor_expired', status: 11 }],
     ['the position of another merchant', () => strangersPosition, invalid('after')],
     ['the position of the other mode', () => mainnetPosition, invalid('after')],

@@ -1,4 +1,4 @@
-// A stream of events sends each of them once, soon, and at the pace of its reader.
+// An event stream sends each event once, promptly, and at the pace of its reader.
 
 import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
@@ -85,7 +85,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(position).not.toBe(first.position);
   });
 
-  test('goes on behind an event or a position: nothing is lost or doubled while events are made', async () => {
+  test('continues after an event or a position: nothing is lost or repeated while events are recorded', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const [start = ''] = await store([{ merchantId }]);
@@ -120,7 +120,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect([start, ...seen]).toEqual(rows.map(({ id }) => formatIdentifier('evt', id)));
   });
 
-  test('the position of the first message has nothing before it and misses nothing behind it', async () => {
+  test('a stream from the position of the first message has exactly the later events', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     await store([{ merchantId }]);
@@ -133,7 +133,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 });
 
-test('without events, messages say that the stream is alive and how far it is', async () => {
+test('without events, messages keep the stream alive and carry its position', async () => {
   const merchant = await newMerchant();
   const { em } = service.database.orm;
   const feed = createEventFeed(em, createLogger('silent', { write() {} }));
@@ -179,7 +179,7 @@ test('without events, messages say that the stream is alive and how far it is', 
   await feed.stop();
 });
 
-describe('a reader that does not read', () => {
+describe('a client that does not read', () => {
   setFlagsFromString('--expose_gc');
   const collectGarbage: () => void = runInNewContext('gc');
   /** The least of several measurements: a collection leaves to the next what it has still to finalize. */

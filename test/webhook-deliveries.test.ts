@@ -1,4 +1,4 @@
-// Which events are sent to which endpoint, what is recorded of each attempt, and when nothing more is sent.
+// Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -126,7 +126,7 @@ const postpone = ({ uuid }: TestEndpoint) =>
   );
 
 describe('an event is sent', () => {
-  test('to the enabled endpoints of its merchant and mode that want its type', async () => {
+  test('to the enabled endpoints of its merchant and mode that are subscribed to its type', async () => {
     const [shop, stranger] = [await Shop.open(), await Shop.open()];
     const all = await shop.endpoint();
     const some = await shop.endpoint({
@@ -156,7 +156,7 @@ describe('an event is sent', () => {
     expect(rows).toEqual([]);
   });
 
-  test('once, and an endpoint that comes later does not get what happened before', async () => {
+  test('once, and not to endpoints created later', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     const paymentIntent = newUuid();
@@ -179,7 +179,7 @@ describe('an event is sent', () => {
     ]);
   });
 
-  test('to the address that the endpoint has by then', async () => {
+  test('to the current URL of the endpoint', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     await shop.event();
@@ -193,7 +193,7 @@ describe('an event is sent', () => {
 });
 
 describe('when an endpoint is disabled', () => {
-  test('what was to be delivered has failed, and stays so', async () => {
+  test('its pending deliveries have failed, also after it is enabled', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     const event = await shop.event();
@@ -211,7 +211,7 @@ describe('when an endpoint is disabled', () => {
     expect(await shop.deliveries(endpoint)).toEqual([failed]);
   });
 
-  test('an attempt that was in flight is not recorded, and the delivery has failed', async () => {
+  test('an attempt in flight is not recorded, and the delivery has failed', async () => {
     const shop = await Shop.open();
     const arrived = Promise.withResolvers<() => void>();
     const endpoint = await shop.endpoint({}, (_, response) => {
@@ -230,7 +230,7 @@ describe('when an endpoint is disabled', () => {
     ).toEqual([{ failures: 0 }]);
   });
 
-  test('a delivery that was made at the same moment is not attempted, and given up', async () => {
+  test('a delivery created at the same moment is not attempted and fails', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     await shop.event();
@@ -329,7 +329,7 @@ describe('an attempt is recorded', () => {
     expect(arrivedAt(target)).toEqual([]);
   });
 
-  test('without the answer of a private target that the operator permits', async () => {
+  test('without the answer of a permitted private target', async () => {
     const shop = await Shop.open();
     const permitting = createWebhookWorker(
       service.database.orm.em,
@@ -361,8 +361,8 @@ describe('an attempt is recorded', () => {
 /** From the contract: seconds behind each failed attempt. */
 const schedule = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
-describe('an attempt that failed is repeated', () => {
-  test('a tenth sooner or later than the schedule says', () => {
+describe('a failed attempt is retried', () => {
+  test('on schedule, with 10% of jitter', () => {
     schedule.forEach((seconds, scheduled) => {
       const pauses = Array.from({ length: 2_000 }, () => {
         const { status, retryAfterMs } = outcomeOf({ scheduled }, { error: 'answered 500' });
@@ -412,7 +412,7 @@ describe('an attempt that failed is repeated', () => {
     expect(worker.log.filter(({ webhook_endpoint }) => webhook_endpoint === endpoint.id)).toEqual([
       expect.objectContaining({
         level: 'warn',
-        message: 'a webhook was given up after its last attempt',
+        message: 'a webhook delivery has failed: no retries left',
         event,
         event_type: 'payment_intent.canceled',
         payment_intent: last.payment_intent,
@@ -424,7 +424,7 @@ describe('an attempt that failed is repeated', () => {
     ]);
   });
 
-  test('with a signature of its own time, under the same id', async () => {
+  test('with a new signature and the same id', async () => {
     const shop = await Shop.open();
     let isDown = true;
     const endpoint = await shop.endpoint({}, (_, response) => {
@@ -460,7 +460,7 @@ describe('an endpoint is disabled', () => {
       [endpoint.uuid, failures, since],
     );
 
-  test('at once when it answers 410', async () => {
+  test('at once if it answers 410', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(410, 'gone'));
     const other = await shop.endpoint();
@@ -522,7 +522,7 @@ describe('an endpoint is disabled', () => {
     expect(arrivedAt(endpoint)).toHaveLength(arrived);
   });
 
-  test('a success forgets its failures', async () => {
+  test('a success resets its failures', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     await setFailures(endpoint, 40, '4 days');
@@ -631,7 +631,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     });
   });
 
-  test('an event is delivered again to all enabled endpoints that want it', async () => {
+  test('an event is delivered again to all enabled endpoints subscribed to it', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const endpoints = [await shop.endpoint(), await shop.endpoint()];
@@ -651,7 +651,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     for (const endpoint of [unsubscribed, disabled, mainnet]) expect(arrivedAt(endpoint)).toEqual([]);
   });
 
-  test('no endpoint wants it', async () => {
+  test('no endpoint is subscribed to it', async () => {
     const shop = await Shop.open();
     const event = await shop.event();
     await worker.makeDeliveries();
@@ -660,7 +660,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     });
   });
 
-  test('a delivery that waits is due at once, with its schedule from the beginning', async () => {
+  test('a waiting delivery is due at once, with a new schedule', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const endpoint = await shop.endpoint({}, answering(500));
@@ -687,7 +687,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     }
   });
 
-  test('a delivery that is being attempted is left to that attempt', async () => {
+  test('a delivery with an attempt in flight is not changed', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const arrived = Promise.withResolvers<() => void>();
@@ -709,7 +709,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     ]);
   });
 
-  test('redelivery begins the schedule anew and goes on counting; the newest 20 attempts are kept', async () => {
+  test('redelivery restarts the schedule and continues the count; the newest 20 attempts are kept', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const endpoint = await shop.endpoint({}, answering(500));
@@ -752,7 +752,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(attempts).toHaveLength(20);
   });
 
-  test('nothing is sent to a disabled endpoint: it has to be enabled first', async () => {
+  test('nothing is sent to a disabled endpoint until it is enabled', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     const endpoint = await shop.endpoint();
@@ -777,7 +777,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(arrivedAt(endpoint)).toEqual([event, event]);
   });
 
-  test('an event that is not there, or not yet, is missing', async () => {
+  test('an unknown event, or one without a position, is not found', async () => {
     const shop = await Shop.open();
     const door = doorNamed(name);
     await shop.endpoint();

@@ -68,7 +68,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(webhook_endpoints[0]).toEqual(endpoint);
   });
 
-  test('every field is kept', async () => {
+  test('every field is stored', async () => {
     const door = doorNamed(name);
     const fields = {
       url: 'https://shop.example:8443/webhooks?shop=7',
@@ -105,7 +105,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(await ok(door, 'getWebhookEndpoint', { id })).toEqual(cleared);
   });
 
-  test('enabling forgets why it was disabled, and its failures', async () => {
+  test('enabling resets the failures and the reason for disabling', async () => {
     const door = doorNamed(name);
     const { id } = await created();
     await service.query(
@@ -131,7 +131,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     ).toEqual([{ failures: 0, failing_since: null }]);
   });
 
-  test('a rotation returns a new secret, and nothing else ever returns one', async () => {
+  test('only creation and rotation return a secret', async () => {
     const door = doorNamed(name);
     const { id, secret } = await created();
     const rotated = await ok(door, 'rotateWebhookSecret', { id });
@@ -156,7 +156,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(JSON.stringify(answers)).not.toMatch(/secret|whsec_/);
   });
 
-  test('a deleted endpoint is gone; deleting it again is answered alike; its pending deliveries have failed', async () => {
+  test('a deleted endpoint is not found, deleting is idempotent, and pending deliveries have failed', async () => {
     const door = doorNamed(name);
     const { id } = await created();
     await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
@@ -197,7 +197,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect(webhook_endpoints.map((endpoint: { id: string }) => endpoint.id)).not.toContain(id);
   });
 
-  test('an idempotency key returns what its first call made', async () => {
+  test('an idempotency key returns the result of its first call', async () => {
     const door = doorNamed(name);
     const other = doors[door === doors[0] ? 1 : 0];
     const options = { apiKey, idempotencyKey: `create ${name}`.replace(' ', '-') };
@@ -243,7 +243,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     expect((await ok(door, 'rotateWebhookSecret', { id })).secret).not.toBe(next.json.secret);
   });
 
-  test('an idempotency key that is none is refused', async () => {
+  test('an invalid idempotency key is refused', async () => {
     for (const method of ['createWebhookEndpoint', 'rotateWebhookSecret'] as const) {
       const request = method === 'createWebhookEndpoint' ? { url } : { id: (await created()).id };
       const { code } = await doorNamed(name).call(method, request, { apiKey, idempotencyKey: 'a b' });
@@ -251,7 +251,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
     }
   });
 
-  test('what belongs to another merchant or mode is missing, like what never was', async () => {
+  test('an endpoint of another merchant or mode is not found, like an unknown one', async () => {
     const door = doorNamed(name);
     const { id } = await created({ description: 'mine' });
     const [event = ''] = await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
@@ -349,7 +349,7 @@ describe('refuses by name', () => {
   const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
   const cases: [string, JsonObject, string | RegExp, RegExp][] = [
     ['an unknown field', { urls: url }, /^(?:urls|field 127)$/, /is not a field/],
-    ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
+    ['an invalid URL', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
     ['an empty URL', { url: '' }, 'url', /./],
     [
       'a URL over 2,048 characters',
@@ -357,7 +357,7 @@ describe('refuses by name', () => {
       'url',
       /^must have at most 2048 char/,
     ],
-    ['a type that is none', { event_types: ['nonsense.at.all'] }, 'event_types[0]', notAType],
+    ['an unknown type', { event_types: ['nonsense.at.all'] }, 'event_types[0]', notAType],
     ['the second type', { event_types: ['*', 'created'] }, 'event_types[1]', notAType],
     [
       'a misspelt type, with a hint',
@@ -424,7 +424,7 @@ describe('refuses by name', () => {
     });
   });
 
-  test('every fault at once', async () => {
+  test('all violations at once', async () => {
     for (const door of doors) {
       const { code, details } = await door.call(
         'createWebhookEndpoint',
@@ -438,7 +438,7 @@ describe('refuses by name', () => {
     }
   });
 
-  test('an overlap that is none', async () => {
+  test('an invalid overlap', async () => {
     const { id } = await created();
     for (const door of doors) {
       for (const overlap_hours of [-1, 169]) {
@@ -512,7 +512,7 @@ describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
     expect((await create(0)).code).toBe('invalid_state');
   });
 
-  test('an idempotency key still returns what it made when there are that many', async () => {
+  test('an idempotency key still returns its endpoint when the limit is reached', async () => {
     const key = await newKey();
     const options = { apiKey: key, idempotencyKey: 'first' };
     const first = await doors[0].call('createWebhookEndpoint', { url }, options);

@@ -1,5 +1,5 @@
-// Attempts are recorded while the same deliveries are redelivered or given up: neither ever has to be undone, because all
-// take the rows in one order. An attempt that is not recorded is made again.
+// Attempts are recorded while the same deliveries are redelivered or failed, without deadlocks: all statements lock
+// rows in the same order. An attempt that is not recorded is repeated.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import pg from 'pg';

@@ -1,12 +1,12 @@
-// Several processes deliver at once: each delivery is attempted by one of them at a time, none is lost, and no endpoint
-// holds up another.
+// Several processes deliver concurrently: each delivery has one attempt at a time, none is lost, and no endpoint
+// delays another.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import type { InHand } from '../src/webhooks/delivery-queue.ts';
+import type { InFlight } from '../src/webhooks/delivery-queue.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
@@ -169,7 +169,7 @@ test('two workers deliver everything, and never attempt one delivery at the same
   }
 });
 
-test('a delivery belongs to the worker that claimed it until its lease ends, and then to another', async () => {
+test('a claimed delivery cannot be claimed by another worker until its lease expires', async () => {
   const first = Promise.withResolvers<() => void>();
   let requests = 0;
   const endpoint = await newEndpoint((_, response) => {
@@ -225,7 +225,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
 });
 
-const inHand = (settings: Partial<InHand>): InHand => ({
+const inFlight = (settings: Partial<InFlight>): InFlight => ({
   byEndpoint: new Map(),
   byMerchant: new Map(),
   slow: new Set(),
@@ -241,13 +241,13 @@ const inHand = (settings: Partial<InHand>): InHand => ({
   ...settings,
 });
 
-test('endpoints take turns, also over many claims', async () => {
+test('endpoints take turns across claims', async () => {
   const endpoints = await newEndpoints(5);
   await newDeliveries(endpoints, 6);
   const { queue } = openWorker();
   const claimed: string[] = [];
   for (let i = 0; i < 12; i++) {
-    const some = await queue.claim(inHand({ room: 3, maxHealthy: 1 }));
+    const some = await queue.claim(inFlight({ room: 3, maxHealthy: 1 }));
     expect(some.length).toBeLessThanOrEqual(3);
     claimed.push(...some.map(({ endpointId }) => endpointId));
   }
@@ -265,14 +265,14 @@ test('merchants take turns, whatever number of endpoints and deliveries each has
   const counts = new Map<string, number>();
   // Nothing is finished meanwhile.
   for (let i = 0; i < 6; i++) {
-    for (const { event } of await queue.claim(inHand({ room: 2 }))) {
+    for (const { event } of await queue.claim(inFlight({ room: 2 }))) {
       counts.set(event.merchantId, (counts.get(event.merchantId) ?? 0) + 1);
     }
   }
   const merchants = [service.merchant, ...others];
   expect(merchants.map(({ id }) => counts.get(id))).toEqual([4, 4, 4]);
   // Also within one claim.
-  const shared = await queue.claim(inHand({ room: 3, byMerchant: counts }));
+  const shared = await queue.claim(inFlight({ room: 3, byMerchant: counts }));
   expect(new Set(shared.map(({ event }) => event.merchantId)).size).toBe(3);
 });
 
@@ -307,25 +307,25 @@ test('a claim has the oldest due deliveries of each endpoint, within the limits'
   const { queue } = openWorker();
   const countOf = (claimed: { endpointId: string }[], { uuid }: TestEndpoint) =>
     claimed.filter(({ endpointId }) => endpointId === uuid).length;
-  const first = await queue.claim(inHand({ byEndpoint: new Map([[busy.uuid, 6]]) }));
+  const first = await queue.claim(inFlight({ byEndpoint: new Map([[busy.uuid, 6]]) }));
   expect([busy, failing, idle].map((endpoint) => countOf(first, endpoint))).toEqual([2, 1, 8]);
   const byEndpoint = new Map([busy, failing, idle].map(({ uuid }, i) => [uuid, [8, 1, 8][i] ?? 0]));
-  expect(await queue.claim(inHand({ byEndpoint }))).toEqual([]);
+  expect(await queue.claim(inFlight({ byEndpoint }))).toEqual([]);
   // Without room for those that fail, the others go on.
-  const third = await queue.claim(inHand({ roomForFailing: 0 }));
+  const third = await queue.claim(inFlight({ roomForFailing: 0 }));
   expect([busy, failing, idle].map((endpoint) => countOf(third, endpoint))).toEqual([8, 0, 4]);
   // Nothing is due twice, and nothing before its time.
-  const fourth = await queue.claim(inHand({}));
+  const fourth = await queue.claim(inFlight({}));
   expect([busy, failing, idle].map((endpoint) => countOf(fourth, endpoint))).toEqual([2, 1, 0]);
   const all = [...first, ...third, ...fourth].map(({ event, endpointId }) => `${event.id} ${endpointId}`);
   expect(new Set(all).size).toBe(all.length);
   await service.query(
     `update webhook_deliveries set next_attempt_at = now() + interval '1 minute' where status = 'pending'`,
   );
-  expect(await queue.claim(inHand({}))).toEqual([]);
+  expect(await queue.claim(inFlight({}))).toEqual([]);
 });
 
-test('no more is claimed for endpoints that fail than there is room for them', async () => {
+test('claims for failing endpoints stay within their limit', async () => {
   const endpoints = await newEndpoints(12);
   await newDeliveries(endpoints, 1);
   const [healthy, ...failing] = endpoints as [TestEndpoint, ...TestEndpoint[]];
@@ -334,19 +334,19 @@ test('no more is claimed for endpoints that fail than there is room for them', a
     [failing.map(({ uuid }) => uuid)],
   );
   const { queue } = openWorker();
-  const first = await queue.claim(inHand({ room: 10, roomForFailing: 5 }));
+  const first = await queue.claim(inFlight({ room: 10, roomForFailing: 5 }));
   const idsOf = (claimed: { endpointId: string }[]) => claimed.map(({ endpointId }) => endpointId);
   expect(idsOf(first)).toContain(healthy.uuid);
   expect(first.length - 1).toBeLessThanOrEqual(5);
   // They have their turn when there is room for a whole claim of them.
   const rest: string[] = [];
   for (let i = 0; i < 4; i++)
-    rest.push(...idsOf(await queue.claim(inHand({ room: 10, roomForFailing: 10 }))));
+    rest.push(...idsOf(await queue.claim(inFlight({ room: 10, roomForFailing: 10 }))));
   expect([...idsOf(first), ...rest].sort()).toEqual(endpoints.map(({ uuid }) => uuid).sort());
 });
 
 test.each(['first', 'last'])(
-  'an endpoint with 5,000 waiting that comes %s does not keep others waiting',
+  'an endpoint with 5,000 waiting deliveries that comes %s does not delay others',
   async (place) => {
     let endpoints = await newEndpoints(21);
     if (place === 'last') endpoints = endpoints.reverse();
@@ -403,7 +403,7 @@ test('at most 8 are in flight to an endpoint, and 1 to an endpoint whose last at
   await worker.deliverer.idle();
 });
 
-test('50 endpoints that hang do not hold up a healthy one', async () => {
+test('50 hanging endpoints do not delay a healthy one', async () => {
   let hanging = 0;
   let mostHanging = 0;
   let given = 0;
@@ -445,7 +445,7 @@ test('50 endpoints that hang do not hold up a healthy one', async () => {
   expect(mostHanging).toBeLessThanOrEqual(50);
 });
 
-test('endpoints that answered at once and then hang hold up the others for a second, not until they are given up', async () => {
+test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
   const hung: TestEndpoint[] = [];
   for (let i = 0; i < 11; i++) {
     const merchant = await createTestMerchant(service.database);
@@ -475,12 +475,12 @@ test('endpoints that answered at once and then hang hold up the others for a sec
   expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + hung.length);
 });
 
-test('while the others of its merchant hang, an endpoint that answers at once has several attempts', async () => {
+test("while the merchant's other endpoints hang, a prompt endpoint gets several attempts", async () => {
   const [prompt, other] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
   await newDeliveries([prompt, other], 10);
   const { queue } = openWorker();
   const claimed = await queue.claim(
-    inHand({
+    inFlight({
       byEndpoint: new Map([prompt, other].map(({ uuid }) => [uuid, 1])),
       byMerchant: new Map([[service.merchant.id, 50]]),
       prompt: new Set([prompt.uuid]),
@@ -489,7 +489,7 @@ test('while the others of its merchant hang, an endpoint that answers at once ha
   expect(claimed.map(({ endpointId }) => endpointId)).toEqual(Array(3).fill(prompt.uuid));
 });
 
-test('an endpoint that has failed is left alone for a while, and then tried again', async () => {
+test('a failed endpoint is paused and then tried again', async () => {
   const [failing, healthy] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
   answers.set(failing.path, (_, response) => response.writeHead(500).end());
   await newDeliveries([failing, healthy], 20);
@@ -508,7 +508,7 @@ test('an endpoint that has failed is left alone for a while, and then tried agai
   }
 });
 
-test('failures that several workers count at the same moment all count', async () => {
+test('concurrent failures counted by several workers all count', async () => {
   const endpoints = await newEndpoints(20);
   const [a, b] = [openWorker(), openWorker()];
   const beganAtMs = Date.now() - 60_000;

@@ -1,4 +1,4 @@
-// Whatever a receiver does costs at most about ten seconds, one connection and 64 KiB, and holds nobody else up.
+// A receiver costs at most about ten seconds, one connection and 64 KiB, and delays nobody else.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -322,7 +322,7 @@ test.each(Object.keys(cases))('a receiver that %s', async (name) => {
   });
 });
 
-test('the healthy one got everything before any of those that hang was given up', () => {
+test('the healthy receiver got everything before any hanging one timed out', () => {
   expect(healthy.requests).toHaveLength(healthyEvents);
   const lastHealthy = ended.findLastIndex(({ url }) => url === urls.healthy);
   const firstGivenUp = ended.findIndex(({ result }) => result.error === noAnswer);
@@ -330,13 +330,13 @@ test('the healthy one got everything before any of those that hang was given up'
   expect(lastHealthy).toBeLessThan(firstGivenUp);
 });
 
-test('of an answer without end little more is taken than what is read', () => {
+test('an endless answer is read only up to the limit', () => {
   // 64 KiB, and what the kernel holds for both sides.
   expect(mostTaken).toBeGreaterThan(64 * 1024);
   expect(mostTaken).toBeLessThan(9_000_000);
 });
 
-test('no connection is left to a receiver that was given up', async () => {
+test('no connection to a timed out receiver is left open', async () => {
   for (const name of ['never answers', 'sends its body byte by byte', 'never ends its body'] as const) {
     const open = connections.get(Number(new URL(urls[name] as string).port)) as Set<net.Socket>;
     // The worker's end is closed; the other may still have to hear of it.

@@ -1,4 +1,4 @@
-// What lists of deliveries and redeliveries cost, and the redelivery of all that failed.
+// The cost of lists of deliveries and of redeliveries, and the redelivery of all failed or pending ones.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import pg from 'pg';
@@ -108,7 +108,7 @@ describe('the rate limit counts rows', () => {
     expect([again.json.webhook_deliveries.length, again.left]).toEqual([100, changesBurst - 5]);
   });
 
-  test('those that run at once are counted by the most rows they may have, until it is known', async () => {
+  test('concurrent requests count as their maximum until their rows are known', async () => {
     const { merchant, endpoints } = await openShop({ events: 1 });
     const path = `webhook_endpoints/${endpoints[0]}/deliveries?page_size=100`;
     const blocker = new pg.Client(pgConfigOf(service.location));
@@ -178,7 +178,7 @@ describe.each([['public'], ['internal']] as const)('all of an endpoint, through 
     return door.call('redeliverWebhookEndpoint', request, { apiKey: keys.testnet.apiKey });
   };
 
-  test.each(['failed', 'pending'] as const)('what is %s is due, in a range of time', async (status) => {
+  test.each(['failed', 'pending'] as const)('%s deliveries in a time range become due', async (status) => {
     const { merchant, endpoints } = await openShop({ endpoints: 1, events: 6 });
     await setDeliveries(merchant, status);
     const [id = ''] = endpoints;
@@ -198,7 +198,7 @@ describe.each([['public'], ['internal']] as const)('all of an endpoint, through 
     expect(await dueOf(merchant)).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
-  test('neither another endpoint, nor what was delivered, nor what is not the own', async () => {
+  test('other endpoints, delivered deliveries and other merchants are not changed', async () => {
     const { merchant, endpoints, uuids } = await openShop({ endpoints: 2, events: 1 });
     await setDeliveries(merchant, 'failed');
     const [id = ''] = endpoints;

@@ -1,4 +1,4 @@
-// What is sent is signed as Standard Webhooks has it: the packages of that project verify it, here and in Python.
+// Messages are signed according to Standard Webhooks: its packages verify them, here and in Python.
 
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -81,7 +81,7 @@ const verifies = (secret: string, { headers, body }: Received): boolean => {
 
 const signaturesOf = ({ headers }: Received) => headers['webhook-signature']?.split(' ') ?? [];
 
-test('the package verifies what arrives, and refuses it with any part changed', async () => {
+test('the standardwebhooks package verifies messages, and refuses any change', async () => {
   const { id, secret } = await newEndpoint();
   const other = await newEndpoint();
   const received = await deliver(id);
@@ -113,7 +113,7 @@ test('the package verifies what arrives, and refuses it with any part changed', 
   }
 });
 
-test('an old message is refused although its signature is right', () => {
+test('an old message is refused even with a valid signature', () => {
   const keys = parseKeyRing(first);
   const endpointId = newUuid();
   const generation = { generation: 1, keyVersion: 1 };
@@ -191,7 +191,7 @@ describe('a rotation', () => {
     expect(signaturesOf(after).length).toBe(1);
   });
 
-  test('without an overlap the old secret does not sign any more', async () => {
+  test('without an overlap the old secret no longer signs', async () => {
     const { id, secret: old } = await newEndpoint();
     const { json } = await doors[0].call('rotateWebhookSecret', { id, overlap_hours: 0 }, { apiKey });
     const received = await deliver(id);
@@ -308,7 +308,7 @@ test('a secret is neither in the database nor in the log', async () => {
 const canRunPython = succeeds('/usr/bin/python3', '-c', 'import standardwebhooks');
 if (!canRunPython) console.log('skipped: pip install standardwebhooks, for /usr/bin/python3');
 
-test.skipIf(!canRunPython)('the package for Python verifies it too', async () => {
+test.skipIf(!canRunPython)('the Python package verifies messages, too', async () => {
   const { id, secret } = await newEndpoint();
   const { headers, body } = await deliver(id);
   const verify = `

@@ -1,5 +1,4 @@
-// A merchant names the address that our servers send to. Nothing but the internet can be reached that way, however the
-// address is written and whatever its name resolves to.
+// Webhooks can only reach public addresses, however the URL is written and whatever its name resolves to.
 
 import { randomBytes } from 'node:crypto';
 import https from 'node:https';
@@ -193,7 +192,7 @@ describe('a URL of an endpoint', () => {
     }
   });
 
-  test('of more than 2,048 characters is refused', async () => {
+  test('with more than 2,048 characters is refused', async () => {
     const url = `https://shop.example/${'x'.repeat(2_048 - 20)}`;
     for (const door of doors) {
       const { code, details } = await door.call('createWebhookEndpoint', { url }, { apiKey });
@@ -365,7 +364,7 @@ describe('a name', () => {
     expect([receiver.connections() - before, privateReceiver.connections()]).toEqual([0, 0]);
   });
 
-  test('that resolves to something else the second time is checked again for each connection', async () => {
+  test('is checked again for each connection, because it may resolve to another address', async () => {
     // What was looked up is what is connected to: a second answer is not asked for.
     const name = nameOf((asked) => (asked === 0 ? ['127.0.0.1'] : ['127.0.0.2']));
     const sender = openSender(withPublic());
@@ -379,7 +378,7 @@ describe('a name', () => {
     expect([receiver.requests.length - before, privateReceiver.connections()]).toEqual([0, 0]);
   });
 
-  test('is checked on the very connection, whatever was found before', async () => {
+  test('is checked by the address of the connection itself', async () => {
     let checks = 0;
     const policy = withPublic();
     const sender = openSender({ ...policy, reachOf: () => (checks++ === 0 ? 'public' : undefined) });
@@ -396,7 +395,7 @@ describe('a name', () => {
     expect([checks, receiver.requests.length]).toEqual([2, before]);
   });
 
-  test('whose answer leads elsewhere is not followed there', async () => {
+  test('that answers with a redirect is not followed', async () => {
     const redirecting = await startReceiver((request, response) => {
       response.writeHead(307, { location: decodeURIComponent(request.path.slice(1)) }).end();
     });
@@ -430,7 +429,7 @@ describe('a name', () => {
     expect(result.durationMs).toBeLessThan(10_500);
   });
 
-  test('of one type is enough', async () => {
+  test('with only A or only AAAA records is enough', async () => {
     for (const missing of ['NXDOMAIN', 'SERVFAIL'] as const) {
       const name = nameOf(() => []);
       answers.set(name, (type) => (type === 'A' ? ['127.0.0.1'] : missing));
@@ -438,7 +437,7 @@ describe('a name', () => {
     }
   });
 
-  test.each(refusedUrls)('an endpoint that has %s from another time is not sent to', async (url, says) => {
+  test.each(refusedUrls)('an existing endpoint with %s is not sent to', async (url, says) => {
     const { error, statusCode } = await openSender(strict).send(url, {}, '{}');
     expect([statusCode, error]).toEqual([undefined, expect.stringMatching(/^not sent: the URL must /)]);
     expect(error?.slice('not sent: the URL '.length)).toMatch(says);
@@ -474,7 +473,7 @@ describe('a name', () => {
       });
     });
 
-    test('by its name is reached wherever this machine finds it, over http too', async () => {
+    test('by name is reached wherever it resolves to, also over http', async () => {
       const plain = await startReceiver();
       const url = `http://localhost:${plain.port}/`;
       expect(await permitting('localhost').send(url, {}, '{}')).toMatchObject({ statusCode: 204 });

@@ -1,4 +1,4 @@
-// A database that answers but cannot store intents is not ready, until it can again.
+// A database that answers but cannot store intents is not ready until it can.
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createOrm, migrate } from '../src/database/orm.ts';

@@ -1,4 +1,4 @@
-// The wrong protocol for a port: a readable line if the protocol allows one, and a line in the log.
+// The wrong protocol on a port: a readable answer if the protocol allows one, and a log line.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -102,13 +102,13 @@ describe('plain ports', () => {
     ['GRPC_PORT', () => ports(plain).grpc],
     ['METRICS_PORT', () => ports(plain).metrics],
     ['METRICS_PORT where the others have TLS', () => ports(secure).metrics],
-  ])('TLS to %s is answered with HTTP, which tells TLS clients what they met', async (_, port) => {
+  ])('TLS to %s is answered with HTTP, which TLS clients can report', async (_, port) => {
     expect(await talk(port(), '\x16\x03\x01\x00\x05hello')).toMatch(
       /^HTTP\/1\.1 400 [\s\S]*This port does not speak TLS\. Use http in place of https\./,
     );
   });
 
-  test('METRICS_PORT has no TLS, and the log does not advise it', () => {
+  test('the log does not advise TLS for METRICS_PORT', () => {
     for (const service of [plain, secure]) {
       expect(warnings(service)).toContain(
         'a client speaks TLS to METRICS_PORT, which speaks HTTP/1.1: connect without TLS',

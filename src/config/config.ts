@@ -40,18 +40,18 @@ export interface Config {
   secrets: Partial<Record<SecretName, KeyRing>>;
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
   rateLimits: Record<'creates' | 'reads' | 'changes' | 'checkout', number>;
-  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies: readonly string[];
   roles: ReadonlySet<Role>;
   /** The chains that are watched, each with its nodes. */
   chainNodes: readonly ChainNodes[];
-  /** Modes in which intents are created also on chains that are not watched. */
+  /** Modes in which intents are created also on unwatched chains. */
   allowUnwatched: ReadonlySet<ModeName>;
   /** Targets of webhooks that are permitted although they are not public. */
   webhookAllow: AllowedTargets;
   /** Days that events are kept. */
   eventRetentionDays: number;
-  /** A transfer of less that is nobody's payment is not recorded. In the token's smallest unit. */
+  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
   /** Longest time to finish requests in flight when the service stops. */
   drainTimeoutMs: number;
@@ -92,9 +92,8 @@ export interface TransportLimits {
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no
- * value of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs
- * all of them.
+ * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no value
+ * of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs all of them.
  */
 export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames): Config {
   const problems: string[] = [];

@@ -5,8 +5,8 @@ import type { ChainSettings } from '../contract/chains.ts';
 /** A chain and its nodes. */
 export interface ChainNodes extends ChainSettings {
   /**
-   * The first is read, the second confirms; all are asked before a payment is reverted. They may hold keys and are never
-   * printed whole.
+   * The first is the reader, the second confirms; all are asked before a payment is reverted. They may contain keys
+   * and are never printed completely.
    */
   urls: readonly [string, ...string[]];
 }

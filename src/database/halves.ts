@@ -2,11 +2,11 @@ import { preparedStatement, type RunPrepared } from './prepared.ts';
 import { isDatabaseUnavailable, isStatementTimeout } from './unavailable.ts';
 
 /**
- * Works on items, and again on each half of them if a statement fails for what is in it, down to single ones: one item that
- * cannot be worked on holds up no other. An item that fails alone, twice, is passed to `alone`.
+ * Runs `work` on the items. If a statement fails because of its items, each half is run again, down to single items, so that
+ * one bad item does not hold up the others. An item that fails alone, twice, is passed to `alone`.
  *
- * Nothing is halved if the database is at fault: a timeout counts as a statement's own only if the database answers
- * another statement after it. `isNobodys` tells errors that have nothing to do with the items; they are thrown.
+ * Nothing is halved if the database is at fault: a timeout is blamed on the statement only if the database then answers
+ * another one. Errors for which `isFatal` is true are thrown at once.
  */
 export async function inHalves<T, R>(
   items: readonly T[],
@@ -14,19 +14,19 @@ export async function inHalves<T, R>(
     work,
     alone,
     run,
-    isNobodys,
+    isFatal,
   }: {
     work: (items: readonly T[]) => Promise<R>;
     alone: (item: T, reason: unknown) => Promise<R>;
     run: RunPrepared;
-    isNobodys: (reason: unknown) => boolean;
+    isFatal: (reason: unknown) => boolean;
   },
 ): Promise<R[]> {
   const attempt = async (some: readonly T[], isSecond: boolean): Promise<R[]> => {
     try {
       return [await work(some)];
     } catch (reason) {
-      if (isNobodys(reason)) throw reason;
+      if (isFatal(reason)) throw reason;
       if (isDatabaseUnavailable(reason) && !isStatementTimeout(reason)) throw reason;
       await run(ping, []);
       const [only] = some;
@@ -42,7 +42,7 @@ export async function inHalves<T, R>(
   return attempt(items, false);
 }
 
-/** Asks the tables: one that is locked is no fault of what was asked of it. */
+/** Reads from the tables themselves: if one is locked, the items are not at fault. */
 const ping = preparedStatement(
   'ping_tables',
   'select (select true from payment_intents limit 1), (select true from transfers limit 1)',

@@ -1,20 +1,20 @@
-// Reads take turns by merchant, and hold a part of the pool together: what one merchant looks through keeps neither the
-// creates nor the reads of others waiting.
+// Reads take turns by merchant and use only a part of the pool, so that one merchant's reads delay neither creates nor
+// the reads of others.
 
 import { ServiceError } from '../requests/errors.ts';
 import { waitingReads } from './batcher.ts';
 
 export interface ReadTurns {
   /**
-   * Does the work when it is the merchant's turn. Throws `unavailable`, and does nothing, if too many wait or it would
-   * wait too long.
+   * Runs the work when it is the merchant's turn. Throws `unavailable` without running it if too many reads wait, or
+   * if it would wait too long.
    */
   run<Result>(merchantId: string, work: () => Promise<Result>): Promise<Result>;
 }
 
 const { maxWaiting, maxWaitMs } = waitingReads;
 
-/** `slots`: how much may run at once. One merchant has all of them but one, if there are several. */
+/** `slots`: the number of concurrent reads. With several merchants, each may use all but one. */
 export function createReadTurns(slots: number): ReadTurns {
   const maxOfMerchant = Math.max(1, slots - 1);
   /** By merchant, in the order of service. */
@@ -38,7 +38,7 @@ export function createReadTurns(slots: number): ReadTurns {
       if (runningCount >= slots) return;
       if (!mayBegin(merchantId)) continue;
       const begin = queue.shift();
-      // Behind the others, if it has more.
+      // After the others, if it has more.
       waiting.delete(merchantId);
       if (queue.length > 0) waiting.set(merchantId, queue);
       waitingCount--;

@@ -1,22 +1,22 @@
-// Pages of a list with a filter that no index has: so many rows are looked through for each, and read once.
+// Pages of a list whose filter has no index: each page searches a bounded number of rows, and reads each once.
 
-/** Most rows that one page looks through for those that match: some tens of milliseconds. */
+/** Most rows searched for one page: a few tens of milliseconds. */
 const maxScanned = 10_000;
 
 export interface Scan {
   /** `name alias`. */
   table: string;
   alias: string;
-  /** What the index finds, and its order. */
+  /** Conditions that the index supports, and its order. */
   range: string;
   order: string;
-  /** What has to hold besides. */
+  /** Further conditions. */
   matching: string;
 }
 
 /**
- * Returns a FROM clause with the rows that match and, if there may be more behind it, the last row that was looked
- * through. They have the columns `matches` and `is_last_scanned`. Read with `limit` at least two above the page's size.
+ * Returns a FROM clause with the matching rows and, if there may be more after it, the last searched row. They have
+ * the columns `matches` and `is_last_scanned`. Use a `limit` of at least the page size plus two.
  */
 export function scannedRows({ table, alias, range, order, matching }: Scan): string {
   return `(select * from (
@@ -29,11 +29,11 @@ export function scannedRows({ table, alias, range, order, matching }: Scan): str
 export interface ScannedPage<Row> {
   /** At most `size` rows that match. */
   rows: Row[];
-  /** The row behind which the next page begins, unless this is the last page. */
+  /** The row after which the next page begins; undefined on the last page. */
   next: Row | undefined;
 }
 
-/** Returns the page that the rows of `scannedRows` make, in their order. */
+/** Returns the page made of the rows of `scannedRows`, in their order. */
 export function pageOfScanned<Row extends { matches: boolean; is_last_scanned: boolean }>(
   found: readonly Row[],
   size: number,

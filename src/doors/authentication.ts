@@ -13,7 +13,7 @@ export function authenticateByKey(apiKeys: ApiKeys): Authenticate<Identity> {
     const accept = (identity: Identity | undefined): Identity => {
       if (identity === undefined) throw plainRefusal('api_key_invalid');
       context.identity = identity;
-      context.onIdentified?.();
+      context.onIssuedKey?.();
       return identity;
     };
     const apiKey = bearerIn(header.get('authorization'));
@@ -38,7 +38,7 @@ export function authenticateBySecret(
       throw plainRefusal('client_secret_invalid');
     }
     context.openedIntent = opened;
-    context.onIdentified?.();
+    context.onIssuedKey?.();
     return opened;
   };
 }

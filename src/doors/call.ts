@@ -1,4 +1,4 @@
-// The life of a call, the same whichever way it came in: admitted by its headers alone, decoded, run.
+// Serves a call in the same way for every door: authenticates it by its headers, decodes its message, runs the method.
 
 import type { DescMethod, Message } from '@bufbuild/protobuf';
 import type { Method, ServedService } from '../requests/method.ts';
@@ -8,7 +8,7 @@ import type { Operation } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
 
-/** Admits a request before its body is read, and returns its caller, or throws the refusal. */
+/** Authenticates a request before its body is read. Returns its caller or throws the refusal. */
 export type Gate = (
   service: ServedService,
   method: { ratePolicy: string },
@@ -16,7 +16,7 @@ export type Gate = (
   header: RequestHeader,
 ) => unknown;
 
-/** Returns the gate of all doors: a request needs a caller, who needs an allowance. */
+/** Returns the gate of all doors: authenticates the caller, then counts the request against the caller's limit. */
 export function createGate(take: TakeFromLimit): Gate {
   return ({ authenticate }, { ratePolicy }, context, header) => {
     const count = (caller: unknown) => {
@@ -28,7 +28,6 @@ export function createGate(take: TakeFromLimit): Gate {
   };
 }
 
-/** A method as a door serves it. */
 export interface ServedMethod {
   service: ServedService;
   implementation: Method<unknown, unknown, unknown>;
@@ -36,8 +35,8 @@ export interface ServedMethod {
   operation: Operation;
 }
 
-/** What has arrived of a call before its message. */
-export interface Arrived<Connection> {
+/** A call whose message is not read yet. */
+export interface IncomingCall<Connection> {
   context: RequestContext;
   header: RawHeaders;
   connection: Connection | undefined;
@@ -48,23 +47,23 @@ export interface Arrived<Connection> {
 export interface CallOptions<Connection> {
   gate: Gate;
   tracing?: Tracing | undefined;
-  /** Called with the connection of each call that was admitted. */
-  keepConnection: (connection: Connection) => void;
+  /** Called with the connection of each admitted call. */
+  onValidKey: (connection: Connection) => void;
 }
 
 const neverAborted = new AbortController().signal;
 
-/** Lives a call, and returns its answer. `decode` reads the message, or throws the refusal. */
+/** Serves a call and returns its answer. `decode` reads the message or throws the refusal. */
 export async function serveCall<Connection>(
   { service, implementation, operation }: ServedMethod,
-  { context, header, connection, signal }: Arrived<Connection>,
+  { context, header, connection, signal }: IncomingCall<Connection>,
   decode: (caller: unknown) => Message | Promise<Message>,
-  { gate, tracing, keepConnection }: CallOptions<Connection>,
+  { gate, tracing, onValidKey }: CallOptions<Connection>,
 ): Promise<Message> {
   tracing?.begin(context, operation, header.toHeaders());
   const admitted = gate(service, implementation, context, header);
   const caller = admitted instanceof Promise ? await admitted : admitted;
-  if (connection !== undefined) keepConnection(connection);
+  if (connection !== undefined) onValidKey(connection);
   const decoded = decode(caller);
   const message = decoded instanceof Promise ? await decoded : decoded;
   const run = (ended: AbortSignal) =>
@@ -72,7 +71,7 @@ export async function serveCall<Connection>(
   return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));
 }
 
-/** Starts nothing if the signal has aborted, and stops waiting once it aborts: throws its reason then. */
+/** Runs `start` until the signal aborts; then rejects with the signal's reason. Does not start if it has aborted. */
 export function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {

@@ -1,11 +1,11 @@
-// Whom a request comes from, to count what has no accepted credential.
+// Identifies the client of a request by address, to count requests without an accepted credential.
 
 import ipaddr from 'ipaddr.js';
 
 /**
- * Returns who sends a request, from the address of its connection and its `X-Forwarded-For`, as a name to count by. A
- * proxy in one of the trusted networks (in CIDR notation) is believed: the client is the last address in the header that
- * is not such a proxy's. An IPv6 client is its /64, within which it can choose any address.
+ * Returns the name to count a request by, from the address of its connection and its `X-Forwarded-For`. If the peer is
+ * in a trusted network (in CIDR notation), the client is the last address in the header that is not in one. An IPv6
+ * client is named by its /64, within which it can choose any address.
  */
 export type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => string;
 
@@ -30,7 +30,7 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
-/** An IPv4 address that is mapped into IPv6 is an IPv4 address. */
+/** Converts IPv4-mapped IPv6 addresses to IPv4. */
 function addressIn(text: string): Address | undefined {
   return ipaddr.isValid(text) ? ipaddr.process(text) : undefined;
 }

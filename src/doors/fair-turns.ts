@@ -1,12 +1,12 @@
-// One read can bring thousands of requests, and all ready sockets are read in one turn of the event loop. If every
-// request began on arrival, all other clients would wait for seconds.
+// Limits the work started in one turn of the event loop. One read can bring thousands of requests, and one turn reads
+// all ready sockets. If every request began on arrival, all other clients would wait for seconds.
 
 /** Work started in one turn of the event loop, in units of a plain request: about 3 ms of processor time. */
 const unitsPerTurn = 64;
 const unitMs = 3 / unitsPerTurn;
 /**
- * Waiting requests of all connections together, about 10 KB each. Above this limit each connection may have only its
- * share. The first request of each connection always waits; the number of connections has its own limit.
+ * Most waiting requests of all connections, about 10 KB each. Above it each connection may only have its share. A
+ * connection's first request always waits; the number of connections has its own limit.
  */
 const maxWaiting = 4_096;
 
@@ -18,13 +18,11 @@ interface Turn {
   begin(): void;
 }
 
-/**
- * Starts requests at once while there are few. Otherwise it starts them turn by turn, one connection after the other.
- */
+/** Starts requests at once while there are few. Otherwise it starts them turn by turn, one connection after the other. */
 export class FairTurns {
-  /** By connection, in the order of service; within a connection, in order of arrival. Urgent requests come first. */
-  readonly #urgent = new Map<object, Turn[]>();
+  /** By connection, round-robin; within a connection, in order of arrival. Strangers come last. */
   readonly #others = new Map<object, Turn[]>();
+  readonly #strangers = new Map<object, Turn[]>();
   #waitingCount = 0;
   #spentUnits = 0;
   #isScheduled = false;
@@ -47,13 +45,13 @@ export class FairTurns {
   }
 
   /**
-   * Starts a request of the connection in a later turn, urgent requests first. Returns false, and will not start it, if
-   * too many requests wait and this connection already has its share. An urgent request always waits.
+   * Queues a request for a later turn. Strangers are served after all others. Returns false, and does not queue it, if
+   * too many requests wait and this stranger's connection has its share already.
    */
-  wait(connection: object, units: number, begin: () => void, isUrgent = false): boolean {
-    const queue = isUrgent ? this.#urgent : this.#others;
+  wait(connection: object, units: number, begin: () => void, isStranger = true): boolean {
+    const queue = isStranger ? this.#strangers : this.#others;
     const own = queue.get(connection);
-    if (this.#waitingCount >= maxWaiting && own !== undefined && !isUrgent) {
+    if (this.#waitingCount >= maxWaiting && own !== undefined && isStranger) {
       if (own.length >= maxWaiting / queue.size) return false;
     }
     if (own === undefined) queue.set(connection, [{ units, begin }]);
@@ -64,7 +62,7 @@ export class FairTurns {
 
   /** The connection is closed: its waiting requests are dropped. */
   forget(connection: object): void {
-    for (const queue of [this.#urgent, this.#others]) {
+    for (const queue of [this.#others, this.#strangers]) {
       this.#waitingCount -= queue.get(connection)?.length ?? 0;
       queue.delete(connection);
     }
@@ -84,8 +82,8 @@ export class FairTurns {
   readonly #nextTurn = (): void => {
     this.#isScheduled = false;
     this.#spentUnits = 0;
-    this.#serve(this.#urgent);
     this.#serve(this.#others);
+    this.#serve(this.#strangers);
     if (this.#spentUnits > 0) this.#schedule();
   };
 

@@ -9,8 +9,8 @@ import { StartupError } from '../config/startup-error.ts';
 type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
 
 /**
- * When the service stops, open connections are served for this long before idle ones are closed. A client that is about
- * to send then gets an answer that announces the end, and its request is not lost.
+ * After SIGTERM, open connections are served for this long before idle ones are closed, so that a client about to send
+ * gets an answer that announces the end, and its request is not lost.
  */
 const drainGraceMs = 1_000;
 /** Connections closed to make room are logged once per interval, not one by one. */
@@ -20,8 +20,8 @@ const evictionReportMs = 10_000;
 export type Connection = Socket | http2.Http2Session;
 
 /**
- * One server and its connections. Keeps them within the limits; on close, lets them finish and cuts them after a
- * timeout. If there are too many, the one that has been open longest without a valid key is closed.
+ * One server and its connections. Limits their number; on close, lets them finish and cuts them after a timeout. If
+ * there are too many, the stranger's connection that has been open longest is closed.
  */
 export class Listener {
   readonly #server: Server;
@@ -30,9 +30,9 @@ export class Listener {
   readonly #open = new Set<Socket>();
   /** By address and port, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
-  /** Connections that have shown no valid key, the longest open first. */
-  readonly #unknown = new Set<Socket>();
-  readonly #kept = new WeakSet<Connection>();
+  /** Connections without a valid key so far, the longest open first. */
+  readonly #strangers = new Set<Socket>();
+  readonly #withValidKey = new WeakSet<Connection>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
   #isClosing = false;
 
@@ -45,12 +45,12 @@ export class Listener {
       const peer = peerOf(socket);
       this.#open.add(socket);
       this.#peers.set(peer, socket);
-      this.#unknown.add(socket);
+      this.#strangers.add(socket);
       socket.once('close', () => {
         this.#open.delete(socket);
         // A client may come back from the same port before this event.
         if (this.#peers.get(peer) === socket) this.#peers.delete(peer);
-        this.#unknown.delete(socket);
+        this.#strangers.delete(socket);
       });
       if (this.#open.size > limits.maxConnections) {
         this.#evict();
@@ -59,7 +59,7 @@ export class Listener {
     });
     server.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
-      outliveFaultsOfStreams(session);
+      keepSessionOnStreamErrors(session);
       // HTTP/1 has its own timeouts for this. An HTTP/2 client counts as active once its settings arrive.
       const silence = setTimeout(() => session.destroy(), limits.headersTimeoutMs);
       session.once('remoteSettings', () => clearTimeout(silence));
@@ -77,26 +77,25 @@ export class Listener {
     });
   }
 
-  /** True for an HTTP/1.1 connection that has carried a valid key. */
-  isKnown(socket: Socket): boolean {
-    return this.#kept.has(socket);
+  /** True unless a valid key has come on the connection. */
+  isStranger(socket: Socket): boolean {
+    return !this.#withValidKey.has(socket);
   }
 
-  /** A valid key came on the connection, so it is not closed to make room for another. */
-  keep(connection: Connection): void {
-    if (this.#kept.has(connection)) return;
-    this.#kept.add(connection);
+  /** A valid key came on the connection, so it is not closed to make room. */
+  noteValidKey(connection: Connection): void {
+    if (this.#withValidKey.has(connection)) return;
+    this.#withValidKey.add(connection);
     const socket = this.#peers.get(peerOf('goaway' in connection ? connection.socket : connection));
-    if (socket !== undefined) this.#unknown.delete(socket);
+    if (socket !== undefined) this.#strangers.delete(socket);
   }
 
-  /** Closes the connection that has been open longest without a key. This may be the newest one. */
+  /** Closes the stranger's connection that has been open longest. This may be the newest one. */
   #evict(): void {
-    const [longest] = this.#unknown;
+    const [longest] = this.#strangers;
     longest?.destroy();
   }
 
-  /** Connections that are open. */
   get connections(): number {
     return this.#open.size;
   }
@@ -182,7 +181,7 @@ const pingTimeoutMs = 2_000;
  * sends GOAWAY only if the session is at fault. Node destroys the session, and every call on it, in both cases. A ping
  * distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
  */
-function outliveFaultsOfStreams(session: http2.ServerHttp2Session): void {
+function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
   let isBeingAsked = false;
   session.destroy = (error, code) => {

@@ -1,6 +1,6 @@
-// Bounds what one HTTP/1.1 connection can make us hold. Node's server parses whatever a read brings, thousands of
-// pipelined requests at once, and hands all of them out. Here the bytes reach its parser in small pieces, the
-// requests of a connection wait for each other, and nothing more is parsed or read while some wait.
+// Bounds the memory of an HTTP/1.1 connection. Node's server parses everything that a read brings, thousands of
+// pipelined requests at once, and hands out all of them. Here its parser gets the bytes in small pieces, the requests
+// of a connection wait for each other, and nothing more is parsed or read while some wait.
 
 import type http from 'node:http';
 import { constants, type Http2SecureServer, type ServerHttp2Stream } from 'node:http2';
@@ -9,57 +9,57 @@ import tls from 'node:tls';
 import { cost, type FairTurns } from './fair-turns.ts';
 import type { NodeRequest, NodeResponse } from './node-headers.ts';
 
-/** Requests of one connection that are worked on, or whose answers are not taken yet, at the same time. */
+/** Most requests of one connection in progress, including those with unread answers. */
 const maxActive = 16;
-/** Bytes that are parsed at once: a common request, or some forty of the smallest. */
+/** Bytes parsed at once: a common request, or about forty of the smallest. */
 const pieceBytes = 1_024;
 /**
- * Requests of all connections together that were parsed and are not answered, of some 5 KB each. Above it, the
- * connection without a valid key is closed that has had some for the longest time.
+ * Most requests that were parsed and not answered, of all connections, about 5 KB each. Above it, the stranger's
+ * connection that has had some for longest is closed.
  */
 const maxUnanswered = 4_096;
 /**
- * Bytes of all connections together that were read and are not parsed. Above it, the connection that has held some for
- * the longest time is closed, and first those without a valid key: one that behaves holds them for milliseconds.
+ * Most bytes that were read and not parsed, of all connections. Above it, the connection that has held some for
+ * longest is closed, strangers' first. A well-behaved client holds them for milliseconds.
  */
 const maxUnparsedBytes = 16 * 1024 * 1024;
-/** Parsing a piece, with what its requests do at once, takes less. What it takes beyond counts as work of the turn. */
+/** Expected time to parse a piece and start its requests. Longer ones are charged to the turn. */
 const commonPieceMs = 1;
-/** Bytes that may wait for their turn before the socket is read no further. */
+/** Most bytes that wait for their turn before the socket is paused. */
 const maxWaitingBytes = 16 * 1024;
 
-interface Connection {
-  /** Requests whose answers are not taken yet. */
+interface PipelinedConnection {
+  /** Requests whose answers are not read yet. */
   active: number;
-  /** Of the active ones, those that wait for their turn; and the next piece of bytes, if it does. */
-  unbegun: number;
-  /** A piece is parsed whose turn has come: so has that of the first request in it. */
+  /** How many of the active requests, and the next piece of bytes, wait for their turn. */
+  notStarted: number;
+  /** The turn of the next piece has come, which includes its first request. */
   hasTurn: boolean;
-  /** The request that was parsed last. Its body may still come. */
+  /** The last parsed request. Its body may still be arriving. */
   latest: NodeRequest | undefined;
-  /** The request whose body has to be read before more is parsed. */
+  /** The request whose body must be read before more is parsed. */
   awaited: NodeRequest | undefined;
-  /** How many were parsed so far. */
+  /** The number of requests parsed so far. */
   requests: number;
-  /** The client has sent all it will; known to Node once everything before it is parsed. */
+  /** The client has closed its side. Passed on to Node once everything before it is parsed. */
   isEnded: boolean;
-  /** Parsed, in the order they came. */
+  /** Parsed requests, in order. */
   waiting: [NodeRequest, NodeResponse][];
-  /** Read, and not parsed yet. */
+  /** Read, but not parsed yet. */
   unparsed: Buffer;
-  /** What came was not HTTP: nothing more is parsed. */
+  /** The input was not HTTP: nothing more is parsed. */
   isMalformed: boolean;
-  /** Node's own listeners: the one that parses, and the one for the end of what the client sends. */
+  /** Node's own listeners for `data`, which parses, and for `end`. */
   parse(bytes: Buffer): void;
   end(): void;
 }
 
-/** Connections of HTTP/1.1 that are open. */
-const connections = new WeakMap<object, Connection>();
+/** Open HTTP/1.1 connections. */
+const connections = new WeakMap<object, PipelinedConnection>();
 
 /**
- * True if an answer that closes the connection takes nothing with it: no other request of the connection is being worked
- * on, and nothing was read behind this one.
+ * True if an answer can close the connection without losing another: no other request of the connection is in
+ * progress, and nothing was read after this one.
  */
 export function isLastOfConnection({ socket }: NodeRequest): boolean {
   const connection = connections.get(socket);
@@ -71,26 +71,26 @@ export function isLastOfConnection({ socket }: NodeRequest): boolean {
   );
 }
 
-/** What was read of the connection, and what may still come, is not parsed: nothing after a parse error is read. */
+/** Nothing after a parse error is read. */
 export function stopParsing(socket: object): void {
   const connection = connections.get(socket);
   if (connection !== undefined) connection.isMalformed = true;
 }
 
 /**
- * Calls `handle` for the server's requests, those that ask for `100 Continue` included, but for at most `maxActive`
- * of one HTTP/1.1 connection at a time, and each in its turn. A stream of HTTP/2 that has no turn is refused.
- * `isKnown` returns whether a valid key came on a connection: if there is too much, the others are closed first.
+ * Calls `handle` for the server's requests, including those with `Expect: 100-continue`, but for at most `maxActive`
+ * of one HTTP/1.1 connection at a time, and each in its turn. HTTP/2 streams that get no turn are refused.
+ * `isStranger`: no valid key has come on the connection. Strangers are closed first.
  */
 export function handlePipelined<Request extends NodeRequest, Response extends NodeResponse>(
   server: http.Server | Http2SecureServer,
   handle: (request: Request, response: Response) => void,
   turns: FairTurns,
-  isKnown: (socket: Socket) => boolean = () => false,
+  isStranger: (socket: Socket) => boolean = () => true,
 ): void {
-  // A client may close its side once it has sent everything, and gets its answers (RFC 9112, section 9.6).
+  // A client may close its side after its requests and still gets its answers (RFC 9112, section 9.6).
   Object.assign(server, { httpAllowHalfOpen: true });
-  const pipelines = new Pipelines(handle as Handle, turns, isKnown);
+  const pipelines = new Pipelines(handle as Handle, turns, isStranger);
   // After Node's own listeners, which attach the parser. The two kinds of servers share these events, not their types.
   (server as http.Server)
     .on(server instanceof tls.Server ? 'secureConnection' : 'connection', pipelines.open)
@@ -101,32 +101,31 @@ export function handlePipelined<Request extends NodeRequest, Response extends No
 
 type Handle = (request: NodeRequest, response: NodeResponse) => void;
 
-/** The connections of one server. */
 class Pipelines {
   readonly #handle: Handle;
   readonly #turns: FairTurns;
-  readonly #isKnown: (socket: Socket) => boolean;
-  /** Connections that are owed answers, the longest owed first. */
-  readonly #owed = new Map<Socket, Connection>();
-  /** Connections with unparsed bytes that may not be parsed yet, the longest held first. */
-  readonly #held = new Map<Socket, Connection>();
+  readonly #isStranger: (socket: Socket) => boolean;
+  /** Connections with unanswered requests, the longest waiting first. */
+  readonly #owed = new Map<Socket, PipelinedConnection>();
+  /** Connections with unparsed bytes, the longest held first. */
+  readonly #held = new Map<Socket, PipelinedConnection>();
   #unanswered = 0;
   #unparsedBytes = 0;
 
-  constructor(handle: Handle, turns: FairTurns, isKnown: (socket: Socket) => boolean) {
+  constructor(handle: Handle, turns: FairTurns, isStranger: (socket: Socket) => boolean) {
     this.#handle = handle;
     this.#turns = turns;
-    this.#isKnown = isKnown;
+    this.#isStranger = isStranger;
   }
 
   readonly open = (socket: Socket): void => {
     const [parse] = socket.listeners('data') as [((bytes: Buffer) => void)?];
     const end = socket.listeners('end').at(-1) as (() => void) | undefined;
-    // A session of HTTP/2 on a port that speaks both.
+    // An HTTP/2 session on a port that speaks both.
     if (parse === undefined || end === undefined) return;
-    const connection: Connection = {
+    const connection: PipelinedConnection = {
       active: 0,
-      unbegun: 0,
+      notStarted: 0,
       hasTurn: false,
       latest: undefined,
       awaited: undefined,
@@ -147,7 +146,7 @@ class Pipelines {
         this.#parseOn(socket, connection);
       })
       .on('data', (bytes: Buffer) => {
-        // Nearly always: one request, and none before it that waits.
+        // The common case: one request, and none waiting before it.
         if (
           bytes.length <= pieceBytes &&
           connection.unparsed.length === 0 &&
@@ -162,23 +161,23 @@ class Pipelines {
           connection.unparsed.length === 0 ? bytes : Buffer.concat([connection.unparsed, bytes]);
         this.#parseOn(socket, connection);
       })
-      // Also emitted when answers were taken and Node wants to read on.
+      // Also emitted when answers were read and Node resumes the socket.
       .on('resume', () => this.#parseOn(socket, connection))
       .once('close', () => this.#forget(socket, connection));
   };
 
-  #mustWait(socket: Socket, { waiting, unbegun, latest }: Connection): boolean {
-    return waiting.length > 0 || unbegun > 0 || isPausedByNode(socket) || isUnread(latest);
+  #mustWait(socket: Socket, { waiting, notStarted, latest }: PipelinedConnection): boolean {
+    return waiting.length > 0 || notStarted > 0 || isPausedByNode(socket) || isUnread(latest);
   }
 
-  #parsePiece(connection: Connection, piece: Buffer) {
+  #parsePiece(connection: PipelinedConnection, piece: Buffer) {
     const startedAtMs = performance.now();
     connection.parse(piece);
     const tookMs = performance.now() - startedAtMs;
     if (tookMs > commonPieceMs) this.#turns.charge(tookMs - commonPieceMs);
   }
 
-  #forget(socket: Socket, connection: Connection) {
+  #forget(socket: Socket, connection: PipelinedConnection) {
     if (connections.get(socket) !== connection) return;
     connections.delete(socket);
     this.#owed.delete(socket);
@@ -189,7 +188,7 @@ class Pipelines {
     this.#drop(socket, connection);
   }
 
-  #parseOn(socket: Socket, connection: Connection) {
+  #parseOn(socket: Socket, connection: PipelinedConnection) {
     while (connection.unparsed.length > 0 && socket.writable && !connection.isMalformed) {
       if (this.#mustWait(socket, connection)) return this.#hold(socket, connection);
       if (!connection.hasTurn && this.#turns.isOver) return this.#waitForTurn(socket, connection);
@@ -199,7 +198,7 @@ class Pipelines {
       this.#parsePiece(connection, piece);
       connection.hasTurn = false;
     }
-    // Nobody will answer what comes behind an answer that ends the connection.
+    // After an answer that closes the connection, nothing is answered.
     this.#drop(socket, connection);
     if (connection.isEnded) {
       connection.isEnded = false;
@@ -211,26 +210,26 @@ class Pipelines {
     }
   }
 
-  #waitForTurn(socket: Socket, connection: Connection) {
-    connection.unbegun++;
-    // Stopping to read and beginning again costs more than a common turn.
+  #waitForTurn(socket: Socket, connection: PipelinedConnection) {
+    connection.notStarted++;
+    // Pausing and resuming the socket costs more than a common turn.
     if (connection.unparsed.length > maxWaitingBytes) this.#hold(socket, connection);
     const isWaiting = this.#turns.wait(
       socket,
       cost.plain,
       () => {
-        connection.unbegun--;
+        connection.notStarted--;
         connection.hasTurn = true;
-        this.#goOn(socket, connection);
+        this.#continue(socket, connection);
       },
-      connection.requests === 0 || this.#isKnown(socket),
+      connection.requests > 0 && this.#isStranger(socket),
     );
     if (!isWaiting) this.#close(socket, connection);
   }
 
-  #hold(socket: Socket, connection: Connection) {
+  #hold(socket: Socket, connection: PipelinedConnection) {
     socket.pause();
-    // A view of a few bytes would keep all that was read with them.
+    // Copy: a small view would keep the whole buffer in memory.
     if (connection.unparsed.length < connection.unparsed.buffer.byteLength / 2) {
       connection.unparsed = Buffer.from(connection.unparsed);
     }
@@ -238,36 +237,36 @@ class Pipelines {
     const { latest } = connection;
     if (isUnread(latest) && connection.awaited !== latest) {
       connection.awaited = latest;
-      latest.once('resume', () => this.#goOn(socket, connection));
+      latest.once('resume', () => this.#continue(socket, connection));
     }
     while (this.#unparsedBytes > maxUnparsedBytes) {
       const [first] = this.#held;
-      const longest = this.#firstUnknown(this.#held) ?? first;
+      const longest = this.#firstStranger(this.#held) ?? first;
       if (longest === undefined) return;
       this.#close(...longest);
     }
   }
 
-  #firstUnknown(of: ReadonlyMap<Socket, Connection>): [Socket, Connection] | undefined {
-    for (const entry of of) if (!this.#isKnown(entry[0])) return entry;
+  #firstStranger(of: ReadonlyMap<Socket, PipelinedConnection>): [Socket, PipelinedConnection] | undefined {
+    for (const entry of of) if (this.#isStranger(entry[0])) return entry;
     return undefined;
   }
 
-  #drop(socket: Socket, connection: Connection) {
+  #drop(socket: Socket, connection: PipelinedConnection) {
     this.#held.delete(socket);
     this.#unparsedBytes -= connection.unparsed.length;
     connection.unparsed = empty;
   }
 
-  #close(socket: Socket, connection: Connection) {
+  #close(socket: Socket, connection: PipelinedConnection) {
     this.#forget(socket, connection);
     socket.destroy();
   }
 
-  #start(socket: Socket, connection: Connection, [request, response]: [NodeRequest, NodeResponse]) {
+  #start(socket: Socket, connection: PipelinedConnection, [request, response]: [NodeRequest, NodeResponse]) {
     connection.active++;
     response.once('close', () => {
-      // What a connection had when it closed was settled then.
+      // A closed connection has been accounted for already.
       if (connections.get(socket) !== connection) return;
       connection.active--;
       this.#unanswered--;
@@ -278,30 +277,30 @@ class Pipelines {
       connection.hasTurn = false;
       return this.#handle(request, response);
     }
-    connection.unbegun++;
+    connection.notStarted++;
     const begin = () => {
-      connection.unbegun--;
-      // Behind an answer that ended the connection nothing is begun, as its answer could not be given.
+      connection.notStarted--;
+      // The connection was closed by an earlier answer.
       if (!socket.writable) return;
       this.#handle(request, response);
-      this.#goOn(socket, connection);
+      this.#continue(socket, connection);
     };
-    // The first request of a client may turn out to be a known one's.
-    const isUrgent = connection.requests <= 1 || this.#isKnown(socket);
-    if (!this.#turns.wait(socket, cost.plain, begin, isUrgent)) this.#close(socket, connection);
+    // A new client may have a valid key, so its first request is not treated as a stranger's.
+    const isStranger = connection.requests > 1 && this.#isStranger(socket);
+    if (!this.#turns.wait(socket, cost.plain, begin, isStranger)) this.#close(socket, connection);
   }
 
-  /** In a turn of the event loop of its own, so that other connections have theirs. */
-  readonly #startNext = (socket: Socket, connection: Connection) => {
+  /** Runs in its own turn of the event loop, so that other connections get theirs. */
+  readonly #startNext = (socket: Socket, connection: PipelinedConnection) => {
     if (!socket.writable) return;
     const next = connection.waiting.shift();
     if (next === undefined) return;
     this.#start(socket, connection, next);
-    this.#goOn(socket, connection);
+    this.#continue(socket, connection);
   };
 
-  /** Reads on once no request waits, also for the body of the last one, which is still to come. */
-  #goOn(socket: Socket, connection: Connection) {
+  /** Continues to read once no request waits; the body of the last one may still be arriving. */
+  #continue(socket: Socket, connection: PipelinedConnection) {
     if (this.#mustWait(socket, connection)) return;
     this.#held.delete(socket);
     this.#parseOn(socket, connection);
@@ -313,7 +312,7 @@ class Pipelines {
     if (connection === undefined) {
       if ('stream' in request)
         beginStream(this.#turns, request.stream, cost.plain, () => this.#handle(request, response));
-      // Of a connection that was closed above, nothing is answered any more.
+      // Requests of closed connections are not answered.
       return;
     }
     this.#unanswered++;
@@ -326,13 +325,13 @@ class Pipelines {
       connection.waiting.push([request, response]);
     }
     if (this.#unanswered > maxUnanswered) {
-      const longest = this.#firstUnknown(this.#owed);
+      const longest = this.#firstStranger(this.#owed);
       if (longest !== undefined) this.#close(...longest);
     }
   };
 }
 
-/** Begins to serve a stream of HTTP/2 in its turn, or refuses it where too many of its session wait already. */
+/** Serves an HTTP/2 stream in its turn, or refuses it if too many of its session wait. */
 export function beginStream(
   turns: FairTurns,
   stream: ServerHttp2Stream,
@@ -351,14 +350,14 @@ export function beginStream(
 
 const empty = Buffer.alloc(0);
 
-/** True while nobody reads the body of a request: what of it is parsed would gather in memory, piece by piece. */
+/** True while a request's body is not being read: parsed parts of it would accumulate in memory. */
 function isUnread(request: NodeRequest | undefined): request is NodeRequest {
   if (request === undefined || request.complete || request.readableFlowing === true) return false;
-  // A request without a body is complete only after its handler was called.
+  // A request without a body becomes complete only after its handler was called.
   return request.headers['transfer-encoding'] !== undefined || Number(request.headers['content-length']) > 0;
 }
 
-/** Node's mark on a connection whose answers are not taken; it resumes such a connection itself, and nobody else may. */
+/** Node pauses a connection whose answers are not read, and resumes it itself; nobody else may. */
 function isPausedByNode(socket: Socket & { _paused?: boolean }): boolean {
   return socket._paused === true;
 }

@@ -4,7 +4,7 @@ import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { ImplementedService } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 
-/** The maximum of keys counted per policy. The least recently used is forgotten, which refills its bucket. */
+/** Most keys counted per policy. The least recently used is forgotten, which refills its bucket. */
 const maxKeys = 10_000;
 /** The burst, in seconds' worth of requests. */
 const burstSeconds = 2;
@@ -13,10 +13,10 @@ const burstSeconds = 2;
 export type TakeFromLimit = (context: RequestContext, ratePolicy: string) => void;
 
 /**
- * Limits the requests of each API key on this process by policy, and of each client secret. A policy allows so many requests a second, with a
- * burst of twice that; 0 means no limit. A method may charge for more than one request (`requests/row-cost.ts`). Throws
- * if a method names an unknown policy. Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy,
- * the remaining requests, and the seconds until all are available again.
+ * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of requests
+ * per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
+ * (`requests/row-cost.ts`). Throws if a method names an unknown policy. Answers carry the headers of
+ * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available again.
  */
 export function createRateLimit(
   perSecondByPolicy: Readonly<Record<string, number>>,
@@ -40,8 +40,8 @@ export function createRateLimit(
   return (context, ratePolicy) => policyOf(ratePolicy, 'a method')(context);
 }
 
-/** By key, by the intent that was opened, or by address what has neither. */
-function countedAs({ identity, openedIntent, clientAddress }: RequestContext): string {
+/** By key, by opened intent, or by address for requests that have neither. */
+function bucketKeyOf({ identity, openedIntent, clientAddress }: RequestContext): string {
   return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
 }
 
@@ -64,9 +64,9 @@ function createPolicy(name: string, perSecond: number): Policy {
   };
 
   return (context) => {
-    const bucket = bucketOf(countedAs(context));
+    const bucket = bucketOf(bucketKeyOf(context));
     const isAllowed = bucket.tryRemoveTokens(1);
-    const showRest = () => {
+    const setHeaders = () => {
       const left = Math.max(0, Math.floor(bucket.content));
       const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
       context.rateLimit = {
@@ -74,16 +74,16 @@ function createPolicy(name: string, perSecond: number): Policy {
         RateLimit: `"${name}";r=${left};t=${secondsUntilFull}`,
       };
     };
-    showRest();
+    setHeaders();
     if (!isAllowed) throw refusalAfter(Math.ceil((1 - bucket.content) / perSecond));
     context.charge = (requests) => {
       bucket.content -= requests;
-      showRest();
+      setHeaders();
     };
   };
 }
 
-/** The refusal of a key that has its next request after so many seconds: more than one if it is in debt. */
+/** The refusal of a key whose next request is allowed after this many seconds: more than one if it is in debt. */
 function refusalAfter(retryAfterSeconds: number): ServiceError {
   return retryAfterSeconds <= 1
     ? plainRefusal('rate_limited')

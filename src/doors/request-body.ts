@@ -5,7 +5,7 @@ import { ServiceError } from '../requests/errors.ts';
 import type { RawHeaders } from '../requests/request-header.ts';
 import type { NodeRequest } from './node-headers.ts';
 
-/** How much of an unused body is still accepted, so that the client can read its answer. */
+/** Bytes of an unused body that are still accepted, so that the client can read its answer. */
 const maxDiscardedBytes = 1024 * 1024;
 const maxDiscardMs = 5_000;
 
@@ -74,8 +74,8 @@ function wholeBody(request: NodeRequest): Buffer | undefined {
 }
 
 /**
- * Drains the rest of a refused body, so that closing the connection does not lose the answer. A client that sends more
- * than the limits allow is cut off.
+ * Reads and drops the rest of a refused body, so that the answer is not lost when the connection closes. A client that
+ * sends more than the limits allow is cut off.
  */
 export function discardBody(request: NodeRequest): void {
   // For HTTP/1, Node itself drops a body that has arrived completely.
@@ -103,8 +103,8 @@ export function discardStream(source: Readable): void {
 }
 
 /**
- * Ends an HTTP/2 stream that is open longer than the timeout for its request and the same again for its answer. Returns
- * a function that removes the limit.
+ * Ends an HTTP/2 stream that is open longer than the request timeout plus the same time for its answer. Returns a
+ * function that removes the limit.
  */
 export function limitStream(stream: Http2Stream, requestTimeoutMs: number): () => void {
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), 2 * requestTimeoutMs);

@@ -1,5 +1,5 @@
-// A client that uses the wrong protocol on a port gets a one-line answer, if its protocol is known, and is logged.
-// Node by itself closes such a connection silently.
+// Answers clients that use the wrong protocol on a port with one line, if their protocol is recognised, and logs them.
+// Node would close such a connection silently.
 
 import type { Server, Socket } from 'node:net';
 import type { Logger } from 'pino';
@@ -22,12 +22,12 @@ export interface ExpectedProtocol {
 }
 
 /**
- * For clients that use TLS where there is none. They cannot read it, but an answer that begins with HTTP tells them what
- * they have met; a connection that is only closed does not.
+ * Sent to clients that use TLS on a port without it. They cannot read it, but their error messages then often say that
+ * the answer was HTTP, which a closed connection does not.
  */
 export const noTls = 'This port does not speak TLS. Use http in place of https.';
 
-/** The same mistake is logged once per interval, with its count. */
+/** Repeated mistakes are logged once per interval, with their count. */
 const reportIntervalMs = 10_000;
 
 /** The first bytes of HTTP/2 with prior knowledge (RFC 9113, section 3.4). */
@@ -35,7 +35,7 @@ const http2Preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 /** The start of a handshake record: its type and the major version. */
 const tlsHandshake = Buffer.from([0x16, 0x03]);
 
-/** The protocol that begins with these bytes. There may be only one or two bytes. */
+/** The protocol that begins with these bytes, even if there are only one or two. */
 export function protocolOf(bytes: Buffer): Protocol {
   const beginsWith = (start: Buffer) => {
     const length = Math.min(start.length, bytes.length);
@@ -89,8 +89,8 @@ function wrongProtocolAnswer(spoken: Protocol, { hint, door }: ExpectedProtocol)
 }
 
 /**
- * Passes only connections that begin with the expected protocol to the server. Others are closed, after an answer if
- * they use HTTP or TLS. A connection that sends nothing for `silenceMs` is closed too.
+ * Passes connections that begin with the expected protocol to the server. Closes others, after an answer if they use
+ * HTTP or TLS, and connections that send nothing for `silenceMs`.
  */
 export function admitOnly(
   server: Server,

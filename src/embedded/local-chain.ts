@@ -1,4 +1,4 @@
-// One chain of this machine: finds or starts its anvil, puts the contracts there, mines, and saves its state.
+// A local chain: finds or starts its anvil, deploys the contracts, mines blocks, and saves its state.
 
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
@@ -25,7 +25,7 @@ import {
 import { createPayer, type Payer } from './payer.ts';
 import { DamagedState, saveState, setStateAside, unpackState } from './state-file.ts';
 
-/** A local chain that stands in for a network. */
+/** A local chain in place of a network. */
 export interface LocalChain {
   network: Network;
   rpcUrl: string;
@@ -60,11 +60,14 @@ export function localChain(network: Network, node: NodeRecord): LocalChain {
   return { network, rpcUrl, client, payer: createPayer(client, network) };
 }
 
-/** How often it is checked whether a block is due. */
+/** How often to check whether a block is due. */
 const tickMs = 1_000;
-/** Most that a crash of anvil can take away. */
+/** Most that a crash of anvil can lose. */
 const saveIntervalMs = 10_000;
-/** Age in blocks of the oldest empty one. Then anvil is started again without them: each costs 10 kB of memory. */
+/**
+ * Maximum age in blocks of the oldest empty block. Then anvil is restarted without old empty blocks, because each
+ * takes 10 kB of memory.
+ */
 const maxBlocks = 2_000n;
 
 /** Runs the chain. Throws StartupError, with the remedy, if the folder cannot be used. */
@@ -90,7 +93,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     [savedHead, savedAtMs] = [head, Date.now()];
   }
 
-  /** On the same port, because others know it. */
+  /** On the same port, because others use it. */
   async function openAgain(why: string): Promise<void> {
     logger.info({ chain: network.chain }, `local chain: ${why}`);
     node = await openNode(folder, options, node.port);
@@ -100,14 +103,14 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     const mine = () => mineIfDue(chain.client, () => isBusy(network.chain));
     const head = await mine().catch(async (error) => {
       if (await isNodeRunning(node.pid, folder)) throw error;
-      await openAgain('anvil has ended and is started again');
+      await openAgain('anvil has ended; restarting it');
       return mine();
     });
     if (head !== savedHead && Date.now() - savedAtMs >= saveIntervalMs) await save(head);
     if (await hasTooManyBlocks(chain.client, head)) {
       await save(head);
       await endNode(node, folder);
-      await openAgain('anvil is started again without old empty blocks');
+      await openAgain('restarting anvil without old empty blocks');
     }
     return false;
   }
@@ -121,7 +124,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     if ((await livingUsers(folder)) > 0) return;
     if (await isNodeRunning(node.pid, folder)) {
       await saveState(chain.client, folder).catch((error) => {
-        logger.warn({ err: error, chain: network.chain }, 'local chain: its state could not be saved');
+        logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
       });
       await endNode(node, folder);
     }
@@ -141,7 +144,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
   };
 }
 
-/** Finds the chain's anvil or starts one, and makes sure that the contracts are there. */
+/** Finds or starts the chain's anvil and makes sure that the contracts are deployed. */
 async function openNode(folder: string, options: LocalChainOptions, port?: number): Promise<NodeRecord> {
   const { network, logger } = options;
   const recorded = await readRecord(folder);
@@ -152,20 +155,23 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
   }
   const node = await startNode(folder, options, port).catch(async (error) => {
     if (!(error instanceof DamagedState)) throw error;
-    logger.warn({ err: error, chain: network.chain }, 'local chain: it begins anew');
+    logger.warn(
+      { err: error, chain: network.chain },
+      'local chain: could not load its state, starting a new chain',
+    );
     await setStateAside(folder);
     return startNode(folder, options, port);
   });
   const first = await recordNode(folder, node);
   if (first.pid !== node.pid) {
-    // Another process was faster, and there must not be two.
+    // Another process was faster, and there must be only one.
     await endNode(node, folder);
     return openNode(folder, options, port);
   }
   const { client } = localChain(network, node);
   if (await areContractsDeployed(client, network)) return node;
   if ((await client.getBlockNumber()) > 0n) {
-    logger.warn({ chain: network.chain }, 'local chain: its contracts are not complete, so it begins anew');
+    logger.warn({ chain: network.chain }, 'local chain: contracts are missing, starting a new chain');
     await endNode(node, folder);
     await forgetNode(folder, node);
     await setStateAside(folder);
@@ -176,12 +182,12 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
   return node;
 }
 
-/** How long a living anvil may be silent. */
+/** How long a running anvil may take to answer. */
 const silenceTimeoutMs = 3_000;
-/** How long another process may take to put the contracts on the chain that it has just started. */
+/** How long another process may take to deploy the contracts on a chain that it has just started. */
 const deploymentTimeoutMs = 15_000;
 
-/** True if this anvil runs, answers and has the contracts, or is about to have them. */
+/** True if this anvil runs, answers, and has the contracts or is about to have them. */
 async function isUsable(node: NodeRecord, folder: string, network: Network): Promise<boolean> {
   if (!(await isNodeRunning(node.pid, folder))) return false;
   const client = createChainClient(rpcUrlOf(node), silenceTimeoutMs);
@@ -194,7 +200,7 @@ async function isUsable(node: NodeRecord, folder: string, network: Network): Pro
   );
 }
 
-/** Asks until it is true, or until the time is over or `isWorthwhile` says no. */
+/** Polls until it is true, the timeout is over, or `isWorthwhile` returns false. */
 async function untilTrue(
   timeoutMs: number,
   isTrue: () => Promise<boolean>,
@@ -226,14 +232,14 @@ async function startNode(
   return { pid: started.pid, port: started.port };
 }
 
-/** True if the old empty blocks are still there and no transaction waits, which the end of anvil would lose. */
+/** True if old empty blocks exist and no transaction is pending, which a restart would lose. */
 async function hasTooManyBlocks(client: ChainClient, head: bigint): Promise<boolean> {
   if (head <= maxBlocks) return false;
   const old = await client.getBlock({ blockNumber: head - maxBlocks }).catch(() => undefined);
   return old?.transactions.length === 0 && (await client.getTxpoolStatus()).pending === 0;
 }
 
-/** The number of processes that use the chain. Forgets those that were killed. */
+/** The number of processes that use the chain. Ignores killed ones. */
 async function livingUsers(folder: string): Promise<number> {
   let count = 0;
   for (const name of await readdir(join(folder, 'users'))) {

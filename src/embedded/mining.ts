@@ -1,15 +1,15 @@
 import type { ChainClient } from './chain-client.ts';
 
-/** Seconds between two blocks while somebody waits for them, and while nobody does. */
+/** Seconds between two blocks while a payment is awaited, and otherwise. */
 const busyIntervalSeconds = 1;
 const idleIntervalSeconds = 60;
-/** Beyond this, the clock was set back, and the chain goes on without it. */
+/** If the newest block is further ahead than this, the clock was set back: blocks are mined all the same. */
 const maxSkewSeconds = 5;
 
 /**
- * Mines a block if one is due: each second while `isBusy` says so or a transaction waits, otherwise each minute.
- * Returns the newest block's number. Anvil mines nothing by itself, so that a chain whose service has died stands still
- * and does not grow. Several processes may do this for one chain.
+ * Mines a block if one is due: each second while `isBusy` or a transaction is pending, otherwise each minute. Returns
+ * the newest block's number. Anvil does not mine on its own, so a chain whose service has died does not grow. Several
+ * processes may do this for one chain.
  */
 export async function mineIfDue(
   client: ChainClient,

@@ -1,4 +1,4 @@
-// Which anvil runs on a folder: it outlives a process that was killed, and the next one must find it.
+// Records which anvil runs on a folder: it survives a killed process, and the next one must find it.
 
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -17,18 +17,18 @@ export interface NodeRecord {
 
 const recordFile = (folder: string) => join(folder, 'anvil.json');
 
-/** Returns the anvil that was recorded last, or undefined. It may have ended. */
+/** Returns the last recorded anvil, or undefined. It may have ended. */
 export async function readRecord(folder: string): Promise<NodeRecord | undefined> {
   const text = await readIfThere(recordFile(folder));
   return text === undefined ? undefined : parseRecord(text);
 }
 
-/** Records a new anvil. Returns it, or the one that another process has recorded meanwhile. */
+/** Records a new anvil. Returns it, or the one that another process recorded first. */
 export async function recordNode(folder: string, node: NodeRecord): Promise<NodeRecord> {
   return parseRecord(await writeOnce(recordFile(folder), JSON.stringify(node)));
 }
 
-/** Removes the record of this anvil, and leaves that of another one. */
+/** Removes the record of this anvil, but not of another one. */
 export async function forgetNode(folder: string, { pid }: NodeRecord): Promise<void> {
   const aside = `${recordFile(folder)}.${randomUUID()}`;
   try {
@@ -43,7 +43,7 @@ export async function forgetNode(folder: string, { pid }: NodeRecord): Promise<v
 
 const endTimeoutMs = 2_000;
 
-/** Kills the folder's anvil, if this is it; it has nothing to save. Resolves once it is gone. */
+/** Kills the folder's anvil, if it is this one. Nothing needs to be saved. Resolves once it has ended. */
 export async function endNode({ pid }: NodeRecord, folder: string): Promise<void> {
   if (!(await isNodeRunning(pid, folder))) return;
   try {
@@ -75,8 +75,8 @@ function parseRecord(text: string): NodeRecord {
 }
 
 /**
- * True if the process is the folder's anvil. Its number may be in use again, and one that has ended is in the list,
- * without a command line, until its parent collects it.
+ * True if the process is the folder's anvil. The process id may have been reused, and a zombie is listed without a
+ * command line until its parent collects it.
  */
 export async function isNodeRunning(pid: number, folder: string): Promise<boolean> {
   if (pid === 0 || !isAlive(pid)) return false;

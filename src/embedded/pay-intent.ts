@@ -7,7 +7,7 @@ export interface IntentPayment {
   chain: ChainName;
   wallet: WalletAddress;
   amountUnits: bigint;
-  /** The intent's public id. Without it, the payment is that of somebody who has only the address. */
+  /** The intent's public id. Without it, the payment is like that of a payer who only knows the address. */
   intentId: string | undefined;
 }
 
@@ -15,8 +15,8 @@ export interface IntentPayment {
 export class TransferRefused extends Error {}
 
 /**
- * Pays on the local chain that runs on this data folder. Returns the hash of a transaction that waits for the next
- * block, or undefined if no such chain runs or answers. Throws TransferRefused.
+ * Pays on the local chain that runs on this data folder. Returns the hash of a pending transaction, or undefined if no
+ * such chain runs or answers. Throws TransferRefused.
  */
 export async function payIntent(
   dataDir: string,
@@ -31,7 +31,7 @@ export async function payIntent(
     });
 }
 
-/** True if the node could not be reached: it may be about to start again. */
+/** True if the node could not be reached: it may be restarting. */
 function isUnanswered(cause: unknown): boolean {
   return cause instanceof BaseError && cause.walk((error) => error instanceof HttpRequestError) !== null;
 }

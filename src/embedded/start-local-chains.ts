@@ -1,4 +1,4 @@
-// The chains of the embedded mode: one stand-in for each test network, on this machine.
+// The chains of the embedded mode: one local chain for each test network.
 
 import type { Logger } from 'pino';
 import { networkFor } from '../contract/chains.ts';

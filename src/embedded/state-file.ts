@@ -13,7 +13,7 @@ const unzip = promisify(gunzip);
 
 const stateFile = (folder: string) => join(folder, 'state.json.gz');
 
-/** Blocks that are kept, however old the others. Blocks with transactions are always kept. */
+/** Newest blocks that are always kept. Blocks with transactions are always kept. */
 const keptBlocks = 500;
 
 /** What is changed here of anvil's own form. */
@@ -22,10 +22,10 @@ interface State {
   blocks: { header: { number: Hex }; transactions: unknown[] }[];
 }
 
-/** Two may save at the same time, in this process and in another one. */
+/** Several saves may run at the same time, in this process and others. */
 let drafts = 0;
 
-/** Writes the state, whole or not at all. */
+/** Writes the state atomically. */
 export async function saveState(client: ChainClient, folder: string): Promise<void> {
   const state = await client.dumpState();
   const draft = `${stateFile(folder)}.new-${process.pid}-${++drafts}`;
@@ -39,8 +39,8 @@ export interface UnpackedState {
 }
 
 /**
- * Writes the saved state to a temporary file that anvil can load, without most of the empty blocks. Returns undefined
- * if there is none. Throws DamagedState.
+ * Writes the saved state, without most empty blocks, to a temporary file that anvil can load. Returns undefined if
+ * there is none. Throws DamagedState.
  */
 export async function unpackState(folder: string): Promise<UnpackedState | undefined> {
   const packed = await readFile(stateFile(folder)).catch((error: NodeJS.ErrnoException) => {
@@ -78,7 +78,7 @@ export class DamagedState extends Error {
   }
 }
 
-/** Lets the chain begin anew. What was there stays beside it until the next time. */
+/** Restarts the chain. The old state is kept beside it until the next restart. */
 export async function setStateAside(folder: string): Promise<void> {
   await rename(stateFile(folder), `${stateFile(folder)}.unusable`).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error;

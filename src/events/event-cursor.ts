@@ -1,4 +1,4 @@
-// Where a reader of events stands: behind an event, or at a position that a stream has told it.
+// The position of a reader of events: that of an event, or one sent by a stream.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { parseIdentifier } from '../database/identifiers.ts';
@@ -9,38 +9,38 @@ import type { Identity } from '../requests/request-context.ts';
 
 const positionBytes = 8;
 
-/** Returns a position as the text of a page token or of a stream's `position`. */
+/** Formats a position as a page token or as a stream's `position`. */
 export function positionToken(filter: readonly unknown[], position: bigint): string {
   const bytes = Buffer.alloc(positionBytes);
   bytes.writeBigInt64BE(position);
   return pageTokenOf(filter, bytes);
 }
 
-/** Returns the position in a token. Throws `invalid_body`, naming `page_token`, if it is not one for that filter. */
+/** Parses a token. Throws `invalid_body` for `page_token` if it is not a token of this filter. */
 export function positionOfToken(token: string, filter: readonly unknown[]): bigint {
   return cursorOf(token, filter, positionBytes).readBigInt64BE();
 }
 
-/** What the positions of a merchant's stream belong to. */
+/** The filter that the positions of a merchant's stream belong to. */
 export function streamFilter({ merchantId, mode }: Identity): readonly unknown[] {
   return ['stream', merchantId, mode];
 }
 
 export interface EventCursors {
   /**
-   * Returns the position of an event, behind which a reader goes on. Throws `invalid_body`, naming `after`, for what is
-   * no event's id; `resource_missing` for an event of another merchant or mode, or none; `cursor_expired` if events
-   * behind it may have been removed.
+   * Returns the position of an event. Throws `invalid_body` for `after` if the text is not an event's id,
+   * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired` if later events may have
+   * been removed.
    */
   afterEvent(id: string, identity: Identity): Promise<bigint>;
-  /** The same for the `after` of a stream: an event's id, or the `position` of an earlier stream. */
+  /** The same for a stream's `after`: an event's id, or the `position` of an earlier stream. */
   afterEventOrPosition(after: string, identity: Identity): Promise<bigint>;
   /**
-   * Throws `cursor_expired` if events behind that position may have been removed. Call it after they were read: what is
-   * removed between a look at the cursor and the reading would be passed over.
+   * Throws `cursor_expired` if events after this position may have been removed. Call it after reading them, so that a
+   * concurrent removal is not missed.
    */
   assertKept(position: bigint): Promise<void>;
-  /** The position of the newest event of all. */
+  /** The position of the newest event of all merchants. */
   last(): Promise<bigint>;
 }
 
@@ -97,7 +97,7 @@ const findProgressStatement = preparedStatement(
   'select last_position, removed_position from event_progress',
 );
 
-/** One row if the event is there or was removed. */
+/** Returns one row if the event exists or was removed. */
 const findCursor = preparedStatement(
   'find_event_cursor',
   `select e.position, p.removed_position, false as is_removed

@@ -1,4 +1,4 @@
-// Wakes the streams of this process when there are new events for them.
+// Wakes the event streams of this process when there are new events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -7,34 +7,32 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 
-/** How often new events are looked for while streams are open. Most are announced; this is for what was missed. */
+/** How often new events are looked for while streams are open. A fallback: most are announced. */
 const pollMs = 200;
-/** How often the keys of the streams are checked: a stream ends within twice this time of its key. */
+/** How often the API keys of open streams are checked. A stream ends within twice this time after its key. */
 const keyCheckMs = 4_000;
-/** Longest pause while the database does not answer: streams go on soon after it does. */
+/** Longest pause after a database failure, so that streams resume soon after it. */
 const maxRetryMs = 2_000;
-/** Streams of this process: each holds one page of events and some tens of KB. */
+/** Most streams of this process. Each holds one page of events and some tens of KB. */
 const maxStreams = 1_024;
-/** Streams of one API key. */
+/** Most streams of one API key. */
 const maxStreamsOfKey = 32;
 
 /** An open stream. */
 export interface Subscription {
-  /** Resolves when there may be events that the stream has not read, or after `timeoutMs`, or when the signal aborts. */
+  /** Resolves when there may be new events for the stream, after `timeoutMs`, or when the signal aborts. */
   wait(timeoutMs: number, signal: AbortSignal): Promise<void>;
-  /** The newest position that is known: everything up to it can be read. */
+  /** The newest known position. All events up to it can be read. */
   readonly last: bigint;
-  /** Set when the key has ended. */
+  /** Set when the key was revoked or has expired. */
   readonly refusal: ServiceError | undefined;
   close(): void;
 }
 
 export interface EventFeed {
-  /** Opens a stream of that key. Throws `rate_limited` if there are too many. */
+  /** Opens a stream of this key. Throws `rate_limited` if there are too many. */
   subscribe(stream: { keyId: string; merchantId: string; mode: ModeName }): Subscription;
-  /** Looks for new events now. */
   notify(): void;
-  /** The number of open streams. */
   streams(): number;
   stop(): Promise<void>;
 }
@@ -51,9 +49,9 @@ interface Stream {
 export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   const { run } = createPreparedStatements(em);
   const streams = new Set<Stream>();
-  /** Undefined as long as no stream is open: nothing is polled then. */
+  /** Undefined while no stream is open: nothing is polled then. */
   let last: bigint | undefined;
-  /** While a stream is open. */
+  /** Defined while streams are open. */
   let work: { looking: Repeater; keyCheck: Repeater } | undefined;
   let stopping: Promise<unknown> | undefined;
 
@@ -81,7 +79,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
     for (const stream of streams) {
       if (!ended.has(stream.keyId)) continue;
       stream.refusal = plainRefusal('api_key_invalid');
-      // Its client may have stopped reading, and would not see the end for a long time.
+      // The client may have stopped reading and would not close the stream for a long time.
       streams.delete(stream);
       wake(stream);
     }
@@ -173,7 +171,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   };
 }
 
-/** The newest position, with every merchant and mode that has events behind the one given. */
+/** The newest position, and each merchant and mode with events after `$1`. */
 const findNew = preparedStatement(
   'find_new_events',
   `select p.last_position, e.merchant_id, e.mode

@@ -15,8 +15,8 @@ const dataCodec = createJsonCodec(EventDataSchema);
 const eventCodec = createJsonCodec(EventSchema);
 
 /**
- * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. As a message it has the
- * fields that this version knows: what an older or newer version wrote besides is left out.
+ * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. In protobuf it has the
+ * fields that this version knows; others are dropped.
  */
 export function toEvent(row: EventRow): Event {
   const { message = create(EventDataSchema) } = dataCodec.decode(JSON.parse(row.data));

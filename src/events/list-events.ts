@@ -16,7 +16,7 @@ import { toEvent } from './event.ts';
 import { type EventCursors, positionOfToken, positionToken } from './event-cursor.ts';
 import type { EventReader } from './read-events.ts';
 
-/** `ListEvents`: oldest first, in the order in which every reader sees them. */
+/** `ListEvents`: oldest first, by position. */
 export function listEvents(
   reader: EventReader,
   cursors: EventCursors,

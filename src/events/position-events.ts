@@ -1,23 +1,23 @@
-// Gives events their place in the one order that readers follow. An event gets it after its transaction has committed,
-// from one transaction at a time, so nothing can appear behind a place that a reader has passed. Numbers drawn by the
-// writers themselves (a sequence, a timestamp, the transaction's id) cannot have this property: a transaction that
-// commits late would put its event behind readers, or hold all readers up.
+// Gives each event its position in the total order that readers follow. A position is assigned after the event's
+// transaction has committed, by one transaction at a time, so no event can appear before a position that a reader has
+// passed. A number chosen by the writer (a sequence, a timestamp, the transaction's id) does not have this property:
+// late commits would appear behind readers, or delay all of them.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
-/** Held by the transaction that gives positions, in whatever process it runs. The number is arbitrary. */
+/** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
-/** Events of one transaction. */
+/** Events positioned in one transaction. */
 const maxBatchSize = 1_000;
 
 export interface Positioner {
-  /** Gives a position to every event that was committed before the call. Returns how many there were. */
+  /** Assigns a position to every event committed before the call. Returns their number. */
   positionAll(): Promise<number>;
 }
 
-/** Called in the transaction that gave the positions behind `after` up to `upTo`. */
+/** Called in the transaction that assigned the positions after `after` up to `upTo`. */
 export type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
 
 export function createPositioner(em: EntityManager, onPositioned?: OnPositioned): Positioner {
@@ -25,7 +25,7 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
 
   const positionBatch = (): Promise<number> =>
     transaction(async (runInside) => {
-      // A statement of its own: the next one takes its snapshot when the lock is held.
+      // A separate statement: the next one's snapshot must be taken after the lock.
       await runInside(lock, [String(lockId)]);
       const { rows } = await runInside(position, [maxBatchSize]);
       if (rows.length === 0) return 0;
@@ -39,7 +39,7 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
   return {
     async positionAll() {
       let total = 0;
-      // Asked without the lock, because nearly always there are none.
+      // Checked without the lock, because usually there are none.
       const { rows } = await run(findUnpositioned, []);
       if (rows[0]?.found !== true) return total;
       for (;;) {
@@ -60,7 +60,7 @@ const notify = preparedStatement('notify_event_positions', "select pg_notify($1,
 
 /**
  * In order of the sequence: an intent's second event is committed after its first, so whoever sees the second sees the
- * first, and takes it first.
+ * first.
  */
 const position = preparedStatement(
   'position_events',

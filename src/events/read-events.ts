@@ -14,14 +14,14 @@ export interface EventFilter {
 export interface EventPage {
   /** In order of their position. */
   rows: EventRow[];
-  /** The position behind which the next page begins, unless this is the last one. */
+  /** The position after which the next page begins; undefined on the last page. */
   next: bigint | undefined;
 }
 
 export interface EventReader {
-  /** Returns an event, or undefined if there is none of that merchant and mode, or it has no position yet. */
+  /** Returns an event of this merchant and mode; undefined if there is none or it has no position yet. */
   find(id: string, identity: Identity): Promise<EventRow | undefined>;
-  /** Returns at most `size` events of a merchant and mode behind a position. */
+  /** Returns at most `size` events of a merchant and mode after a position. */
   page(identity: Identity, filter: EventFilter, after: bigint, size: number): Promise<EventPage>;
 }
 
@@ -40,7 +40,7 @@ export function createEventReader(em: EntityManager): EventReader {
       `select ${columns.of('e')} from events e where ${where} order by ${order} limit $4`,
     );
   const listAll = statement(inRange, 'e.position');
-  // Within an intent the same order, and that of the index by intent: the other index leads through all events.
+  // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
   const listOfIntent = statement(`${inRange} and e.payment_intent = $5`, 'e.sequence');
   const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
   const listOfType = preparedStatement(

@@ -4,20 +4,20 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 
 const maxBatchSize = 1_000;
 const dayMs = 86_400_000;
-/** How long the id of a removed event is remembered, so that a reader who comes back with it is told. */
+/** How long the ids of removed events are kept, so that a reader who continues from one gets `cursor_expired`. */
 const rememberedDays = 90;
 
-/** What refers to events, in SQL where `e` is the event. */
+/** SQL about rows that refer to events; `e` is the event. */
 export interface EventReferences {
-  /** True for an event that is still needed. */
+  /** SQL that is true for an event that is still needed. */
   isNeeded: string;
-  /** Removes what refers to the events with these ids, in the transaction that removes them. */
+  /** Removes the rows that refer to these events, in the transaction that removes them. */
   removeOf(run: RunPrepared, ids: readonly string[]): Promise<void>;
 }
 
 /**
- * Returns a function that removes some events older than `retentionDays`, and forgets some ids of events removed long
- * ago. It resolves with true if there are probably more.
+ * Returns a function that removes a batch of events older than `retentionDays`, and a batch of ids removed long ago.
+ * Resolves with true if there are probably more.
  */
 export function createEventRemoval(
   em: EntityManager,
@@ -30,7 +30,7 @@ export function createEventRemoval(
     const now = Date.now();
     const removed = await transaction(async (runInside) => {
       const { rows } = await runInside(remove, [
-        // An event's id begins with the time of its change.
+        // An event's id begins with its time.
         lowestUuid(now - retentionDays * dayMs),
         new Date(now).toISOString(),
         maxBatchSize,

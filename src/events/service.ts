@@ -9,7 +9,7 @@ import { listEvents } from './list-events.ts';
 import { createEventReader } from './read-events.ts';
 import { watchEvents } from './watch-events.ts';
 
-/** `payments.v1.EventService`, with one file per method. */
+/** `payments.v1.EventService`. */
 export function createEventService(em: EntityManager, feed: EventFeed): ImplementedService<Identity> {
   const reader = createEventReader(em);
   const cursors = createEventCursors(em);

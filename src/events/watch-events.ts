@@ -14,14 +14,14 @@ import { type EventCursors, positionToken, streamFilter } from './event-cursor.t
 import type { EventFeed } from './event-feed.ts';
 import type { EventReader } from './read-events.ts';
 
-/** Events that a stream holds at a time, each of at most some 20 KB. */
+/** Events read at a time, each of at most about 20 KB. */
 const pageSize = 20;
-/** A message is sent at least this often, so that both sides see that the stream is alive. */
+/** A message is sent at least this often, so that both sides know that the stream is alive. */
 const defaultKeepAliveMs = 30_000;
 
 /**
- * `WatchEvents`: events behind `after`, then live. Reads a page only when the client has taken the one before, so a slow
- * client costs one page of memory.
+ * `WatchEvents`: events after `after`, then new ones. The next page is read only after the client has taken the last
+ * one, so a slow client costs one page of memory.
  */
 export function watchEvents(
   reader: EventReader,
@@ -49,7 +49,7 @@ export function watchEvents(
         };
         for (let sentAtMs = performance.now(); ; ) {
           assertOpen();
-          // Everything up to here is committed, so a page that is not full has all of it.
+          // All events up to here are committed, so a partial page is complete.
           const known = subscription.last;
           const { rows, next } = await orUnavailable(async () => {
             const page = await reader.page(identity, everything, position, pageSize);
@@ -60,7 +60,7 @@ export function watchEvents(
             position = BigInt(row.position ?? 0);
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
-            // The client may have taken its time.
+            // Sending may have taken long.
             assertOpen();
           }
           if (next !== undefined) continue;
@@ -79,7 +79,7 @@ export function watchEvents(
 
 const everything = { type: '', paymentIntent: undefined };
 
-/** The client has gone, or the service stops. */
+/** The error that ends the stream: the client has gone, or the service is stopping. */
 function endOf({ reason }: AbortSignal): unknown {
   if (reason instanceof ConnectError) return reason;
   return new ServiceError('unavailable', {

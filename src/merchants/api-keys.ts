@@ -31,12 +31,12 @@ export interface ApiKeys {
   /**
    * Returns the identity of a key, or undefined if it is malformed, unknown, revoked or expired; a promise of that if the
    * database has to be queried. A key with wrong check characters costs no query. For a key that only the service can
-   * have issued, `onIdentified` is called before the query. Throws `unavailable` if the database cannot be queried or too
+   * have issued, `onIssuedKey` is called before the query. Throws `unavailable` if the database cannot be queried or too
    * many lookups wait. Keys in the old format, which anybody can make up, wait in a queue of their own.
    */
   identify(
     apiKey: string,
-    request?: Pick<RequestContext, 'trace' | 'onIdentified'>,
+    request?: Pick<RequestContext, 'trace' | 'onIssuedKey'>,
   ): Identity | undefined | Promise<Identity | undefined>;
   /** Drops cached results and lookups in flight. Call it when a key, a wallet or a merchant has changed. */
   forget(): void;
@@ -105,7 +105,7 @@ export function createApiKeys(
       const format = apiKeyFormatOf(apiKey, peppers);
       if (format === undefined) return undefined;
       onLookup?.(false);
-      if (format === 'keyed') request?.onIdentified?.();
+      if (format === 'keyed') request?.onIssuedKey?.();
       return lookUp(cacheKey, format, { apiKey, trace: request?.trace }).then(identityOf);
     },
     forget() {

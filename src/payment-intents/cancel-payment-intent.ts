@@ -14,7 +14,7 @@ import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
-/** Cancels that arrive while these statements are in flight share the next one, as creates do. */
+/** Concurrent cancels share a statement, as creates do. */
 const slots = 2;
 const maxBatchSize = 64;
 const maxWaiting = 4_096;
@@ -27,8 +27,8 @@ const lockInOrder = preparedStatement(
 );
 
 /**
- * `CancelPaymentIntent`: ends an intent that requires payment, once, however many calls there are and wherever they come
- * from. Calls `onEvent` when the event is durable.
+ * `CancelPaymentIntent`: cancels an intent that requires payment, once, however many calls there are. Calls `onEvent`
+ * after the commit.
  */
 export function cancelPaymentIntent(
   em: EntityManager,
@@ -40,7 +40,7 @@ export function cancelPaymentIntent(
 
   /** Resolves, for each change, with whether the row was still as it was read. */
   const store = async (changes: readonly PaymentIntentChange[]): Promise<boolean[]> => {
-    // Of two calls for one intent, the second reads it again.
+    // Of two concurrent calls for one intent, the second reads it again.
     const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
     const ids = await orUnavailable(() =>
       byId.size === 1
@@ -76,7 +76,7 @@ export function cancelPaymentIntent(
   return {
     ratePolicy: 'changes',
     async run(request, identity, { context }) {
-      // Each turn sees a later state of the row, and a row has few changes before it has ended.
+      // Each attempt sees a later state of the row, which changes only a few times before it ends.
       for (;;) {
         const row = await findPaymentIntent(reader, request.id, identity, context);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);

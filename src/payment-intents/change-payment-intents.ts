@@ -10,7 +10,7 @@ import { presentPaymentIntent } from './payment-intent.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
-/** What a change may set. Everything else of an intent is frozen at creation. */
+/** The fields that a change may set. All others are fixed at creation. */
 export type ChangeableFields = Partial<
   Pick<
     PaymentIntentRow,
@@ -24,22 +24,20 @@ export interface ChangeStep {
   fields: ChangeableFields;
 }
 
-/** An intent as it is after a change, and the events that report it. */
+/** An intent after a change, and the events of the change. */
 export interface PaymentIntentChange {
   row: PaymentIntentRow;
-  /** The row's count of events before the change. */
+  /** The row's event count before the change. */
   eventCountBefore: number;
-  /** In their order; `data` is JSON. */
+  /** In order; `data` is JSON. */
   events: readonly { type: EventType; sequence: number; data: string }[];
-  /** The moment of the change. */
   at: Date;
-  /** Of the request that made the change. */
+  /** The trace of the request that made the change. */
   traceparent: string | null;
 }
 
 /**
- * Returns the intent as it will be after these steps, with an event for each. Throws if the row has a value that only a
- * newer version knows.
+ * Returns the intent after these steps, with an event for each. Throws if only a newer version knows a value of the row.
  */
 export function changeOf(
   before: PaymentIntentRow,
@@ -61,7 +59,7 @@ export function changeOf(
   return { row, eventCountBefore: before.eventCount, events, at, traceparent };
 }
 
-/** The step with which an intent ends unpaid. */
+/** The step that ends an intent unpaid. */
 export function endOf(row: PaymentIntentRow, end: 'expired' | 'canceled', at: Date): ChangeStep {
   const received = BigInt(row.amountReceivedUnits);
   const isUnderpaid = received > 0n && received < BigInt(row.amountUnits);
@@ -75,7 +73,7 @@ export function endOf(row: PaymentIntentRow, end: 'expired' | 'canceled', at: Da
   };
 }
 
-/** Each label once, in the order in which they came; null if there is none. */
+/** The labels without duplicates, in order of appearance; null if there are none. */
 export function withLabels(
   labels: readonly string[] | null | undefined,
   more: readonly string[],
@@ -85,11 +83,10 @@ export function withLabels(
 }
 
 /**
- * Stores changes of intents and their events in one statement: both are durable, or neither. An intent is changed only if
- * its row is still as it was read, which its count of events tells; every change of a row raises that count. Returns the
- * ids of those that were changed.
+ * Stores changes of intents and their events in one statement, atomically. An intent is changed only if its event
+ * count is still the one that was read; every change increments it. Returns the ids of the changed intents.
  *
- * With several rows, run it in the transaction that has locked them: the statement locks in no order of its own.
+ * For several rows, run it in the transaction that has locked them: the statement itself locks in no defined order.
  */
 export async function storeChanges(
   run: RunPrepared,

@@ -14,10 +14,10 @@ const defaultExpiryMinutes = 30;
 const maxMetadataKeys = 50;
 const maxMetadataKeyLength = 64;
 const maxMetadataBytes = 16 * 1024;
-/** Levels of objects and arrays, the metadata itself being the first. One less than a JSON body may have. */
+/** Most levels of nested objects and arrays, including the metadata itself. One less than in a JSON body. */
 const maxMetadataNesting = 15;
 
-/** A create request that satisfies every rule, with every default filled in. */
+/** A valid create request with all defaults. */
 export interface NewPaymentIntent {
   amountUnits: bigint;
   chain: ChainName;
@@ -26,7 +26,7 @@ export interface NewPaymentIntent {
   expiresInMinutes: number;
   /** The wallet given in the request. */
   walletOverride: WalletAddress | undefined;
-  /** The wallet that is paid: the override, or the merchant's own. */
+  /** The wallet to pay: the given one, or the merchant's. */
   expectedWallet: WalletAddress;
   metadata: JsonObject;
 }
@@ -135,7 +135,7 @@ function findMetadataProblem(metadata: JsonObject): string | undefined {
   return undefined;
 }
 
-/** A binary request may contain -0. The database would return it as 0, so a replay would differ. */
+/** Replaces -0 in a binary request: the database would return 0, so a replay would differ. */
 function withoutNegativeZero(metadata: JsonObject): JsonObject {
   return hasNegativeZero(metadata, 1) ? JSON.parse(JSON.stringify(metadata)) : metadata;
 }
@@ -182,7 +182,7 @@ function findStringProblem(text: string): string | undefined {
   return undefined;
 }
 
-/** JSON with the names of every object sorted, so that their order does not matter. */
+/** JSON with sorted names, so that their order does not matter. */
 function canonicalJson(value: JsonValue): string {
   if (value === null || typeof value !== 'object') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;

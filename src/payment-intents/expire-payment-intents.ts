@@ -7,37 +7,36 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { createPaymentsReader } from './payments.ts';
 
-/** Intents of one transaction: few enough that a create beside it hardly waits. */
+/** Intents per transaction: few, so that concurrent creates hardly wait. */
 const maxBatchSize = 250;
 
 export interface Expiry {
   expired: number;
-  /** How long ago the first of them should have expired; 0 if there was none. */
+  /** How late the first of them was; 0 if there was none. */
   lagMs: number;
   /** True if there are probably more. */
   hasMore: boolean;
 }
 
-/** Most intents that are passed over because their row cannot be read. */
+/** Most unreadable intents that are skipped. */
 const maxUnreadable = 10_000;
 
 /** Expires intents of a network, inside a transaction. */
 export type ExpireSome = (
   run: RunPrepared,
   overdue: {
-    /** The reference of the network in an intent's row. */
+    /** The network's id in an intent's row. */
     network: number;
-    /** Those that had to be paid before this moment, or at it. */
+    /** The latest deadline, inclusive. */
     until: Date;
-    /** Nothing expires if this chain is watched: it has a clock of its own. */
+    /** Skips this chain if it is watched: its intents expire by the chain's clock. */
     unlessWatched?: number;
   },
 ) => Promise<Expiry>;
 
 /**
- * Expires intents that were not paid in time. Any number of processes may do so at once: each takes others. A row that
- * cannot be read, such as one of a newer version, is passed over and reported to `onUnreadable` once, so that it does not
- * hold up the others.
+ * Expires overdue intents. Any number of processes may run this: each takes other intents. An unreadable row, such as
+ * one of a newer version, is skipped and reported to `onUnreadable` once, so that it does not delay the others.
  */
 export function createExpireSome(
   em: EntityManager,
@@ -85,7 +84,7 @@ export function createExpireSome(
   };
 }
 
-/** Returns a function that expires some intents by the clock of this machine, on the chains that are not watched. */
+/** Returns a function that expires some intents by this machine's clock, on chains that are not watched. */
 export function createExpiry(
   em: EntityManager,
   onUnreadable: (id: string, reason: unknown) => void,

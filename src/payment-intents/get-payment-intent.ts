@@ -10,7 +10,7 @@ import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
-/** `GetPaymentIntent`: the intent as it is now. */
+/** `GetPaymentIntent`: the current state of the intent. */
 export function getPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
@@ -26,13 +26,13 @@ export function getPaymentIntent(
 
 /** The payments of one intent. */
 export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntentRow): Promise<Payment[]> {
-  // Most intents that are asked for have none yet: nothing is awaited then.
+  // Most retrieved intents have no payments, and nothing is awaited for them.
   return row.paymentsCount === 0 ? [] : ((await reader.paymentsOf([row])).get(row.id) ?? []);
 }
 
 /**
- * Returns the intent with that id, and notes it for the log. Throws `resource_missing`, the same for a malformed id, one
- * that never existed, and one of another merchant or mode.
+ * Returns the intent and records its id for the log. Throws `resource_missing`: the same for a malformed id, an unknown
+ * one, and one of another merchant or mode.
  */
 export async function findPaymentIntent(
   reader: PaymentIntentReader,

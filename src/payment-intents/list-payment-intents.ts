@@ -25,7 +25,7 @@ import type { PaymentIntentReader } from './reader.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 
-/** `ListPaymentIntents`: newest first. An id contains its time, so the pages go down the merchant's ids. */
+/** `ListPaymentIntents`: newest first. An id begins with its time, so pages go down the merchant's ids. */
 export function listPaymentIntents(
   em: EntityManager,
   reader: PaymentIntentReader,
@@ -33,14 +33,14 @@ export function listPaymentIntents(
   const readPage = createPaymentIntentPageReader(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
-  /** By way of rows and messages. */
+  /** Converts rows to messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await reader.paymentsOf(rows);
     return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
   };
 
-  /** Straight to JSON, but for those that take more. */
+  /** Writes JSON directly, except for intents that need a message. */
   const write = async (found: readonly ShownColumns[]): Promise<string> => {
     const texts = found.map((row) => paymentIntentText(row));
     const others = await present(found.filter((_, i) => texts[i] === undefined));

@@ -1,4 +1,4 @@
-// The pages of a list, down a merchant's ids.
+// Pages of a list, by descending id.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
@@ -14,7 +14,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { readShownRow, type ShownColumns, shownRow } from './payment-intent-text.ts';
 
-/** What an unset field of the request leaves open. */
+/** The values that unset filters stand for. */
 export interface PaymentIntentFilter {
   status: StatusName | undefined;
   chain: Chain;
@@ -26,7 +26,7 @@ export interface PaymentIntentFilter {
 
 export interface PaymentIntentPage {
   rows: ShownColumns[];
-  /** The id below which the next page begins, unless this is the last one. */
+  /** The id below which the next page begins; undefined on the last page. */
   next: string | undefined;
 }
 
@@ -39,10 +39,10 @@ interface PlainPage {
   size: number;
 }
 
-/** Longer pages have a statement each, so that the rows of a statement stay bounded. */
+/** Longer pages have their own statement, so that the rows of a shared one stay bounded. */
 const maxSharedSize = 20;
 
-/** Statements in flight for pages that share them. */
+/** Concurrent statements for shared pages. */
 const slots = 4;
 const maxBatchSize = 16;
 
@@ -50,7 +50,7 @@ const maxBatchSize = 16;
 export type ReadPaymentIntentPage = (
   identity: Identity,
   filter: PaymentIntentFilter,
-  /** UUID above the page; undefined for the first one. */
+  /** UUID below which the page begins; undefined for the first one. */
   below: string | undefined,
   size: number,
 ) => Promise<PaymentIntentPage>;
@@ -85,7 +85,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
               order by i.id desc limit wanted.size + 1) i
       order by wanted.place, i.id desc`,
   );
-  /** Pages that are asked for while the statements in flight last share the next one, and equal pages their rows. */
+  /** Concurrent requests for pages share a statement, and equal pages share their rows. */
   const plainPages = createBatcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
@@ -123,9 +123,9 @@ function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
 }
 
 interface Query {
-  /** What the index finds. */
+  /** Conditions that the index supports. */
   range: string;
-  /** What has to hold besides, or an empty text. */
+  /** Further conditions, or an empty text. */
   conditions: string;
   values: readonly unknown[];
 }
@@ -157,7 +157,7 @@ function networkIdsOf(chain: Chain): number[] {
   return networks.filter((network) => chainWords[network.chain] === chain).map(({ id }) => id);
 }
 
-/** True if nothing but the merchant and the mode selects the rows. */
+/** True if only the merchant and the mode select the rows. */
 function isForAll({ chain, idempotencyKey, ...others }: PaymentIntentFilter): boolean {
   const isUnset = chain === Chain.UNSPECIFIED && idempotencyKey === '';
   return isUnset && Object.values(others).every((value) => value === undefined);

@@ -1,13 +1,13 @@
-// An intent of a list as public JSON, written straight from what PostgreSQL returns. A page has twenty of them: by way of
-// rows and messages, 7 µs each instead of 2, they would cost more than everything else does. `test/payment-intent-text.test.ts`
-// holds both ways to the same text.
+// Writes the intents of a list as public JSON directly from PostgreSQL's text. A page has twenty of them: converting rows
+// to messages takes 7 µs each instead of 2, more than everything else. `test/payment-intent-text.test.ts` checks that both
+// ways return the same text.
 
 import { LRUCache } from 'lru-cache';
 import { checksum } from 'ox/Address';
 import { networks, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
-/** The columns of an intent that are shown, and its merchant. */
+/** The columns shown, and the merchant. */
 const columns = [
   'id',
   'merchant_id',
@@ -27,18 +27,18 @@ const columns = [
   'expired_at',
 ] as const;
 
-/** Those that may be null, which is written as an empty text. */
+/** Nullable columns, for which null is written as an empty text. */
 const nullable: ReadonlySet<string> = new Set(['labels', 'succeeded_at', 'canceled_at', 'expired_at']);
 
-/** A row as it is asked for: its columns in one text, and its metadata, in which any character may be. */
+/** A row as selected: its columns in one text, and its metadata separately, because it may contain any character. */
 export interface ShownRow {
   readonly shown: string;
   readonly metadata: string;
 }
 
 /**
- * What to SELECT of the table or subquery with that alias, for `readShownRow`. The columns come as one text, because
- * `pg` takes several times as long for seventeen of them.
+ * The expressions to SELECT for `readShownRow`, of the table or subquery with this alias. The columns come as one
+ * text, because `pg` takes several times as long for seventeen columns.
  */
 export function shownRow(alias: string): string {
   const texts = columns.map((column) =>
@@ -47,7 +47,7 @@ export function shownRow(alias: string): string {
   return `concat_ws('|', ${texts.join(', ')}) as shown, ${alias}.metadata::text as metadata`;
 }
 
-/** Columns as PostgreSQL writes them. */
+/** The columns in PostgreSQL's text format. */
 export type ShownColumns = Readonly<Record<(typeof columns)[number] | 'metadata', string>>;
 
 export function readShownRow({ shown, metadata }: ShownRow): ShownColumns {
@@ -73,7 +73,7 @@ export function readShownRow({ shown, metadata }: ShownRow): ShownColumns {
   };
 }
 
-/** The same columns as `pg` returns them. */
+/** The same columns as returned by `pg`. */
 export function parseShownColumns(row: ShownColumns): Record<string, unknown> {
   const orNull = (text: string) => (text === '' ? null : text);
   return {
@@ -88,12 +88,12 @@ export function parseShownColumns(row: ShownColumns): Record<string, unknown> {
   };
 }
 
-/** The elements of an array of names, of which PostgreSQL quotes none. */
+/** The elements of an array of names, which PostgreSQL does not quote. */
 function labelsOf(array: string): string[] {
   return array === '{}' ? [] : array.slice(1, -1).split(',');
 }
 
-/** What the JSON has of an intent's network: before and behind the amount. */
+/** The parts of the JSON that depend on the network: before and after the amount. */
 const networkTexts = new Map(
   networks.map(({ id, mode, chain, chainId, confirmationsRequired, usdcAddress }) => [
     `${id} ${mode}`,
@@ -114,7 +114,8 @@ const statuses: ReadonlySet<string> = new Set([
 const lanes: ReadonlySet<string> = new Set(['sdk', 'manual']);
 
 /**
- * Addresses with their checksum, by PostgreSQL's form of them. Merchants have few wallets, and a checksum takes a hash.
+ * Checksummed addresses, by PostgreSQL's form of them. Cached, because a checksum takes a hash and merchants have few
+ * wallets.
  */
 const addresses = new LRUCache<string, string>({
   max: 1_000,
@@ -122,8 +123,8 @@ const addresses = new LRUCache<string, string>({
 });
 
 /**
- * The JSON of an intent. Undefined for one that takes more than its columns, or whose columns are not in the form that is
- * known here: it has to be shown by way of its message, which also throws for a value of a newer version.
+ * The JSON of an intent. Undefined if the intent needs more than its columns or a column has an unknown form: then it must
+ * be converted through its message, which throws for values of a newer version.
  */
 export function paymentIntentText(row: ShownColumns): string | undefined {
   const network = networkTexts.get(`${row.network} ${row.mode}`);
@@ -152,7 +153,7 @@ export function paymentIntentText(row: ShownColumns): string | undefined {
   );
 }
 
-/** As PostgreSQL writes a moment where the session's time zone is UTC. */
+/** PostgreSQL's text format of a timestamp, with the session's time zone UTC. */
 const utc = /^(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3}))?\+00$/;
 
 /** RFC 3339 in UTC with milliseconds. */
@@ -173,7 +174,7 @@ function minutesBetween(begin: string, end: string): number | undefined {
   return isWhole && minutes > 0 ? minutes : undefined;
 }
 
-/** The text that this service writes has no spaces between its parts; what was written by hand may. */
+/** The service writes JSON without spaces; text written by hand may have some. */
 function compact(json: string): string {
   return /\s/.test(json) ? JSON.stringify(JSON.parse(json)) : json;
 }

@@ -15,8 +15,8 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import { clientSecret } from './client-secret.ts';
 
 /**
- * The answer of creation, and of every retry of it whatever has happened to the intent since. Throws if the row has a
- * value that only a newer version knows.
+ * The answer to the creation and all retries of it, whatever has happened to the intent since. Throws if only a newer
+ * version knows a value of the row.
  */
 export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
@@ -26,8 +26,8 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
 }
 
 /**
- * The intent as it is now, with these payments; with its client secret if the keys are given. Throws if the row has a
- * value that only a newer version knows.
+ * The current state of the intent with these payments, and with its client secret if the keys are given. Throws if
+ * only a newer version knows a value of the row.
  */
 export function presentPaymentIntent(
   row: PaymentIntentRow,
@@ -48,7 +48,7 @@ export function presentPaymentIntent(
   });
 }
 
-/** What never changes after creation; with the client secret if its keys are given. */
+/** The fields that are fixed at creation; with the client secret if its keys are given. */
 function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | undefined) {
   const id = formatIdentifier('pi', row.id);
   const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);

@@ -1,4 +1,4 @@
-// The payments of an intent: the transfers that are attributed to it, as the contract has them.
+// The payments of an intent: its attributed transfers, as messages of the contract.
 
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
@@ -11,10 +11,10 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
-/** An intent is shown with so many payments, the newest. */
+/** Most payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
 
-/** Reads the payments of intents, by their ids: the newest of each, oldest first. Intents without payments cost nothing. */
+/** Reads the newest payments of each intent, in chain order. Intents without payments cost nothing. */
 export type ReadPayments = (
   run: RunPrepared,
   intents: readonly PaymentIntentRow[],
@@ -22,7 +22,7 @@ export type ReadPayments = (
 
 export function createPaymentsReader(em: EntityManager): ReadPayments {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
-  // `is not distinct from` uses no index. With `=`, a planner without statistics adds the merchant's index, and reads every
+  // `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every
   // transfer of the merchant for each intent.
   const find = preparedStatement(
     'find_payments',
@@ -63,7 +63,7 @@ function toPayment(row: TransferRow, head: number, required: number): Payment {
   });
 }
 
-/** The fields of a transfer on the chain that a payment and a transfer of the contract share. */
+/** The fields that a payment and a transfer of the contract have in common. */
 export function transferFields(row: TransferRow) {
   return {
     transactionHash: `0x${row.transactionHash}`,
@@ -79,7 +79,10 @@ export function transferFields(row: TransferRow) {
   };
 }
 
-/** Blocks since the transfer, its own being the first, up to those required. `head`: the newest block that was read. */
+/**
+ * Confirmations so far: blocks since the transfer, including its own, at most the required number. `head` is the last
+ * block read.
+ */
 export function confirmationsOf(row: TransferRow, head: number, required: number): number {
   if (row.state === 'reorged') return 0;
   if (row.state === 'confirmed') return required;

@@ -8,7 +8,7 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { orUnavailable } from '../database/unavailable.ts';
 import { createPaymentsReader } from './payments.ts';
 
-/** Names an intent as its merchant sees it. */
+/** Identifies an intent of a merchant and mode. */
 export interface IntentKey {
   /** UUID. */
   id: string;
@@ -16,18 +16,18 @@ export interface IntentKey {
   mode: ModeName;
 }
 
-/** Statements in flight for intents that are asked for by their id. */
+/** Concurrent statements that retrieve intents by id. */
 const slots = 4;
 const maxBatchSize = 128;
 
 export interface PaymentIntentReader {
-  /** Returns an intent, or undefined if there is none of that merchant and mode. Throws `unavailable`. */
+  /** Returns an intent, or undefined if this merchant and mode has none with this id. Throws `unavailable`. */
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
-  /** Returns the payments of intents by their ids; none for an intent that has none. Throws `unavailable`. */
+  /** Returns the payments of intents, by id; none for an intent without payments. Throws `unavailable`. */
   paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
 
-/** Reads intents by their ids. Those that are asked for while the statements in flight last share the next one. */
+/** Retrieves intents by id. Concurrent requests share a statement. */
 export function createPaymentIntentReader(em: EntityManager): PaymentIntentReader {
   const { run } = createPreparedStatements(em);
   const intents = createIntentBatcher(run, entityColumns<PaymentIntentRow>(em, PaymentIntentEntity));
@@ -46,8 +46,8 @@ function createIntentBatcher(
     'find_payment_intent',
     `select ${columns.of('i')} from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
   );
-  // Looked up one by one: a plan that joins, made while the table was small and kept until its statistics are renewed,
-  // would read a table of millions for every batch.
+  // Each id is looked up separately: a join planned while the table was small, and kept until its statistics are
+  // renewed, would read millions of rows for every batch.
   const findMany = preparedStatement(
     'find_payment_intents',
     `select ${columns.of('i')}

@@ -11,7 +11,7 @@ import { createPaymentIntentReader } from './reader.ts';
 import type { PaymentIntentStore } from './store.ts';
 import type { WatchedChains } from './watched-chains.ts';
 
-/** `payments.v1.PaymentIntentService`, with one file per method. `onEvent` is called when a method has recorded one. */
+/** `payments.v1.PaymentIntentService`. `onEvent` is called when a method has recorded an event. */
 export function createPaymentIntentService(
   em: EntityManager,
   store: PaymentIntentStore,

@@ -26,14 +26,13 @@ export interface PaymentIntentStore {
     options?: { trace?: Trace | undefined; signal?: AbortSignal },
   ): Promise<StoredIntent>;
   /**
-   * Returns the intent that already has the idempotency key of this one, as `create` does, and stores nothing; undefined if
-   * there is none. Throws as `create` does.
+   * Returns the existing intent with this one's idempotency key, as `create` does, and stores nothing; undefined if
+   * there is none. Throws like `create`.
    */
   findReplay(
     intent: NewPaymentIntentRow,
     options?: { signal?: AbortSignal },
   ): Promise<StoredIntent | undefined>;
-  /** The number of creates waiting to be written. */
   waiting(): number;
 }
 
@@ -42,7 +41,7 @@ export interface StoredIntent {
   replayed: boolean;
 }
 
-/** Statements in flight: while two are written and flushed, the next one fills. */
+/** Concurrent statements: while two are written and flushed, the next one fills. */
 const slots = 2;
 const maxBatchSize = 128;
 
@@ -116,7 +115,7 @@ export function createPaymentIntentStore(
       orUnavailable(() =>
         commit(batch).catch((reason) => {
           onFailedWrite?.(reason);
-          // One bad row rolled back the whole statement, so each row is retried by itself.
+          // One bad row has rolled back the whole statement, so each row is retried alone.
           if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch);
           throw reason;
         }),
@@ -204,10 +203,9 @@ export function createInsert(
   };
 }
 
-/** Types whose text never holds what has a meaning in an array literal. */
+/** Types whose text never needs quoting in an array literal. */
 const plainTypes = /^(?:uuid|bigint|smallint|timestamptz\(3\)|payment_\w+)$/;
 
-/** An array literal of PostgreSQL. */
 function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {
   const texts = elements.map((text) => {
     if (text === null) return 'NULL';
@@ -235,7 +233,7 @@ const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const idempotencyOf = (intent: NewPaymentIntentRow) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
 
-/** The ids of those intents that are stored. */
+/** The ids of the intents that are stored. */
 async function findIds(em: EntityManager, intents: readonly NewPaymentIntentRow[]): Promise<Set<string>> {
   const ids = intents.map(({ id }) => id);
   const found = await em

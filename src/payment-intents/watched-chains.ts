@@ -1,4 +1,4 @@
-// On which chains intents are created: a payment on a chain that nobody watches would never be seen.
+// Decides on which chains intents may be created: payments on an unwatched chain would not be seen.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chainNamed } from '../contract/chains.ts';
@@ -7,13 +7,13 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { ServiceError } from '../requests/errors.ts';
 
 export interface WatchedChains {
-  /** True if intents may be created on this chain: it is watched, or its mode needs no watcher. Makes no query. */
+  /** True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
   allows(mode: ModeName, chain: ChainName): boolean;
   /** Reads which chains are watched. Call it at the start, and when that may have changed. */
   refresh(): Promise<void>;
 }
 
-/** Remembers which chains are watched. In the modes of `allowUnwatched`, every chain is allowed. */
+/** Caches which chains are watched. In the modes of `allowUnwatched`, every chain is allowed. */
 export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlySet<ModeName>): WatchedChains {
   const { run } = createPreparedStatements(em);
   let watched: ReadonlySet<string> = new Set();
@@ -28,7 +28,7 @@ export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlyS
 
 const findWatchedChains = preparedStatement('find_watched_chains', 'select mode, chain from watched_chains');
 
-/** The refusal to create an intent there. The log says which variable the operator has to set. */
+/** The refusal to create an intent on an unwatched chain. The log names the variable to set. */
 export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
   return new ServiceError('chain_unwatched', {
     violations: [{ field: 'chain', message: `is not watched in ${mode} at the moment: ${chain}` }],
@@ -39,8 +39,9 @@ export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
 }
 
 /**
- * Returns the chains of real money that merchants expect to be paid on and that nobody watches: those of the payout wallets
- * of merchants with a valid mainnet key. If such a merchant has no payout wallet, `anyChain` is true unless one is watched.
+ * Returns the unwatched mainnet chains on which merchants expect payments: the chains of the payout wallets of
+ * merchants with a valid mainnet key. If such a merchant has no payout wallet, `anyChain` is true unless at least one
+ * mainnet chain is watched.
  */
 export async function findUnwatchedMainnet(
   em: EntityManager,

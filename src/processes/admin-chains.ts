@@ -1,4 +1,4 @@
-// `admin chain …` and `admin test-pay`: how far the chains are read, and money to try with.
+// `admin chain …` and `admin test-pay`: the state of the chains, and payments with test money.
 
 import { InvalidArgumentError, Option } from 'commander';
 import { chainNames, modeNames } from '../contract/words.ts';
@@ -6,7 +6,7 @@ import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, yesOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-webhooks.ts';
 
-/** Needs the database, so only a command that runs loads it. */
+/** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./chain-tasks.ts');
 
 export function addChainCommands({
@@ -20,14 +20,14 @@ export function addChainCommands({
   const chain = group('chain', 'the chains that are watched');
 
   withExample(chain.command('status'), 'chain status')
-    .description('how far each chain is read, by whom, and what its nodes say')
+    .description('show the progress, the watcher and the nodes of each chain')
     .action(() =>
       withDatabase(async (database) => print(await (await loadTasks()).chainStatus(database, process.env))),
     );
 
   withExample(chain.command('unwatch'), 'chain unwatch --mode testnet --chain base')
     .description(
-      'forget that a chain is watched: its intents expire by the clock again; a terminal is asked first',
+      "stop watching a chain: its intents expire by the service's clock again; asks for confirmation in a terminal",
     )
     .addOption(
       new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory(),
@@ -38,7 +38,7 @@ export function addChainCommands({
       withDatabase(async (database) => {
         if (options.yes !== true) {
           await confirm(
-            `Stop watching ${options.mode} ${options.chain}? Payments on it are no longer seen, and a watcher that runs begins again.`,
+            `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen. A running watcher starts watching it again.`,
           );
         }
         print(await (await loadTasks()).unwatchChain(database, options.mode, options.chain));
@@ -46,19 +46,19 @@ export function addChainCommands({
     );
 
   withExample(program.command('test-pay'), 'test-pay --intent pi_…')
-    .description('pay an intent with test money on the chain of this machine')
+    .description('pay an intent with test money on the local chain')
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
     .addOption(
       new Option(
         '--amount-units <units>',
-        'another amount than what is missing, 1000000 being 1 USDC',
+        'amount to pay, 1000000 is 1 USDC (default: the missing amount)',
       ).argParser((text) => {
         if (!/^[1-9]\d{0,15}$/.test(text))
           throw new InvalidArgumentError('It must be a whole number above 0.');
         return BigInt(text);
       }),
     )
-    .option('--without-id', "leave out the intent's id, as a payer does who only has the address")
+    .option('--without-id', "omit the intent's id, like a payer who only knows the address")
     .action((options) =>
       withDatabase(async (database) =>
         print(await (await loadTasks()).testPay(database, process.env, options)),

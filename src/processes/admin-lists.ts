@@ -1,4 +1,4 @@
-// `admin intent …`, `transfer …`, `event list` and `delivery list`: the methods of the API that read, for any merchant.
+// `admin intent …`, `transfer …`, `event list` and `delivery list`: the read methods of the API, for any merchant.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
@@ -7,10 +7,9 @@ import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/opera
 import { idOption, merchantOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-webhooks.ts';
 
-/** Most rows of one list. */
 const maxLimit = 1_000;
 
-/** Needs the database, so only a command that runs loads it. */
+/** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./list-tasks.ts');
 
 export function addListCommands({ group, withExample, withDatabase, print }: AdminProgram): void {

@@ -1,4 +1,4 @@
-// The options of the command line, each parsed into the value that the rest of the program uses.
+// The options of the command line, parsed into the values that the program uses.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
@@ -42,7 +42,6 @@ export function yesOption(): Option {
   return new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 }
 
-/** A mandatory id option. */
 export function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
     try {
@@ -55,7 +54,7 @@ export function idOption(flags: string, description: string, uuidOf: (id: string
   });
 }
 
-/** Not Commander's own error: that would repeat the text in front of the message, and the text may be a key. */
+/** Not a Commander error, whose message would repeat the text: it may be a key. */
 export class WrongId extends Error {}
 
 /** With `wallet`, or `walletBase` and its like, one for each chain. */
@@ -102,7 +101,6 @@ const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_
 /** Ten years: anything longer is a typing mistake. */
 const maxDurationMs = 3_650 * 86_400_000;
 
-/** Parses a duration into milliseconds. */
 function parseDuration(text: string): number {
   const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);

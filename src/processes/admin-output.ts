@@ -1,18 +1,18 @@
-// The output of the command line: tables for people, JSON for scripts, and an error if output is lost. What a terminal
-// would obey is escaped, because much of it was written by others.
+// The output of the command line: tables for people, JSON for scripts, an error if output is lost. Control characters
+// are escaped, because much of the output was written by others.
 
 import Table from 'cli-table3';
 import { visible } from '../contract/visible-text.ts';
 
-/** Cells by their column. A list is a cell of several lines. */
+/** Cells by column. A list is a cell with several lines. */
 export type Row = Record<string, string | number | readonly string[] | undefined>;
 
 /** The maximum table width if there is no terminal. */
 const defaultWidth = 120;
 
 /**
- * Formats rows as a table, without columns that are empty in all of them. A table wider than the terminal would break
- * in the middle of its lines. In that case each row becomes a block with one line per field.
+ * Formats rows as a table without empty columns. If the table is wider than the terminal, each row becomes a block
+ * with one line per field.
  */
 export function formatTable(rows: readonly Row[], maxWidth = process.stdout.columns || defaultWidth): string {
   const [first = {}] = rows;
@@ -42,10 +42,10 @@ export function formatMinute(moment: string): string {
 }
 
 /**
- * A reader that closes the pipe early (`| head -1`) is not an error: the command runs to its end, and further output is
- * dropped. If the output cannot be written for another reason, such as a full disk, the command fails.
+ * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is dropped.
+ * Fails if the output cannot be written for another reason, such as a full disk.
  */
-export function surviveLostOutput(): void {
+export function ignoreClosedPipe(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') return;
     process.exitCode = 1;

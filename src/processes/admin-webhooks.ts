@@ -1,4 +1,4 @@
-// `admin webhook …`: what a merchant does over the API, for the operator of the service.
+// `admin webhook …`: webhook endpoints and deliveries, for the operator.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
@@ -8,7 +8,7 @@ import { idOption, merchantOption, modeOption, overlapOption, yesOption } from '
 import type { Database } from './open-database.ts';
 import type { Output } from './webhook-tasks.ts';
 
-/** What the commands take from the program. */
+/** What the commands need from the program. */
 export interface AdminProgram {
   program: Command;
   group(name: string, description: string): Command;
@@ -18,11 +18,11 @@ export interface AdminProgram {
   confirm(question: string): Promise<void>;
 }
 
-/** Needs the database, so only a command that runs loads it. */
+/** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./webhook-tasks.ts');
 
 export function addWebhookCommands({ group, withExample, withDatabase, print, confirm }: AdminProgram): void {
-  const webhook = group('webhook', "where a merchant's events are sent, and what came of it");
+  const webhook = group('webhook', 'webhook endpoints and deliveries of a merchant');
 
   withExample(
     webhook.command('create'),
@@ -58,13 +58,13 @@ export function addWebhookCommands({ group, withExample, withDatabase, print, co
     .addOption(eventsOption())
     .option('--description <text>', 'the new note; "" removes it')
     .addOption(new Option('--enable', 'send events again, and forget past failures').conflicts('disable'))
-    .option('--disable', 'send nothing more; what was still to be delivered has failed')
+    .option('--disable', 'stop sending; pending deliveries fail')
     .action((options) =>
       withDatabase(async (database) => print(await (await loadTasks()).updateWebhook(database, options))),
     );
 
   withExample(webhook.command('delete'), 'webhook delete --endpoint we_…')
-    .description('delete an endpoint; a terminal is asked first')
+    .description('delete an endpoint; asks for confirmation in a terminal')
     .addOption(endpointOption())
     .addOption(yesOption())
     .action((options) =>
@@ -72,18 +72,16 @@ export function addWebhookCommands({ group, withExample, withDatabase, print, co
         const { deleteWebhook, urlOfWebhook } = await loadTasks();
         const url = await urlOfWebhook(database, options.endpoint);
         if (options.yes !== true) {
-          await confirm(
-            `Delete ${options.endpoint} (${url})? What was still to be delivered to it has failed then.`,
-          );
+          await confirm(`Delete ${options.endpoint} (${url})? Its pending deliveries will fail.`);
         }
         print(await deleteWebhook(database, options.endpoint));
       }),
     );
 
   withExample(webhook.command('rotate'), 'webhook rotate --endpoint we_… --overlap 24h')
-    .description('give an endpoint a new secret and print it; the old one signs too for the overlap')
+    .description('give an endpoint a new secret and print it; the old one also signs during the overlap')
     .addOption(endpointOption())
-    .addOption(overlapOption('how long the old secret signs too, such as 24h'))
+    .addOption(overlapOption('how long the old secret also signs, such as 24h'))
     .action((options) =>
       withDatabase(async (database) =>
         print(await (await loadTasks()).rotateWebhook(database, options.endpoint, options.overlap)),
@@ -105,7 +103,7 @@ export function addWebhookCommands({ group, withExample, withDatabase, print, co
 
   withExample(webhook.command('redeliver'), 'webhook redeliver --event evt_… --endpoint we_…')
     .description(
-      'deliver an event again, to one endpoint or to all that want it; without an event, up to 10,000 deliveries to an endpoint that have failed or wait',
+      'deliver an event again, to one endpoint or to all that are subscribed to it; without an event, up to 10,000 failed or pending deliveries of an endpoint',
     )
     .addOption(idOption('--event <id>', 'id of the event, evt_…', eventUuidOf).makeOptionMandatory(false))
     .addOption(endpointOption().makeOptionMandatory(false))
@@ -118,13 +116,13 @@ export function addWebhookCommands({ group, withExample, withDatabase, print, co
       withDatabase(async (database) =>
         print(
           await (await loadTasks()).redeliver(database, options),
-          'No enabled endpoint wants this event.',
+          'No enabled endpoint is subscribed to this event.',
         ),
       ),
     );
 
   withExample(webhook.command('ping'), 'webhook ping --endpoint we_…')
-    .description('send an event that only tries the endpoint')
+    .description('send a test event to the endpoint')
     .addOption(endpointOption())
     .action((options) =>
       withDatabase(async (database) =>
@@ -140,7 +138,7 @@ function endpointOption(): Option {
 function eventsOption(): Option {
   return new Option(
     '--events <types>',
-    `types of events, separated by commas, such as ${eventTypes[2]}; without it all`,
+    `types of events, separated by commas, such as ${eventTypes[2]} (default: all)`,
   ).argParser((text) => {
     const types = text.split(',').map((type) => type.trim());
     if (types.includes('')) {

@@ -1,4 +1,4 @@
-// What a process does besides answering: each role's work, as often as it is needed.
+// The background work of a process: the tasks of each role, and their intervals.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -20,19 +20,19 @@ import { deliveriesOfEvents } from '../webhooks/removal.ts';
 import type { Sender } from '../webhooks/sender.ts';
 
 /**
- * How soon an event that another process has recorded gets its position. Together with how often streams look for new
- * events, less than half a second.
+ * Delay until events recorded by another process get a position. Together with the polling interval of streams, less
+ * than half a second.
  */
 const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;
-/** So many times as long as it worked: a backlog leaves seven eighths of the time to creates. */
-const expiryRest = 7;
+/** Pause after each batch, as a multiple of its duration: a backlog leaves seven eighths of the time to creates. */
+const expiryRestRatio = 7;
 const removeEveryMs = 60_000;
-/** How late a retry may come, and what no notification has announced. */
+/** How late a retry may be, and a delivery without a notification. */
 const deliverEveryMs = 500;
 const measureEveryMs = 10_000;
-/** How late a process learns that a chain is watched, if no notification has told it. */
+/** How late a process learns that a chain is watched, without a notification. */
 const readWatchedEveryMs = 10_000;
 
 export interface BackgroundOptions {
@@ -47,13 +47,13 @@ export interface BackgroundOptions {
 }
 
 export interface Background {
-  /** Call it when an event was recorded: it gets its position at once. */
+  /** Call it when an event was recorded, so that it gets its position at once. */
   onEvent(): void;
-  /** Call it when deliveries were made: they are attempted at once, if that is work of this process. */
+  /** Call it when deliveries were created, so that they are attempted at once if this process has the role. */
   onDeliveries(): void;
-  /** Call it when a chain is watched, or no longer is. */
+  /** Call it when a chain is watched or no longer watched. */
   onWatchedChains(): void;
-  /** Begins nothing more, and resolves when the work in hand is done, or was given up after the timeout. */
+  /** Starts no more work. Resolves when the current work is done, or after the timeout. */
   stop(timeoutMs: number): Promise<void>;
 }
 
@@ -96,12 +96,12 @@ function startPositions(
 ): Repeater {
   const { positionAll } = createPositioner(em, createDeliveries);
   return startRepeater({
-    name: 'positions of events',
+    name: 'position events',
     work: async () => {
       if ((await positionAll()) > 0) onDeliveries();
       return false;
     },
-    // Every process does this for its own events. Those of a process that has ended are for the others.
+    // Every process positions its own events. These roles also position those of processes that have ended.
     intervalMs: roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined,
     logger,
   });
@@ -113,7 +113,10 @@ function startExpiry(
   onEvent: () => void,
 ): Repeater[] {
   const expire = createExpiry(em, (id, reason) => {
-    logger.error({ err: reason, payment_intent: id }, 'an intent cannot be expired: its row cannot be read');
+    logger.error(
+      { err: reason, payment_intent: id },
+      'cannot expire a payment intent: its row is unreadable',
+    );
   });
   return [
     startRepeater({
@@ -125,14 +128,14 @@ function startExpiry(
         return hasMore;
       },
       intervalMs: expireEveryMs,
-      restRatio: expiryRest,
+      restRatio: expiryRestRatio,
       logger,
     }),
     startRepeater({
-      name: 'removal of old events',
+      name: 'remove old events',
       work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
       intervalMs: removeEveryMs,
-      restRatio: expiryRest,
+      restRatio: expiryRestRatio,
       logger,
     }),
   ];
@@ -156,13 +159,13 @@ function startDeliveries(
     }),
   });
   const delivery = startRepeater({
-    name: 'delivery of webhooks',
+    name: 'deliver webhooks',
     work: deliverer.deliverSome,
     intervalMs: deliverEveryMs,
     logger,
   });
   const upkeep = startRepeater({
-    name: 'upkeep of webhooks',
+    name: 'maintain webhooks',
     work: async () => {
       metrics.webhookBacklog(await queue.backlog());
       await health.giveUpDeliveries();
@@ -181,14 +184,14 @@ function startDeliveries(
       });
       await Promise.race([deliverer.idle(), timeout]);
       clearTimeout(timer);
-      // What is still in flight fails, and is attempted again like any failure.
+      // Attempts still in flight fail and are retried like any failure.
       await sender.close();
       await deliverer.idle();
     },
   };
 }
 
-/** Loads the HTTP client with the first delivery: it takes longer than most of the start. */
+/** Loads the HTTP client with the first delivery, because loading it takes longer than most of the start. */
 function createLazySender(policy: AddressPolicy): Sender {
   let loading: Promise<Sender> | undefined;
   const load = () => {

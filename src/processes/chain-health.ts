@@ -1,4 +1,4 @@
-// What the database and the nodes say of each chain, for `chain status` and `doctor`.
+// The state of each chain, from the database and its nodes, for `chain status` and `doctor`.
 
 import type { Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
@@ -9,13 +9,10 @@ import { connectNode } from '../settlement/node.ts';
 import type { Header } from '../settlement/node-answers.ts';
 import type { Database } from './open-database.ts';
 
-/** What a node said when it was asked now. */
 export interface NodeHealth {
-  /** Host and port. */
   name: string;
   head: Header | undefined;
   tookMs: number;
-  /** Why it cannot be used. */
   problem: string | undefined;
 }
 
@@ -23,12 +20,12 @@ export interface ChainHealth {
   settings: ChainSettings;
   /** Undefined if the chain is not watched. */
   row: WatchedChainRow | undefined;
-  /** A process has the lease. */
+  /** A process holds the lease. */
   isHeld: boolean;
   nodes: NodeHealth[];
 }
 
-/** Asks for every chain, all nodes at once. */
+/** Checks all nodes of all chains concurrently. */
 export async function chainsHealth(database: Database, config: Config): Promise<ChainHealth[]> {
   const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
   const nodes = await nodesOf(database, config);
@@ -49,7 +46,7 @@ export async function chainsHealth(database: Database, config: Config): Promise<
   );
 }
 
-/** The nodes of the configuration, and those of this machine. */
+/** The configured nodes, and those of the local chains. */
 async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
   const all = [...chainNodes];
   for (const chain of embedded ? chains : []) {

@@ -1,4 +1,4 @@
-// The work of `admin chain …` and `admin test-pay`.
+// Implements `admin chain …` and `admin test-pay`.
 
 import { loadConfig } from '../config/config.ts';
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
@@ -14,7 +14,6 @@ import type { Output } from './webhook-tasks.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The state of every chain: as the database has it, and as its nodes do. */
 export async function chainStatus(database: Database, env: Environment): Promise<Output> {
   const health = await chainsHealth(database, loadConfig(env, []));
   const secondsSince = (moment: Date) => Math.round((Date.now() - moment.getTime()) / 1000);
@@ -28,7 +27,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
         head: Number(row.headNumber),
         read: Number(row.cursorNumber),
         finalized: Number(row.finalizedNumber),
-        read_twice: Number(row.secondNumber),
+        read_twice: Number(row.verifiedNumber),
         read_block_time: row.cursorTime,
         node_seen_at: row.seenAt,
         watcher: isHeld ? row.leaseHolder : null,
@@ -45,7 +44,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
       head: row && Number(row.headNumber),
       read: row && Number(row.cursorNumber),
       final: row && Number(row.finalizedNumber),
-      'read twice': row && Number(row.secondNumber),
+      verified: row && Number(row.verifiedNumber),
       'block age': row && `${secondsSince(row.cursorTime)} s`,
       'node seen': row && `${secondsSince(row.seenAt)} s ago`,
       watcher: row === undefined ? 'not watched' : isHeld ? 'running' : 'none',
@@ -57,7 +56,7 @@ export async function chainStatus(database: Database, env: Environment): Promise
   };
 }
 
-/** Forgets that a chain is watched. Its transfers stay. Throws AdministrationError if it is not. */
+/** Stops watching a chain. Its transfers are kept. Throws AdministrationError if it is not watched. */
 export async function unwatchChain({ orm }: Database, mode: ModeName, chain: ChainName): Promise<Output> {
   const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
   const em = orm.em.fork();
@@ -70,25 +69,21 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
   return { json: unwatched, rows: [unwatched] };
 }
 
-/** Pays an intent on the chain of this machine. Throws AdministrationError where there is none. */
+/** Pays an intent on a local chain. Throws AdministrationError if there is none. */
 export async function testPay(
   { orm, embedded }: Database,
   env: Environment,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
   if (!embedded) {
-    throw new AdministrationError(
-      'test-pay pays on the chain of this machine, which only the embedded mode has',
-    );
+    throw new AdministrationError('test-pay needs a local chain, which only the embedded mode has');
   }
   const row = await orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
   if (row === null)
     throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
   const network = networkOf(row.network);
   if (network === undefined || network.mode !== 'testnet') {
-    throw new AdministrationError(
-      `${publicId} is an intent of real money: it cannot be paid with test money`,
-    );
+    throw new AdministrationError(`${publicId} is a mainnet intent: it cannot be paid with test money`);
   }
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
   const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
@@ -103,7 +98,7 @@ export async function testPay(
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `no chain runs on this machine for ${network.chain}: "npm start" runs one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
+      `there is no local chain for ${network.chain}: "npm start" starts one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
     );
   }
   const paid = {

@@ -1,4 +1,4 @@
-// `admin doctor`: the checks to make when the service does not start, or starts and misbehaves.
+// `admin doctor`: checks to run when the service does not start or misbehaves.
 
 import { X509Certificate } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -21,32 +21,32 @@ import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { findEmbeddedPostgres } from '../embedded/postgres.ts';
-import { verifyPaymentIntents } from '../payment-intents/verification.ts';
+import { findBrokenRules } from '../payment-intents/intent-rules.ts';
 import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';
-import { type Database, openAsItIs, openDatabase } from './open-database.ts';
+import { type Database, openDatabase, openUnchanged } from './open-database.ts';
 
 export interface Finding {
   check: string;
   ok: boolean;
-  /** What was found and, if it is not ok, the remedy. */
+  /** The finding and, if it is not ok, the remedy. */
   message: string;
 }
 
-/** The oldest PostgreSQL that the service is tested with, as `server_version_num`. */
+/** The oldest tested version of PostgreSQL, as `server_version_num`. */
 const minPostgresVersion = 140_000;
 /** An intent's times come from this machine's clock. Payers would notice a larger difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
-/** A block comes every two seconds; the chain of this machine has one at least each minute. */
+/** Chains have a block every two seconds; local chains at least one per minute. */
 const maxBlockAgeMs = 120_000;
 const maxClockSkewMs = 30_000;
 /** Two minutes. */
 const maxBlocksBehind = 60;
-/** The number of intents verified unless all are requested. It takes some tenths of a second. */
+/** The number of intents verified unless all are requested. Takes a few tenths of a second. */
 const newestIntents = 100_000;
 
-/** Runs the checks in order. After a failure it continues with every check that is still possible. */
+/** Runs the checks in order. After a failure, all checks that are still possible continue. */
 export async function* diagnose(
   env: Readonly<Record<string, string | undefined>>,
   { allIntents = false }: { allIntents?: boolean } = {},
@@ -81,18 +81,18 @@ export async function* diagnose(
   }
 }
 
-/** Checks the embedded database only if it runs: a check must not start or create it. */
+/** Checks the embedded database only if it is running: a check must not create or start it. */
 async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGenerator<Finding> {
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(config, () => openAsItIs(config, postgres), intents);
+    yield* checkDatabase(config, () => openUnchanged(config, postgres), intents);
     return;
   }
   const message =
     postgres === 'not made'
-      ? `embedded, not made yet: the first "npm start" makes it in ${config.dataDir}`
-      : `embedded, in ${config.dataDir}, not running: "npm start" starts it; what it holds was not checked`;
+      ? `embedded, not created yet: the first "npm start" creates it in ${config.dataDir}`
+      : `embedded, in ${config.dataDir}, not running: "npm start" starts it; its contents were not checked`;
   yield { check: 'database', ok: true, message };
 }
 
@@ -144,7 +144,7 @@ async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
     const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
     return {
       ok: false,
-      message: `the role lacks some: the owner of the tables has to run ${grants.join(' ')}`,
+      message: `the role lacks rights: as the owner of the tables, run ${grants.join(' ')}`,
     };
   }
   await assertWritable(orm.em);
@@ -185,7 +185,7 @@ function checkSchema({ pending }: Database): Finding {
       };
 }
 
-/** Every secret version used by a row must be in its ring. Otherwise keys are refused, or retries fail. */
+/** Every key version used by a row must be in its ring. Otherwise keys are refused, or retries fail. */
 async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>> {
   const em = database.orm.em.fork();
   const used: Record<SecretName, { version: number }[]> = {
@@ -206,24 +206,24 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
       .map(({ version }) => `version ${version} of ${name}`);
   });
   return missing.length === 0
-    ? { ok: true, message: 'hold every version that keys, open intents and webhook secrets were made with' }
-    : { ok: false, message: `lack ${missing.join(' and ')}: put it back behind the newest` };
+    ? { ok: true, message: 'hold every version used by keys, open intents and webhook secrets' }
+    : { ok: false, message: `lack ${missing.join(' and ')}: add it again after the newest version` };
 }
 
 async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<Omit<Finding, 'check'>> {
-  const { read, broken } = await verifyPaymentIntents(orm.em, newest);
+  const { read, broken } = await findBrokenRules(orm.em, newest);
   const which = newest === 'all' || read < newest ? `all ${read}` : `the newest ${read}`;
-  if (broken.length === 0) return { ok: true, message: `${which} keep every rule` };
+  if (broken.length === 0) return { ok: true, message: `${which} satisfy every rule` };
   const found = broken.map(
-    ({ rule, count, example }) => `"${rule}" does not hold for ${count}, such as ${example}`,
+    ({ rule, count, example }) => `"${rule}" is broken by ${count}, such as ${example}`,
   );
   return {
     ok: false,
-    message: `${which} were read: ${found.join('; ')}. This service writes no such rows: find out what else writes to the table`,
+    message: `${which} were read: ${found.join('; ')}. The service never writes such rows: find out what else writes to the table`,
   };
 }
 
-/** Keys of the first release are valid. But anybody can make up keys in that format, and each costs a query. */
+/** Keys of the first release stay valid. But anybody can make up keys in that format, and each one costs a query. */
 async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check'>> {
   const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
     `select count(*)::int as old from api_keys
@@ -239,12 +239,12 @@ async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check
   };
 }
 
-/** Real money that merchants expect must be seen. */
+/** Merchants with mainnet keys expect payments to be seen. */
 async function unwatchedProblems({ orm }: Database): Promise<string[]> {
   const unwatched = await findUnwatchedMainnet(orm.em);
   const variables = chains.filter(({ mode }) => mode === 'mainnet').map(({ rpcVariable }) => rpcVariable);
   const remedy = (variables: string) =>
-    `is not watched, although a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
+    `is not watched, but a mainnet key exists: set ${variables} on a process with the role watcher, or revoke the key`;
   return [
     ...unwatched.chains.map(
       (chain) => `mainnet ${chain} ${remedy(chainNamed('mainnet', chain).rpcVariable)}`,
@@ -253,7 +253,7 @@ async function unwatchedProblems({ orm }: Database): Promise<string[]> {
   ];
 }
 
-/** A chain that is watched has to be read, by a node whose blocks are new. */
+/** A watched chain must be read, from a node with recent blocks. */
 async function checkChains(database: Database, config: Config): Promise<Omit<Finding, 'check'>> {
   // Loads viem.
   const { chainsHealth } = await import('./chain-health.ts');
@@ -271,11 +271,11 @@ async function checkChains(database: Database, config: Config): Promise<Omit<Fin
       if (problem !== undefined) problems.push(`${name}: ${problem}`);
       else if (ageMs !== undefined && ageMs > maxBlockAgeMs)
         problems.push(
-          `${name}: the newest block of ${node} is ${Math.round(ageMs / 1000)} s old: the chain stands still, or the node does`,
+          `${name}: the newest block of ${node} is ${Math.round(ageMs / 1000)} s old: the chain or the node has stopped`,
         );
       else if (ageMs !== undefined && -ageMs > maxClockSkewMs)
         problems.push(
-          `${name}: the newest block of ${node} is ${Math.round(-ageMs / 1000)} s ahead of this machine's clock: let it follow a time server`,
+          `${name}: the newest block of ${node} is ${Math.round(-ageMs / 1000)} s ahead of this machine's clock: synchronise the clock (NTP)`,
         );
     }
     if (row === undefined) continue;
@@ -284,12 +284,14 @@ async function checkChains(database: Database, config: Config): Promise<Omit<Fin
       problems.push(
         `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL, or run "chain unwatch"`,
       );
-    else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks are still to be read`);
+    else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks behind its node`);
   }
   const found = [
     ...(watched.length > 0 ? [`${watched.join(', ')} watched`] : []),
     ...(unwatched.length > 0
-      ? [`${unwatched.join(', ')} not watched: payments there are not seen, and intents expire by the clock`]
+      ? [
+          `${unwatched.join(', ')} not watched: payments there are not seen, and intents expire by the service's clock`,
+        ]
       : []),
   ].join('; ');
   return problems.length > 0 ? { ok: false, message: problems.join('; ') } : { ok: true, message: found };
@@ -304,7 +306,7 @@ async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {
   const difference = Number(row?.ms) - (before + Date.now()) / 2;
   const found = `${Math.abs(Math.round(difference))} ms from the database's`;
   return Math.abs(difference) > maxClockDifferenceMs
-    ? { ok: false, message: `${found}: let both machines follow a time server` }
+    ? { ok: false, message: `${found}: synchronise both clocks (NTP)` }
     : { ok: true, message: found };
 }
 
@@ -327,7 +329,7 @@ async function checkPort({ host, metricsPort }: Config, variable: string, port: 
   if (error.code !== 'EADDRINUSE') {
     return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
   }
-  // It is fine if the running service itself uses the port.
+  // The running service itself may use the port.
   const alive = await fetch(`http://${reachable(host)}:${metricsPort}/healthz`, {
     signal: AbortSignal.timeout(2_000),
   })

@@ -1,4 +1,4 @@
-// The work of `admin intent …`, `transfer …`, `event list` and `delivery list`: what the methods of the API show, of any
+// Implements `admin intent …`, `transfer …`, `event list` and `delivery list`: the read methods of the API, for any
 // merchant.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
@@ -34,32 +34,32 @@ import { formatMinute, type Row } from './admin-output.ts';
 import type { Database } from './open-database.ts';
 import { deliveryFields, deliveryRow, type Output } from './webhook-tasks.ts';
 
-/** Rows that a list looks through for those that match, newest first; with `--merchant` so many of each mode. */
+/** Most rows that a list searches, newest first; with `--merchant`, for each mode. */
 const maxScanned = 10_000;
 
-/** What every list can be narrowed by, and how many rows it shows. */
+/** Filters of every list, and its number of rows. */
 export interface ListOptions {
   merchant?: string;
   mode?: ModeName;
   limit: number;
 }
 
-/** An SQL condition on `t`, or on what is joined to it, with a `?` for its value. Left out if that is undefined. */
+/** An SQL condition on `t` or on a joined table, with a `?` for its value. Ignored if the value is undefined. */
 type Condition = readonly [sql: string, value: unknown];
 
 interface Selection {
   table: 'payment_intents' | 'transfers' | 'events';
-  /** Of `t` and of what is joined to it. */
+  /** Columns of `t` and of joined tables. */
   columns: string;
   join?: string;
-  /** The order in which the index of a merchant has the rows. */
+  /** The order of the index by merchant. */
   order: 'id' | 'position';
-  /** What an index finds. */
+  /** Conditions that an index supports. */
   range?: readonly Condition[];
   matching: readonly Condition[];
 }
 
-/** Reads the newest rows that match. The note says that there may be more, if not all rows were looked through. */
+/** Reads the newest matching rows. Adds a note if not all rows were searched. */
 async function readNewest(
   em: EntityManager,
   options: ListOptions,
@@ -97,7 +97,7 @@ async function readNewest(
     ? { rows }
     : {
         rows,
-        note: `only the newest ${scanned} rows were looked through; there may be older ones${merchant === undefined ? ': --merchant looks through those of one merchant' : ''}`,
+        note: `only the newest ${scanned} rows were searched; there may be older matches${merchant === undefined ? ': --merchant searches those of one merchant' : ''}`,
       };
 }
 
@@ -121,7 +121,7 @@ export interface IntentListOptions extends ListOptions {
 export async function listIntents({ orm: { em } }: Database, options: IntentListOptions): Promise<Output> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { status, chain, lane, idempotencyKey, createdFrom, createdBefore } = options;
-  // The index of the keys begins with the merchant.
+  // The index of idempotency keys begins with the merchant.
   const hasIndex = options.merchant !== undefined;
   const { rows, note } = await readNewest(em, options, {
     table: 'payment_intents',
@@ -195,7 +195,7 @@ export async function listTransfers(
     table: 'transfers',
     columns: columns.of('t'),
     order: 'id',
-    // As in the API: one that the chain reverted before anybody attributed it is not there to be attributed.
+    // As in the API: a transfer that was reorged before it was attributed can no longer be attributed.
     matching: [
       ['(t.payment_intent is not null) = ?::boolean', isAttributed],
       ["(t.state <> 'reorged' or ?::boolean)", isAttributed],

@@ -12,10 +12,10 @@ import { loadOrGenerateSecrets, loadSecrets } from '../embedded/secrets.ts';
 export interface Database {
   orm: MikroORM;
   location: DatabaseLocation;
-  /** The secret keys that belong to the data. Throws StartupError if they are not configured. */
+  /** The keys that belong to the data. Throws StartupError if they are not configured. */
   keyRing(name: SecretName): KeyRing;
   embedded: boolean;
-  /** Migrations that the schema lacks. Always empty for the embedded database, which `openDatabase` migrates. */
+  /** Migrations that were not run. Always empty for the embedded database, which `openDatabase` migrates. */
   pending: string[];
   /** Closes the connections, and stops the embedded PostgreSQL if no other process uses it. */
   close(): Promise<void>;
@@ -30,8 +30,8 @@ export async function openDatabase(config: Config, postgres?: EmbeddedPostgres):
   return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
 }
 
-/** Opens a running embedded database unchanged: no migrations are run, and no secrets are made. */
-export function openAsItIs(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
+/** Opens a running embedded database without changing it: no migrations, no new secrets. */
+export function openUnchanged(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
   return openEmbedded(config, postgres, false);
 }
 
@@ -72,7 +72,7 @@ async function openEmbedded(
     await close();
     if (!isDatabaseUnavailable(cause)) throw cause;
     throw new StartupError(
-      `the embedded PostgreSQL in ${config.dataDir} does not answer (${reasonOf(cause)}): end what is left of it, or set DATA_DIR to another folder`,
+      `the embedded PostgreSQL in ${config.dataDir} does not answer (${reasonOf(cause)}): end its remaining processes, or set DATA_DIR to another folder`,
       { cause },
     );
   }
@@ -88,7 +88,8 @@ async function openExternal(config: Config, url: string): Promise<Database> {
       location,
       keyRing(name) {
         const ring = config.secrets[name];
-        if (ring === undefined) throw new StartupError(`${name} is missing: set it to what the server uses`);
+        if (ring === undefined)
+          throw new StartupError(`${name} is missing: set it to the value that the server uses`);
         return ring;
       },
       embedded: false,

@@ -56,33 +56,32 @@ import { type Background, startBackground } from './background.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 import { connectServers, createServers, fitConnections, operationsLimits, reloadTls } from './servers.ts';
-import type { Watching } from './watch-chains.ts';
+import type { RunningWatchers } from './watch-chains.ts';
 
 export interface RunningServer {
   /**
-   * The ports in use, also where the configuration left the choice open with 0. Without the role `api` only `metrics`
-   * is; the others are 0.
+   * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others
+   * are 0.
    */
   ports: { http: number; grpc: number; metrics: number };
   /**
-   * Stops taking new work, finishes what is in flight, and closes the listeners: connections that are still open a
-   * second before the drain timeout are cut. The database stays open: it belongs to whoever opened it.
+   * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
+   * the drain timeout are cut. The database is left open for its owner to close.
    */
   close(): Promise<void>;
-  /** Watches more chains, besides those of the configuration. Throws StartupError if a node is one of another chain. */
+  /** Watches more chains. Throws StartupError if a node is on another chain. */
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   /**
-   * Reads the TLS files again: new connections get the new certificate, open ones keep theirs. Throws StartupError where
-   * the files are not usable; the old certificate stays then.
+   * Reads the TLS files again: new connections use the new certificate. Throws StartupError and keeps the old
+   * certificate if the files are not usable.
    */
   reloadTls(): Promise<void>;
 }
 
 export interface ServerOptions {
-  /** Lines of the log that were not written so far. */
   droppedLines?: LogOutput['droppedLines'];
-  /** Chains that stand in for test networks on this machine: the checkout page offers its test wallet for them. */
-  standIns?: readonly ChainName[];
+  /** Networks with a local chain: the checkout page offers its test wallet for them. */
+  localChains?: readonly ChainName[];
 }
 
 /** Opens the three listeners. Throws StartupError if a port or a TLS file cannot be used. */
@@ -90,7 +89,7 @@ export async function startServer(
   config: Config,
   database: Database,
   logger: Logger,
-  { droppedLines = () => 0, standIns = [] }: ServerOptions = {},
+  { droppedLines = () => 0, localChains = [] }: ServerOptions = {},
 ): Promise<RunningServer> {
   const limits = {
     ...config.limits,
@@ -126,13 +125,13 @@ export async function startServer(
     limits,
     logger,
     database,
-    standIns,
-    keepPublic: (connection) => publicListener.keep(connection),
-    keepInternal: (connection) => internalListener.keep(connection),
+    localChains,
+    onPublicKey: (connection) => publicListener.noteValidKey(connection),
+    onInternalKey: (connection) => internalListener.noteValidKey(connection),
   });
   const servers = await createServers(config, limits);
   connectServers(servers, doors, telemetry.onEnd, turns, limits, logger, (socket) =>
-    publicListener.isKnown(socket),
+    publicListener.isStranger(socket),
   );
 
   const listeners = [
@@ -168,7 +167,7 @@ export async function startServer(
     logger,
   );
   const servesApi = config.roles.has('api');
-  const watching: Watching[] = [];
+  const watching: RunningWatchers[] = [];
   const watch = async (nodes: readonly ChainNodes[], pollMs?: number) => {
     if (nodes.length === 0 || stopping.signal.aborted) return;
     // Loads viem, which takes longer than everything else.
@@ -189,12 +188,12 @@ export async function startServer(
   const stopWork = (timeoutMs: number) =>
     Promise.all([
       notifications.stop(),
-      // What the chain changes is announced by the background.
+      // The background announces the changes made by the watchers, so it stops last.
       Promise.all(watching.map((one) => one.stop())).then(() => background.stop(timeoutMs)),
       feed.stop(),
     ]);
   try {
-    await reportUnwatched(em, config, standIns, telemetry.metrics, logger);
+    await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
     if (config.roles.has('watcher')) await watch(config.chainNodes);
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
@@ -226,19 +225,19 @@ export async function startServer(
 }
 
 /**
- * Says at the start which chains this process could watch and has no node for. It is a warning if merchants expect real
- * money there that nobody watches; other processes than watchers say only that.
+ * Logs the chains that this process could watch but has no node for. A warning if merchants expect payments there that
+ * nobody sees; processes without the role `watcher` log only those.
  */
 async function reportUnwatched(
   em: EntityManager,
   { roles, chainNodes }: Config,
-  standIns: readonly ChainName[],
+  localChains: readonly ChainName[],
   metrics: Metrics,
   logger: Logger,
 ): Promise<void> {
   const isWatcher = roles.has('watcher');
   const own = isWatcher
-    ? [...chainNodes, ...standIns.map((chain) => ({ mode: 'testnet' as const, chain }))]
+    ? [...chainNodes, ...localChains.map((chain) => ({ mode: 'testnet' as const, chain }))]
     : [];
   const unwatched = await findUnwatchedMainnet(em);
   const without = chains.filter(
@@ -258,7 +257,7 @@ async function reportUnwatched(
       chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
       variables: reported.map(({ rpcVariable }) => rpcVariable),
     },
-    'these chains have no node: their payments are not seen until the variables name one',
+    'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
 }
 
@@ -269,7 +268,7 @@ interface Telemetry {
   onEnd: RequestObserver;
 }
 
-/** What sees every request end. */
+/** Creates the observers of completed requests. */
 async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry> {
   const metrics = createMetrics();
   const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
@@ -286,7 +285,6 @@ async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry
   };
 }
 
-/** What happens behind the methods. */
 interface Work {
   feed: EventFeed;
   background: Background;
@@ -294,7 +292,7 @@ interface Work {
   watchedChains: WatchedChains;
 }
 
-/** What the doors have in common: the services behind the same gate. */
+/** The services, with their gate, that the doors share. */
 function createCore(
   config: Config,
   database: Database,
@@ -350,10 +348,10 @@ interface DoorSettings {
   limits: TransportLimits;
   logger: Logger;
   database: Database;
-  standIns: readonly ChainName[];
+  localChains: readonly ChainName[];
   /** Called with the connection of each request whose key is valid. */
-  keepPublic: (connection: Connection) => void;
-  keepInternal: (connection: Connection) => void;
+  onPublicKey: (connection: Connection) => void;
+  onInternalKey: (connection: Connection) => void;
 }
 
 async function createDoors(
@@ -361,16 +359,16 @@ async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   turns: FairTurns,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, standIns, keepPublic, keepInternal }: DoorSettings,
+  { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
-  // On a developer's own machine, and over HTTP: the page sends from http://localhost or http://127.0.0.1.
+  // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
-  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(standIns)]);
-  if (standIns.length > 0) {
+  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
+  if (localChains.length > 0) {
     const { isDraining } = readiness;
-    const pay = testWalletOf(config, database, standIns);
+    const pay = testWalletOf(config, database, localChains);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
   const common = { services, gate, logger, onEnd, tracing, requestTimeoutMs };
@@ -380,7 +378,7 @@ async function createDoors(
       ...common,
       isDraining: readiness.isDraining,
       trustedProxies: config.trustedProxies,
-      keepConnection: keepPublic,
+      onValidKey: onPublicKey,
       scheme,
       sites,
       allowsTryIt,
@@ -397,7 +395,7 @@ async function createDoors(
         );
         registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
       },
-      keepConnection: keepInternal,
+      onValidKey: onInternalKey,
       shutdownSignal,
     }),
     operations: createOperationsDoor(readiness, metrics),
@@ -410,13 +408,13 @@ function testWalletOf(
   chains: readonly ChainName[],
 ): TestWalletOptions['pay'] {
   return async (intent, amount) => {
-    // Loads viem, as the watcher of these chains does.
+    // Loads viem, like the watcher of these chains.
     const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
     return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
   };
 }
 
-/** The time to stop, less what is kept for closing the rest: a second, or half of a shorter time. */
+/** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */
 function drainTimeForRequests(drainTimeoutMs: number): number {
   return Math.max(drainTimeoutMs - 1_000, drainTimeoutMs / 2);
 }

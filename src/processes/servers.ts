@@ -1,4 +1,4 @@
-// Node's servers behind the three ports, their limits, and what they say to a wrong protocol.
+// The Node servers of the three ports, their limits, and their answers to wrong protocols.
 
 import http from 'node:http';
 import http2 from 'node:http2';
@@ -12,7 +12,7 @@ import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 
-/** Makes the servers of the three ports. They listen to nothing yet. */
+/** Creates the servers of the three ports without listening. */
 export async function createServers(config: Config, limits: TransportLimits) {
   const http1Options = http1OptionsOf(limits);
   const http2Options = http2OptionsOf(limits);
@@ -30,7 +30,6 @@ export async function createServers(config: Config, limits: TransportLimits) {
 
 type Servers = Awaited<ReturnType<typeof createServers>>;
 
-/** What answers on the three ports. */
 interface Doors {
   public: Parameters<typeof handlePipelined>[1];
   internal: (
@@ -40,11 +39,10 @@ interface Doors {
     rawHeaders: string[],
   ) => void;
   operations: http.RequestListener;
-  /** How the public port is reached. */
   scheme: 'http' | 'https';
 }
 
-/** Lets the servers hand their requests to the doors, and what is no request to whoever answers that. */
+/** Connects the servers to the doors, and invalid requests to their handlers. */
 export function connectServers(
   servers: Servers,
   doors: Doors,
@@ -52,10 +50,10 @@ export function connectServers(
   turns: FairTurns,
   limits: TransportLimits,
   logger: Logger,
-  isKnown: (socket: net.Socket) => boolean,
+  isStranger: (socket: net.Socket) => boolean,
 ): void {
   const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(servers.public, doors.public, turns, isKnown);
+  handlePipelined(servers.public, doors.public, turns, isStranger);
   answerMalformedHttp(servers.public, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
     logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
   );
@@ -75,16 +73,16 @@ export function connectServers(
   );
 }
 
-/** Connections of probes and scrapers. */
+/** Most connections of probes and scrapers. */
 const maxOperationsConnections = 64;
-/** Files that are open beside the connections of clients and of the database. */
+/** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
 
 export function operationsLimits(limits: TransportLimits): TransportLimits {
   return { ...limits, maxConnections: Math.min(limits.maxConnections, maxOperationsConnections) };
 }
 
-/** `MAX_CONNECTIONS`, or what the limit of open files leaves to each door: without it the database would go short too. */
+/** Returns `MAX_CONNECTIONS`, or less if the limit of open files requires it: the database needs connections too. */
 export function fitConnections(
   { limits, databasePool }: Config,
   openFiles: number | undefined,
@@ -96,12 +94,12 @@ export function fitConnections(
   if (limits.maxConnections <= fitting) return limits.maxConnections;
   logger.warn(
     { max_connections: limits.maxConnections, open_files: openFiles, taken: fitting },
-    `only ${fitting} connections to a port fit the limit of ${openFiles} open files: raise it, as ulimit -n does, or lower MAX_CONNECTIONS`,
+    `each port accepts only ${fitting} connections, to fit the limit of ${openFiles} open files: raise it (ulimit -n), or lower MAX_CONNECTIONS`,
   );
   return fitting;
 }
 
-/** The servers that Node would let close a wrong protocol without a word, and what to say there. */
+/** The servers that need a hint for wrong protocols; Node would close the connection silently. */
 function wrongProtocolHints(
   publicServer: net.Server,
   internalServer: net.Server,
@@ -118,7 +116,7 @@ function wrongProtocolHints(
   ];
 }
 
-/** How often HTTP/1 connections are held against their timeouts. */
+/** How often the timeouts of HTTP/1 connections are checked. */
 const connectionsCheckMs = 1_000;
 
 function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
@@ -128,7 +126,7 @@ function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
     keepAliveTimeout: limits.idleTimeoutMs,
     maxHeaderSize: limits.maxHeaderBytes,
     connectionsCheckingInterval: connectionsCheckMs,
-    // The door refuses that itself, in the form of every refusal.
+    // The door refuses a missing Host header itself, in its own format.
     requireHostHeader: false,
   };
 }

@@ -1,4 +1,4 @@
-// Watches every chain that has nodes: a watcher for each, with its metrics and its lines in the log.
+// Starts a watcher for each chain that has nodes, with its metrics and log lines.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -17,14 +17,13 @@ import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
 
-/** How often what has become final is read a second time. */
-const readAgainEveryMs = 30_000;
+const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
 const measureEveryMs = 10_000;
-/** Reads all transfers of the day. */
+/** Reads all transfers of the day, so it is rare. */
 const measureReceivedEveryMs = 60_000;
-/** A node that has not named its chain by then is asked again by its watcher: the start does not wait. */
+/** The start waits this long for the chain id of a node. Later, its watcher checks it. */
 const chainCheckMs = 3_000;
 
 export interface WatchOptions {
@@ -32,21 +31,20 @@ export interface WatchOptions {
   metrics: Metrics;
   logger: Logger;
   tracing?: Tracing | undefined;
-  /** Called when an event was recorded. */
   onEvent: () => void;
-  /** Transfers of less that are nobody's payment are not recorded. */
+  /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
-  /** For a chain that has a block each second while somebody waits. */
+  /** The polling interval of a local chain, which has a block per second while it is used. */
   pollMs?: number;
 }
 
-export interface Watching {
-  /** Resolves when the block in hand is committed, and the leases are given up. */
+export interface RunningWatchers {
+  /** Resolves when the current block is committed and the leases are released. */
   stop(): Promise<void>;
 }
 
-/** Starts the watchers. Throws StartupError, naming the variable, if a node is one of another chain. */
-export async function watchChains(em: EntityManager, options: WatchOptions): Promise<Watching> {
+/** Starts the watchers. Throws StartupError, naming the variable, if a node is on another chain. */
+export async function watchChains(em: EntityManager, options: WatchOptions): Promise<RunningWatchers> {
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
@@ -87,7 +85,7 @@ function watchedChainOf(
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
-  // Seen by the node's client, and by the watcher that it ends up at.
+  // The node's client and the watcher may report the same error.
   const counted = new WeakSet<NodeError>();
   const countFault = (error: NodeError) => {
     if (!counted.has(error)) chainMetrics.nodeFault(error.fault);
@@ -106,7 +104,7 @@ function watchedChainOf(
     }),
   ) as [Node, ...Node[]];
 
-  /** Those that answer in time. */
+  /** Checks the chains of the nodes that answer in time. */
   const assertChains = async () => {
     const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
     const isLate = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
@@ -134,7 +132,7 @@ function watchedChainOf(
       onUnreadable: (id, reason) =>
         logger.error(
           { err: reason, payment_intent: id },
-          'an intent cannot be expired: its row cannot be read',
+          'cannot expire a payment intent: its row is unreadable',
         ),
       onFailedAlone: (reason, transfer) =>
         logger.error(
@@ -142,7 +140,7 @@ function watchedChainOf(
             err: reason,
             ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }),
           },
-          'a transfer could not be attributed, and is left unattributed: a person has to look at it',
+          'recording a transfer failed; it is left unattributed: attribute it by hand',
         ),
       unattributedMinUnits,
       ...(tracing && { tracing }),
@@ -160,7 +158,7 @@ function watchedChainOf(
         onDust: chainMetrics.dust,
         onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
         onReorganisation: chainMetrics.reorganisation,
-        onSecondReading: chainMetrics.secondReading,
+        onDifference: chainMetrics.difference,
         onUnconfirmed: chainMetrics.unconfirmed,
         onExpiry({ expired, lagMs }) {
           chainMetrics.expiry(expired, lagMs);
@@ -178,22 +176,22 @@ function watchedChainOf(
       maxRetryMs,
       logger,
     });
-    const readingAgain: Repeater = startRepeater({
-      name: `second reading of ${mode} ${chain}`,
-      work: watcher.readAgain,
-      intervalMs: readAgainEveryMs,
-      maxRetryMs: readAgainEveryMs,
+    const verifying: Repeater = startRepeater({
+      name: `verify ${mode} ${chain}`,
+      work: watcher.verify,
+      intervalMs: verifyEveryMs,
+      maxRetryMs: verifyEveryMs,
       logger,
     });
     return async () => {
-      await Promise.all([following.stop(), readingAgain.stop()]);
+      await Promise.all([following.stop(), verifying.stop()]);
       await watcher.release();
     };
   };
   return { assertChains, start };
 }
 
-/** One line for each change of an intent, and for the unattributed transfers of a block. */
+/** Logs one line for each change of an intent, and for the unattributed transfers of a block. */
 function report(
   { merchantId, event, paymentIntent, transfer }: Change,
   metrics: ChainMetrics,
@@ -201,9 +199,9 @@ function report(
 ) {
   const { status, labels = [] } = paymentIntent ?? {};
   metrics.change(event, labels);
-  const needsSomebody =
+  const needsOperator =
     labels.includes('found_late') || (event === 'payment_intent.reorged' && labels.includes('reorged'));
-  logger[needsSomebody ? 'error' : 'info'](
+  logger[needsOperator ? 'error' : 'info'](
     {
       ...(paymentIntent && { payment_intent: formatIdentifier('pi', paymentIntent.id) }),
       merchant_id: formatIdentifier('mer', merchantId),
@@ -217,10 +215,10 @@ function report(
         transfers: transfer.count,
       }),
     },
-    needsSomebody
-      ? 'a person has to look at this payment intent'
+    needsOperator
+      ? 'check this payment intent by hand'
       : paymentIntent === undefined
-        ? 'transfers are unattributed: the largest of the block'
-        : 'the chain has changed a payment intent',
+        ? 'a block has unattributed transfers; this is the largest'
+        : 'a payment intent was changed by the chain',
   );
 }

@@ -1,4 +1,4 @@
-// The work of `admin webhook …`.
+// Implements `admin webhook …`.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -34,16 +34,14 @@ import { formatMinute } from './admin-output.ts';
 import type { Database } from './open-database.ts';
 
 const hourMs = 3_600_000;
-/** Deliveries that are shown. */
 const shownDeliveries = 50;
 
-/** What a command prints. */
 export interface Output {
   json: object;
   rows: Row[];
   /** Shown once. */
   secret?: string;
-  /** What has to be known besides, on standard error. */
+  /** A remark, printed to standard error. */
   note?: string | undefined;
 }
 
@@ -105,7 +103,7 @@ export function updateWebhook(
   });
 }
 
-/** Returns the address of an endpoint, to ask about before it is deleted. */
+/** Returns the URL of an endpoint, for the confirmation before it is deleted. */
 export async function urlOfWebhook({ orm }: Database, endpointId: string): Promise<string> {
   return (await findWebhook(orm.em, endpointId)).url;
 }
@@ -179,7 +177,7 @@ export function pingWebhook({ orm }: Database, endpointId: string): Promise<Outp
     const { owner, id } = await findWebhook(orm.em, endpointId);
     const event = await createWebhookDeliveries(orm.em).ping(owner, id);
     const look = `webhook deliveries --endpoint ${endpointId}`;
-    return { json: { event: event.id }, rows: [{ event: event.id, 'shows what came of it': look }] };
+    return { json: { event: event.id }, rows: [{ event: event.id, 'see the result with': look }] };
   });
 }
 
@@ -217,7 +215,7 @@ async function findWebhook(
   return { owner: ownerOf(endpoint), id, url: endpoint.url };
 }
 
-/** What is permitted here is what the service permits, if both have the same environment. */
+/** The same policy as that of the service, if both have the same environment. */
 function assertSettings(settings: Partial<EndpointSettings>): void {
   const policy = createAddressPolicy(loadConfig(process.env, []).webhookAllow);
   const violations = settingsViolations(settings, policy);
@@ -274,7 +272,6 @@ export function deliveryFields(delivery: WebhookDelivery) {
   };
 }
 
-/** A delivery as a row of a table. */
 export function deliveryRow(delivery: WebhookDelivery): Row {
   const { event, status, attempts, next_attempt_at } = deliveryFields(delivery);
   const last = attempts.at(-1);

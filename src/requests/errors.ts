@@ -100,7 +100,6 @@ export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
-/** The gRPC code of a refusal. */
 export function grpcCodeOf(code: ErrorCode): Code {
   return Code[catalogue[code].grpcCode];
 }

@@ -14,7 +14,7 @@ import { refuseUnknownFields } from './fields.ts';
 import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
 
-/** What a method may know of a call besides its request and its caller. Every door can provide it. */
+/** The context of a call that methods get besides its request and its caller. */
 export interface Call {
   readonly context: RequestContext;
   readonly header: RequestHeader;
@@ -22,13 +22,13 @@ export interface Call {
   readonly signal: AbortSignal;
 }
 
-/** A method's implementation and settings. It is called with what its service's authentication has found. */
+/** A method's implementation and settings. It gets the caller that its service's authentication returns. */
 export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
   /** The policy in the rate limit's configuration that limits its requests. */
   readonly ratePolicy: string;
   /**
-   * Returns the faults of a well-formed request. `run` refuses such a request by itself. Doors call this only to report
-   * these faults together with the faults of shape.
+   * Returns the violations of a well-formed request. `run` also refuses such a request. Doors call this only to list
+   * these violations together with those of shape.
    */
   violations?(request: Input, caller: Caller): FieldViolation[];
   /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
@@ -40,8 +40,8 @@ export interface StreamMethod<Input = unknown, Output = unknown, Caller = Identi
   /** The policy in the rate limit's configuration that limits how many streams are opened. */
   readonly ratePolicy: string;
   /**
-   * Serves a request. The first message is sent as soon as it comes; the next is asked for when the client has room for
-   * it. Errors are reported as with `Method`.
+   * Serves a request. The first message is sent as soon as it is available; the next is requested when the client is
+   * ready for it. Errors are handled as in `Method`.
    */
   run(request: Input, caller: Caller, call: Call): AsyncIterable<Output>;
 }
@@ -59,15 +59,15 @@ export type MethodsOf<Service extends DescService, Caller = Identity> = {
 };
 
 /**
- * Tells who sends a request, by its headers alone, or throws the refusal. Synchronous if the key is already known well
- * enough to decide; otherwise nearly every request would await several promises for nothing.
+ * Returns the caller of a request, by its headers alone, or throws the refusal. Synchronous if the key is cached:
+ * otherwise nearly every request would await several promises for nothing.
  */
 export type Authenticate<Caller> = (
   context: RequestContext,
   header: RequestHeader,
 ) => Caller | Promise<Caller>;
 
-/** A service of the contract and its methods, which nobody can call yet: see `authenticated`. */
+/** A service of the contract and its methods, still without authentication: see `authenticated`. */
 export interface ImplementedService<Caller> {
   readonly desc: DescService;
   readonly methods: ReadonlyMap<DescMethodUnary, Method<unknown, unknown, Caller>>;
@@ -80,7 +80,7 @@ export interface ServedService extends ImplementedService<unknown> {
   readonly authenticate: Authenticate<unknown>;
 }
 
-/** Puts the authentication in front of a service. One that finds another kind of caller does not compile. */
+/** Adds authentication to a service. Authentication that returns another kind of caller does not compile. */
 export function authenticated<Caller>(
   service: ImplementedService<Caller>,
   authenticate: Authenticate<Caller>,
@@ -115,7 +115,7 @@ export function implementService<Service extends DescService, Caller = Identity>
   return { desc, methods: served, streams };
 }
 
-/** A method that reports no faults of its own still refuses fields that this server does not know. */
+/** A method without validation of its own still refuses unknown fields. */
 function strict<Caller>(method: Method<unknown, unknown, Caller>): Method<unknown, unknown, Caller> {
   if (method.violations !== undefined) return method;
   return {

@@ -1,4 +1,4 @@
-// Moments in requests, as bounds of a range.
+// Timestamps in requests, as bounds of a range.
 
 import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
@@ -6,7 +6,7 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 const minSeconds = BigInt(Date.parse('0001-01-01T00:00:00Z')) / 1000n;
 const maxSeconds = BigInt(Date.parse('9999-12-31T23:59:59Z')) / 1000n;
 
-/** Returns the faults of moments, by the names of their fields. A binary message may hold anything. */
+/** Returns the violations of timestamps, by field name. A binary message may contain any value. */
 export function momentViolations(moments: Readonly<Record<string, Timestamp | undefined>>): FieldViolation[] {
   return Object.entries(moments).flatMap(([field, moment]) =>
     moment === undefined || isMoment(moment)
@@ -15,12 +15,12 @@ export function momentViolations(moments: Readonly<Record<string, Timestamp | un
   );
 }
 
-/** True for a `google.protobuf.Timestamp` as its definition has it. */
+/** True for a valid `google.protobuf.Timestamp`. */
 function isMoment({ seconds, nanos }: Timestamp): boolean {
   return seconds >= minSeconds && seconds <= maxSeconds && nanos >= 0 && nanos < 1_000_000_000;
 }
 
-/** Milliseconds since 1970, rounded up, as both bounds of a range have it: what is created has a whole millisecond. */
+/** Milliseconds since 1970, rounded up: creation times are whole milliseconds, so both bounds of a range stay correct. */
 export function wholeMs(moment: Timestamp | undefined): number | undefined {
   if (moment === undefined) return undefined;
   return timestampMs(moment) + (moment.nanos % 1_000_000 > 0 ? 1 : 0);

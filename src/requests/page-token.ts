@@ -2,21 +2,21 @@ import { hash } from 'node:crypto';
 import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
 import { invalidBody, type ServiceError } from './errors.ts';
 
-/** First byte of every token, so that a later form can be told from this one. */
+/** First byte of every token, so that a later format can be distinguished. */
 const version = 1;
 const filterBytes = 6;
 
 /**
- * Returns the token of the page that begins behind `cursor`. It carries a digest of the filter, all of what selects the
- * rows but the page, so that it is refused with another one.
+ * Returns the token of the page after `cursor`. It contains a digest of the filter (everything that selects rows
+ * except the page), so that it is refused with another filter.
  */
 export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): string {
   return Buffer.concat([Buffer.of(version), digestOf(filter), cursor]).toString('base64url');
 }
 
 /**
- * Returns the cursor of a token for that filter. Throws `invalid_body`, naming `page_token`, for any other text. The
- * cursor may have been changed: it has to be harmless whatever it is. The filter binds it to its merchant and mode.
+ * Returns the cursor of a token with this filter. Throws `invalid_body` for `page_token` otherwise. The cursor may be
+ * forged, so any value must be harmless. The filter binds it to its merchant and mode.
  */
 export function cursorOf(token: string, filter: readonly unknown[], cursorBytes: number): Buffer {
   const bytes = Buffer.from(token, 'base64url');
@@ -39,12 +39,15 @@ function unknownToken(): ServiceError {
 
 const uuidBytes = 16;
 
-/** The token of the page behind the row with that UUID; empty for undefined, if there is none. */
+/** The token of the page after the row with this UUID; empty if undefined. */
 export function uuidPageTokenOf(filter: readonly unknown[], uuid: string | undefined): string {
   return uuid === undefined ? '' : pageTokenOf(filter, uuidToBytes(uuid));
 }
 
-/** The UUID behind which the page of a token begins; undefined for an empty one, the first. Throws like `cursorOf`. */
+/**
+ * The UUID after which the page of a token begins; undefined for an empty token, which is the first page. Throws like
+ * `cursorOf`.
+ */
 export function uuidCursorOf(token: string, filter: readonly unknown[]): string | undefined {
   if (token === '') return undefined;
   const bytes = cursorOf(token, filter, uuidBytes);
@@ -63,14 +66,13 @@ function digestOf(filter: readonly unknown[]): Buffer {
 const defaultPageSize = 20;
 const maxPageSize = 100;
 
-/** Returns the fault of a `page_size`, of which 0 means the default. */
+/** Returns the violations of a `page_size`. 0 means the default. */
 export function pageSizeViolations(pageSize: number): { field: string; message: string }[] {
   return pageSize >= 0 && pageSize <= maxPageSize
     ? []
     : [{ field: 'page_size', message: `must be an integer from 1 to ${maxPageSize}` }];
 }
 
-/** The number of rows on a page. */
 export function pageSizeOf(pageSize: number): number {
   return pageSize === 0 ? defaultPageSize : pageSize;
 }

@@ -38,20 +38,19 @@ export interface RequestContext {
   openedIntent?: OpenedIntent;
   /** The public id of the intent that the request creates or names, for the log. */
   paymentIntent?: string;
-  /** Whom the request comes from, for counting: an address, or the network of one. */
+  /** The client's address or its network, to count requests by. */
   clientAddress?: () => string;
-  /** Called once the key is known to be issued here. If the identity has to be looked up, it is not yet set then. */
-  onIdentified?: () => void;
+  /** Called when the credential turns out to be issued here, before the identity is looked up. */
+  onIssuedKey?: () => void;
   /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
   stayOpen?: () => void;
-  /** The rest of the key's allowance, as headers. Set once this request has been counted. */
+  /** The key's remaining quota, as headers. Set once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
   /**
-   * Takes that many requests more from the key's allowance, beyond its end if need be; gives them back if negative. Set
-   * once this request has been counted, unless there is no limit.
+   * Charges this many further requests to the key, which may put it into debt; a negative number is a refund. Set once
+   * this request has been counted, unless there is no limit.
    */
   charge?: (requests: number) => void;
-  /** The refusal of the request. */
   error?: ServiceError;
   /** `canceled` or `deadline_exceeded`, if the client ended the request. */
   endedByClient?: string;
@@ -70,9 +69,9 @@ export function newRequestContext(door: RequestContext['door']): RequestContext 
   return { requestId: newRequestId(), door, startedAtMs: performance.now() };
 }
 
-/** True if the request carries a credential that is accepted. */
-export function isIdentified({ identity, openedIntent }: RequestContext): boolean {
-  return identity !== undefined || openedIntent !== undefined;
+/** True until a credential of the request is accepted. */
+export function isStranger({ identity, openedIntent }: RequestContext): boolean {
+  return identity === undefined && openedIntent === undefined;
 }
 
 /** Hexadecimal, generated for many ids at a time: one call per id would take longer than the rest of its creation. */
@@ -93,7 +92,7 @@ export function requestContextOf(values: ContextValues): RequestContext {
   return context;
 }
 
-/** The headers that an answer has for this request: the rest of its key's allowance, and whether it was replayed. */
+/** The answer's headers for this request: the remaining quota, and whether it was replayed. */
 export function answerHeaders({ rateLimit, replayed }: RequestContext): [string, string][] {
   const headers: [string, string][] = replayed ? [['Idempotent-Replayed', 'true']] : [];
   return rateLimit === undefined ? headers : [...headers, ...Object.entries(rateLimit)];

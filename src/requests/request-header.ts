@@ -28,14 +28,12 @@ export class RawHeaders implements RequestHeader {
     return found;
   }
 
-  /** Returns how often a header was sent. */
   count(lowerCaseName: string): number {
     let count = 0;
     for (let i = 0; i < this.#raw.length; i += 2) if (this.#raw[i]?.toLowerCase() === lowerCaseName) count++;
     return count;
   }
 
-  /** Converts the headers to a `Headers` object. */
   toHeaders(): Headers {
     const headers = new Headers();
     for (let i = 0; i + 1 < this.#raw.length; i += 2) {

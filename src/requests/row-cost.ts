@@ -1,17 +1,16 @@
-// The rate limit counts requests. One whose work grows with its rows counts for as many as its rows are worth.
+// The rate limit counts requests. A request whose work grows with its rows counts as several.
 
 import type { RequestContext } from './request-context.ts';
 
-/** Rows that cost as much as a plain request. */
+/** Rows that cost as much as one plain request. */
 const rowsPerRequest = 20;
 
 const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
 
 /**
- * Does the work of a request that has been counted as one, and charges the API key for its rows. Until the number of
- * rows is known, the most there can be is taken: many such requests at once are refused before they begin. A charge may
- * exceed what is left of the allowance; the key is then refused until the debt is paid back. Work that fails costs one
- * request.
+ * Runs the work of a request that was counted as one, and charges the API key for its rows. The maximum number of rows
+ * is charged until the actual one is known, so that many concurrent requests are refused before they start. A charge
+ * may exceed the quota; then the key is refused until the debt is paid back. Failed work costs one request.
  */
 export async function chargedByRows<Result>(
   { charge }: RequestContext,

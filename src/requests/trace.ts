@@ -22,22 +22,22 @@ export function traceparentOf(trace: Trace | undefined): string | null {
   return traceparentOfSpan(trace?.span);
 }
 
-/** The same of a span. */
+/** The same for a span. */
 export function traceparentOfSpan(span: Span | undefined): string | null {
   if (span === undefined || !span.isRecording()) return null;
   const { traceId, spanId } = span.spanContext();
   return `00-${traceId}-${spanId}-01`;
 }
 
-/** What a watcher does for a chain. */
+/** The work of a watcher. */
 export interface ChainWork {
   name: 'block' | 'confirmation' | 'reorganisation' | 'second reading';
   chainId: number;
   /** The block that is read, confirmed or reverted to. */
   block: number;
-  /** Transfers that it concerns, where that is known before. */
+  /** The number of transfers, if it is known before. */
   transfers?: number;
-  /** When it began, by `performance.now()`, unless it begins now. */
+  /** When the work began, by `performance.now()`; now if undefined. */
   sinceMs?: number;
 }
 

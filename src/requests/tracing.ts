@@ -8,29 +8,25 @@ export interface Tracing {
   /** Ends the span. Does nothing for a request that was refused before its span began. */
   end(context: RequestContext, outcome: RequestOutcome): void;
   /**
-   * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is
-   * complete.
+   * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
    */
   statement<T>(
     statement: Statement,
     traces: readonly (Trace | undefined)[],
     run: () => Promise<T>,
   ): Promise<T>;
-  /**
-   * Runs an attempt to deliver a webhook inside a span of the trace in `traceparent`, that of the change which the event
-   * reports.
-   */
+  /** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
   delivery<T extends { statusCode: number | undefined; error: string | undefined }>(
     delivery: { url: string; eventId: string; traceparent: string | null },
     run: () => Promise<T>,
   ): Promise<T>;
-  /** Runs what a watcher does for a chain inside a trace of its own. */
+  /** Runs the work of a watcher in a trace of its own. */
   chainWork<T>(work: ChainWork, run: () => Promise<T>): Promise<T>;
-  /** Runs a request to a node inside a span of the work for a chain that is under way. Without one there is no span. */
+  /** Runs a request to a node in a span of the current work of a watcher. Without such work there is no span. */
   nodeRequest<T>(request: { method: string; node: string }, run: () => Promise<T>): Promise<T>;
   /** The same for a transaction. */
   transaction<T>(run: () => Promise<T>): Promise<T>;
-  /** The `traceparent` of the work for a chain that is under way, or null. */
+  /** The `traceparent` of the current work of a watcher, or null. */
   chainTraceparent(): string | null;
   /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
   stop(): Promise<void>;

@@ -3,13 +3,13 @@
 import type { Logger } from 'pino';
 
 export interface RepeaterOptions {
-  /** Named in the log if the work fails. */
+  /** Names the task in the log. */
   name: string;
-  /** Does a part of the work. Resolves with true if there is more to do at once. */
+  /** Runs the task once. Resolves with true if there is more to do now. */
   work(): Promise<boolean>;
-  /** Pause between two times without a wake; undefined if only a wake begins it. */
+  /** Interval between runs; undefined to run only when woken. */
   intervalMs: number | undefined;
-  /** Pause before the work goes on, for each millisecond that a part took: leaves the database to others. */
+  /** Pause before more work, as a multiple of the last run's duration. Leaves the database to others. */
   restRatio?: number;
   /** Longest pause after a failure. */
   maxRetryMs?: number;
@@ -17,16 +17,16 @@ export interface RepeaterOptions {
 }
 
 export interface Repeater {
-  /** Begins the work now, or again when the part that runs is done. */
+  /** Runs the task now, or once more after the current run. */
   wake(): void;
-  /** Resolves when the part that runs is done. No other begins. */
+  /** Resolves when the current run has ended. There is no further run. */
   stop(): Promise<void>;
 }
 
-/** Pause after a failure; each further one doubles it. */
+/** Pause after the first failure; each further failure doubles it. */
 const firstRetryMs = 500;
 
-/** Begins at once. A failure is logged and tried again, with longer and longer pauses. */
+/** Starts with a run. A failure is logged and retried with growing pauses. */
 export function startRepeater({
   name,
   work,
@@ -37,7 +37,7 @@ export function startRepeater({
 }: RepeaterOptions): Repeater {
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
-  let isAwaited = false;
+  let isWoken = false;
   let isStopped = false;
   let failures = 0;
 
@@ -49,7 +49,7 @@ export function startRepeater({
   const begin = () => {
     if (isStopped || running !== undefined) return;
     clearTimeout(timer);
-    isAwaited = false;
+    isWoken = false;
     running = runOnce().finally(() => {
       running = undefined;
     });
@@ -61,11 +61,10 @@ export function startRepeater({
       const hasMore = await work();
       if (failures > 0) logger.info({ work: name }, `${name}: works again`);
       failures = 0;
-      if (hasMore || isAwaited) after((performance.now() - startedAtMs) * restRatio);
+      if (hasMore || isWoken) after((performance.now() - startedAtMs) * restRatio);
       else after(intervalMs);
     } catch (reason) {
-      // One line for each pause, which grows.
-      logger.warn({ err: reason, work: name }, `${name}: failed; tried again soon`);
+      logger.warn({ err: reason, work: name }, `${name}: failed, will retry`);
       after(Math.min(firstRetryMs * 2 ** failures, maxRetryMs) * (0.5 + Math.random() / 2));
       failures++;
     }
@@ -74,8 +73,8 @@ export function startRepeater({
   begin();
   return {
     wake() {
-      isAwaited = true;
-      // While it fails, the pause stands: a wake for each request must not become a statement for each.
+      isWoken = true;
+      // Do not wake during a retry pause: frequent wakes would become a statement each.
       if (failures === 0) begin();
     },
     async stop() {

@@ -1,14 +1,15 @@
-// Long work in slices, between which the event loop turns: a block of thousands of transfers holds up no request.
+// Splits long work into slices so that the event loop stays responsive: a block of thousands of transfers delays no
+// request.
 
-/** Longest slice in milliseconds, but for the item that is in hand when it has passed. */
+/** Longest slice in milliseconds. The current item is always finished. */
 const sliceMs = 2;
 
-/** All long work of this process shares one slice for each turn: pieces of several blocks are not added up. */
+/** Shared by all long work of this process, so that slices of several tasks do not add up. */
 let turnedAtMs = 0;
 const waiting: (() => void)[] = [];
 
-/** Await it between the items of long work: lets the event loop turn once the slice is over, and others go on first. */
-export function turn(): Promise<void> | undefined {
+/** Await this between the items of long work. Lets the event loop run once the slice is over. */
+export function nextSlice(): Promise<void> | undefined {
   if (waiting.length === 0 && performance.now() - turnedAtMs < sliceMs) return undefined;
   return new Promise((resolve) => {
     if (waiting.push(resolve) === 1) setImmediate(resumeNext);
@@ -21,11 +22,11 @@ function resumeNext(): void {
   if (waiting.length > 0) setImmediate(resumeNext);
 }
 
-/** Maps the items in their order, and lets the event loop turn again and again meanwhile. */
+/** Maps the items in order, in slices. */
 export async function mapInSlices<T, R>(items: Iterable<T>, map: (item: T) => R): Promise<Awaited<R>[]> {
   const mapped: Awaited<R>[] = [];
   for (const item of items) {
-    await turn();
+    await nextSlice();
     mapped.push(await map(item));
   }
   return mapped;

@@ -18,8 +18,8 @@ import { arrive, confirm, isOpen, judge } from './judgement.ts';
 import { toTransfer } from './transfer.ts';
 
 /**
- * `AttributeTransfer`: makes an unattributed transfer the payment of an intent, with all that follows for the intent.
- * Calls `onEvent` when the change is durable.
+ * `AttributeTransfer`: makes an unattributed transfer a payment of an intent and updates the intent. Calls `onEvent`
+ * after the commit.
  */
 export function attributeTransfer(
   em: EntityManager,
@@ -86,7 +86,7 @@ function violations(request: AttributeTransferRequest): FieldViolation[] {
   ];
 }
 
-/** Throws ServiceError, saying why, if the transfer cannot become a payment of the intent. */
+/** Throws ServiceError with the reason if the transfer cannot become a payment of the intent. */
 function assertPossible(
   transfer: TransferRow,
   intent: PaymentIntentRow | undefined,
@@ -94,7 +94,7 @@ function assertPossible(
 ): asserts intent is PaymentIntentRow {
   if (transfer.paymentIntent != null) {
     const other = formatIdentifier('pi', transfer.paymentIntent);
-    throw new ServiceError('invalid_state', { message: `The transfer is attributed to ${other} already.` });
+    throw new ServiceError('invalid_state', { message: `The transfer is already attributed to ${other}.` });
   }
   const problem = problemOf(transfer, intent);
   if (intent === undefined || problem !== undefined) {
@@ -102,25 +102,24 @@ function assertPossible(
   }
   if (transfer.state === 'reorged') {
     throw new ServiceError('invalid_state', {
-      message:
-        'The transfer is no longer on the chain, which has reorganised. It is in the list again if it returns.',
+      message: 'The transfer was reorged and is no longer on the chain. It is listed again if it returns.',
     });
   }
   const state = endOf(intent);
   if (state !== undefined && !allowEnded) {
     throw new ServiceError('invalid_state', {
-      message: `The intent ${state}: the transfer would not be needed. Send allow_ended as true to attribute it all the same.`,
+      message: `The intent ${state} and needs no further payment. Send allow_ended as true to attribute the transfer anyway.`,
     });
   }
 }
 
-/** Why the intent needs no further payment, as the end of a sentence. */
+/** Returns why the intent needs no further payment, as the end of a sentence. */
 function endOf(intent: PaymentIntentRow): string | undefined {
   if (!isOpen(intent)) return `is ${intent.status}`;
-  return BigInt(intent.amountReceivedUnits) >= BigInt(intent.amountUnits) ? 'has its amount' : undefined;
+  return BigInt(intent.amountReceivedUnits) >= BigInt(intent.amountUnits) ? 'is fully paid' : undefined;
 }
 
-/** Why the transfer cannot be a payment of the intent, as the end of a sentence. */
+/** Returns why the transfer cannot be a payment of the intent, as the end of a sentence. */
 function problemOf(transfer: TransferRow, intent: PaymentIntentRow | undefined): string | undefined {
   if (intent === undefined) return 'is not an intent of yours in the mode of this API key';
   if (networkOf(intent.network)?.chainId !== transfer.chainId) return 'is an intent of another chain';

@@ -1,17 +1,17 @@
-// Whose payment a transfer is. Never a guess: an id counts only if the owner of the money wrote it, because a bundler, a
-// relayer or another user of the same bundle can add ids to anybody's transfer. Without an id a transfer belongs to the
-// one intent that it can be for, or to none.
+// Decides which intent a transfer pays. An intent's id counts only if the owner of the money wrote it: a bundler, a
+// relayer or another user of the same bundle can add ids to any transfer. Without an id, a transfer is attributed only
+// if exactly one intent can expect it.
 
 import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
-import { turn } from '../scheduling/slices.ts';
+import { nextSlice } from '../scheduling/slices.ts';
 import { bytesAt, pointerAt, wordAt } from './call-data.ts';
 import type { PlainLog, Transaction, TransferLog } from './node-answers.ts';
 import { transferTopic } from './node-answers.ts';
 
 /** `transfer(address,uint256)`. */
 const transferSelector = 'a9059cbb';
-/** Hexadecimal digits of the selector and the two arguments. */
+/** Hexadecimal digits of the selector and its two arguments. */
 const transferDigits = 8 + 64 + 64;
 /** An intent's public id, as ASCII. */
 const publicId = /pi_[0-7][0-9a-hjkmnp-tv-z]{25}/g;
@@ -19,9 +19,11 @@ const idDigits = 2 * 29;
 /** `pi_` in hexadecimal digits. */
 const idPrefix = '70695f';
 
-/** Digits of a selector, behind `0x`. */
+/** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
-/** `handleOps` of ERC-4337 entry points, in lower case. Before and since 0.7, `callData` is the fourth field of an operation. */
+/**
+ * `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all versions.
+ */
 const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
 const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));
 const entryPoints: ReadonlyMap<string, Hex> = new Map([
@@ -34,7 +36,7 @@ const beforeExecution = '0xbb47ee3e183a558b1a2ff0874b079f3fc5478b7454eacf2bfc5af
 /** `UserOperationEvent(bytes32 indexed,address indexed,address indexed,uint256,bool,uint256,uint256)`. */
 const userOperationEvent = '0x49628fd1471006c1482da88028e9ce4dbb080b815c9b0344d39e5a8e6ec1419f';
 
-/** Multicall3, at the same address on every chain, in lower case. */
+/** Multicall3 has the same address on every chain. In lower case. */
 const multicall3 = '0xca11bde05977b3631167028862be2a173976ca11';
 
 const execTransaction = toFunctionSelector(
@@ -42,18 +44,19 @@ const execTransaction = toFunctionSelector(
 );
 
 /**
- * True if the logs of the transaction's receipt are needed to tell whose payment this transfer is: who paid in a bundle, and
- * how often, only they tell.
+ * True if the id in this transfer can only be trusted with the transaction's receipt: its logs show who paid in a
+ * bundle, and how many equal transfers were made.
  */
 export function needsReceipt(log: TransferLog, transaction: Transaction): boolean {
-  return !isDirectTransfer(log, transaction) && wayOf(log, transaction) !== undefined;
+  return !isDirectTransfer(log, transaction) && idSourceOf(log, transaction) !== undefined;
 }
 
 /**
- * Returns a function that tells for a transfer of this transaction which intent's public id (`pi_…`) the owner of the money
- * wrote into it for this very transfer, if any. `logs` are those of the transaction's receipt, in their order.
+ * Returns a function that returns the public id (`pi_…`) that the owner of the money wrote for one transfer of this
+ * transaction, if any. `logs` are those of the transaction's receipt, in their order.
  *
- * What is in the transaction is read once, in slices, however many transfers it made: a stranger chooses both.
+ * A stranger chooses the size of the calldata and the number of transfers, so the calldata is read once for all of
+ * them, in slices.
  */
 export function readNamedIntents(
   transaction: Transaction,
@@ -67,7 +70,7 @@ export function readNamedIntents(
   const inBundle = once(() => readBundle(to, input, logs));
   return async (log) => {
     if (isDirectTransfer(log, transaction)) return direct();
-    switch (wayOf(log, transaction)) {
+    switch (idSourceOf(log, transaction)) {
       case 'bundle':
         return (await inBundle())(log);
       case 'own input':
@@ -80,34 +83,34 @@ export function readNamedIntents(
   };
 }
 
-/** The transaction is a call of the token's `transfer` by the owner of the money. */
+/** True if the transaction is a call of the token's `transfer` by the owner of the money. */
 function isDirectTransfer(log: TransferLog, { from, to, input }: Transaction): boolean {
   return to === log.token && from === log.from && input.startsWith(`0x${callOf(log)}`);
 }
 
-/** Where the owner of the money wrote, if the transaction is of a known kind. */
-function wayOf(
+/** Returns where the owner of the money could write an id, or undefined for an unknown kind of transaction. */
+function idSourceOf(
   log: TransferLog,
   { from, to, input }: Transaction,
 ): 'bundle' | 'own input' | 'safe' | undefined {
-  // New money has no owner who could have written anything. Polygon's own messages have this sender, too.
+  // Minted tokens have no previous owner. Polygon's state-sync transfers have this sender, too.
   if (log.from === zeroAddress) return undefined;
   if (to !== null && entryPoints.has(to)) return 'bundle';
-  // EIP-7702 and other calls of the owner's own.
+  // EIP-7702, and any other call by the owner.
   if (from === log.from) return 'own input';
   if (to === multicall3 && log.from === multicall3) return 'own input';
   return to === log.from && input.startsWith(execTransaction) ? 'safe' : undefined;
 }
 
-/** Ids that follow a call of `transfer` at once, by the digits of the call; and how often one follows it. */
+/** The ids that directly follow a call of `transfer`, and how many such calls have an id. By the digits of the call. */
 type IdsAfterCalls = ReadonlyMap<string, { ids: Set<string>; count: number }>;
 
-/** How often each transfer was made: equal ones are told apart by nothing. */
+/** The number of transfers made, by token, sender, recipient and amount. */
 type TransferCounts = ReadonlyMap<string, number>;
 
 /**
- * Returns a function that looks an id up in the user operation that moved the money: the logs before its
- * `UserOperationEvent` are its own.
+ * Returns a function that finds the id in the user operation that made a transfer. An operation's logs are those
+ * before its `UserOperationEvent`.
  */
 async function readBundle(
   entryPoint: Address | null,
@@ -115,11 +118,14 @@ async function readBundle(
   logs: readonly PlainLog[],
 ): Promise<(log: TransferLog) => Promise<string | undefined>> {
   const operations = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
-  /** By the index of a log: the operation that made it, with everything that this operation made. */
-  const madeBy = new Map<number, { sender: string; ids: Operation; made: () => Promise<TransferCounts> }>();
+  /** By log index: the operation that made the log, and the transfers that it made. */
+  const madeBy = new Map<
+    number,
+    { sender: string; ids: UserOperation; made: () => Promise<TransferCounts> }
+  >();
   let begin: number | undefined;
   for (const [i, { address, topics, data }] of logs.entries()) {
-    await turn();
+    await nextSlice();
     const [topic, , senderTopic = ''] = topics;
     if (address !== entryPoint || (topic !== beforeExecution && topic !== userOperationEvent)) continue;
     if (topic === userOperationEvent && begin !== undefined) {
@@ -139,22 +145,22 @@ async function readBundle(
   };
 }
 
-/** Reads what an operation calls. Operations may share it. */
-type Operation = () => Promise<IdsAfterCalls>;
+/** Reads the calls of an operation. Operations that point at the same bytes share one. */
+type UserOperation = () => Promise<IdsAfterCalls>;
 
-/** The operations of a bundle, by their sender and nonce. */
-async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, Operation>> {
-  const operations = new Map<string, Operation>();
-  const byPlace = new Map<string, Operation>();
+/** The operations of a bundle, by sender and nonce. */
+async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, UserOperation>> {
+  const operations = new Map<string, UserOperation>();
+  const byPlace = new Map<string, UserOperation>();
   if (handleOps === undefined || !input.startsWith(handleOps)) return operations;
   const data = input.slice(selectorEnd);
   const list = pointerAt(data, 0) ?? Number.POSITIVE_INFINITY;
   const count = pointerAt(data, list) ?? 0;
   const first = list + 32;
   for (let i = 0; i < count; i++) {
-    await turn();
+    await nextSlice();
     const offset = pointerAt(data, first + 32 * i);
-    // The list ends before its own length: nobody has made such a call.
+    // The list is shorter than its declared length.
     if (offset === undefined) break;
     const at = first + offset;
     const callData = bytesAt(data, at + 3 * 32, at);
@@ -169,12 +175,12 @@ async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map
   return operations;
 }
 
-/** What a Safe's owners have signed, in hexadecimal digits; nothing if the input cannot be read. */
+/** The calldata that a Safe's owners signed, in hexadecimal digits; empty if the input cannot be read. */
 function safeDataOf(input: Hex): string {
   return bytesAt(input.slice(selectorEnd), 2 * 32, 0)?.digits ?? '';
 }
 
-/** The call that a transfer is the effect of, in hexadecimal digits. */
+/** The calldata of a plain `transfer` with this effect, in hexadecimal digits. */
 function callOf({ to, amountUnits }: TransferLog): string {
   return `${transferSelector}${to.slice(2).padStart(64, '0')}${wordOf(amountUnits)}`;
 }
@@ -184,17 +190,17 @@ function wordOf(value: bigint): string {
   return value.toString(16).padStart(64, '0');
 }
 
-/** The one id that these bytes hold. */
+/** Returns the id in these bytes if they contain exactly one. */
 function onlyIdIn(digits: string): string | undefined {
   const [id, ...others] = new Set(Buffer.from(digits, 'hex').toString('latin1').match(publicId));
   return others.length === 0 ? id : undefined;
 }
 
-/** Reads the data once: the calls that an id follows, at whole bytes. */
+/** Finds the calls that an id follows, at byte boundaries. */
 async function idsAfterCalls(data: string): Promise<IdsAfterCalls> {
   const found = new Map<string, { ids: Set<string>; count: number }>();
   for (let at = data.indexOf(transferSelector); at !== -1; at = data.indexOf(transferSelector, at + 1)) {
-    await turn();
+    await nextSlice();
     const end = at + transferDigits;
     if (at % 2 !== 0 || !data.startsWith(idPrefix, end)) continue;
     const id = onlyIdIn(data.slice(end, end + idDigits));
@@ -215,7 +221,7 @@ async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts
     topics: [topic, from = '', to = ''],
     data,
   } of logs) {
-    await turn();
+    await nextSlice();
     if (topic !== transferTopic || data.length !== 2 + 64) continue;
     const key = `${address} ${from.slice(26)} ${to.slice(26)} ${data.slice(2)}`;
     counts.set(key, (counts.get(key) ?? 0) + 1);
@@ -224,8 +230,8 @@ async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts
 }
 
 /**
- * The id that follows the call of this transfer. The call with the id has to be there exactly as often as such a transfer was
- * made: otherwise one of them is somebody else's.
+ * Returns the id that follows the call of this transfer. The number of such calls with an id must equal the number of
+ * such transfers: otherwise one of the transfers is somebody else's.
  */
 function idOf(log: TransferLog, afterCalls: IdsAfterCalls, made: TransferCounts): string | undefined {
   const after = afterCalls.get(callOf(log));
@@ -235,7 +241,7 @@ function idOf(log: TransferLog, afterCalls: IdsAfterCalls, made: TransferCounts)
   return made.get(key) === after.count ? id : undefined;
 }
 
-/** Makes a value when it is first asked for. */
+/** Computes a value on first use. */
 function once<T>(make: () => T): () => T {
   let made: { value: T } | undefined;
   return () => {
@@ -244,19 +250,19 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-/** The intents of one merchant that ever named a wallet. */
-export interface EverNamed {
-  /** How many there are; two stand for any number above one. */
+/** The intents of one merchant that ever expected a payment at a wallet. */
+export interface IntentsOfWallet {
+  /** The number of intents, at most 2. */
   count: number;
-  /** One of them that is of this chain and no newer than the block. */
+  /** One of them, if it is on this chain and older than the block. */
   payable: string | undefined;
 }
 
 /**
- * The intent that a transfer without a proven id belongs to within one merchant: the only one that it can be for. Pass
- * the ids of the intents that expect this amount; two stand for any number above one.
+ * Returns the only intent of a merchant that a transfer without an id can be for, or undefined. `expecting` has the
+ * ids of the intents that expect this amount, at most 2.
  */
-export function onlyCandidate(expecting: readonly string[], everNamed: EverNamed): string | undefined {
-  if (everNamed.count === 1) return everNamed.payable;
+export function onlyCandidate(expecting: readonly string[], ofWallet: IntentsOfWallet): string | undefined {
+  if (ofWallet.count === 1) return ofWallet.payable;
   return expecting.length === 1 ? expecting[0] : undefined;
 }

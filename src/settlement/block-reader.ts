@@ -1,5 +1,4 @@
-// Reads from a node what matters to anybody in a block: transfers to wallets of merchants, with the intents that they
-// name.
+// Reads the transfers of a block to wallets of merchants, and the intents named in them.
 
 import { type Address, type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
@@ -10,14 +9,16 @@ import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
 
-/** Receipts that are asked for at once. */
 const maxReceiptsAtOnce = 16;
 
-/** Finds out to whom transfers to these wallets matter. */
+/** Finds the merchants that own or expect payments at these wallets. */
 export type OwnersOf = (wallets: readonly Address[]) => Promise<Map<Address, WalletOwner[]>>;
 
-/** Keeps the transfers that matter to somebody. The owners are read now, after the block was there. */
-export async function transfersThatMatter(
+/**
+ * Keeps the transfers to wallets of merchants. Owners are looked up after the block arrived, so that new intents are
+ * included.
+ */
+export async function transfersToMerchants(
   logs: readonly TransferLog[],
   ownersOf: OwnersOf,
 ): Promise<(TransferLog & { owners: WalletOwner[] })[]> {
@@ -29,10 +30,10 @@ export async function transfersThatMatter(
 }
 
 /**
- * Reads what the transfers of one block are for. Throws NodeError if the node contradicts itself. `onProgress` is awaited
- * again and again meanwhile.
+ * Reads the ids named in the transfers of one block. Throws NodeError if the node contradicts itself. Awaits
+ * `onProgress` between requests.
  */
-export async function readPurposes(
+export async function readTransfers(
   node: Node,
   settings: ChainSettings,
   header: Header,
@@ -42,11 +43,12 @@ export async function readPurposes(
   if (logs.length === 0) return [];
   const hashes = [...new Set(logs.map(({ transactionHash }) => transactionHash))];
   const transactions = await node.transactionsOf(header, hashes);
-  // Polygon's own messages appear as logs of transactions that nobody sent. They never move USDC, but what is taken for it.
+  // Polygon's state-sync logs belong to transactions that nodes may not have. They never move native USDC, only
+  // bridged tokens.
   const isSent = ({ token }: TransferLog) =>
     settings.networks.some((network) => isRightToken(network, token));
   if (logs.some((log) => isSent(log) && !transactions.has(log.transactionHash))) {
-    throw new NodeError('no_answer', `${node.name} does not have a transaction of a block that it has`);
+    throw new NodeError('no_answer', `${node.name} has a block but not one of its transactions`);
   }
   const receipts = await receiptsOf(
     node,
@@ -68,10 +70,13 @@ export async function readPurposes(
     const transaction = transactions.get(log.transactionHash);
     if (transaction === undefined) return undefined;
     const receipt = receipts.get(log.transactionHash);
-    if (needsReceipt(log, transaction) && (receipt === undefined || !holds(receipt, log, header.hash))) {
+    if (
+      needsReceipt(log, transaction) &&
+      (receipt === undefined || !receiptHasTransfer(receipt, log, header.hash))
+    ) {
       throw new NodeError(
         'contradiction',
-        'the node has a transfer that the receipt of its transaction has not',
+        `${node.name} has a transfer that is missing from the receipt of its transaction`,
       );
     }
     return readers.get(log.transactionHash)?.(log);
@@ -85,8 +90,8 @@ export async function readPurposes(
   }));
 }
 
-/** True if the transaction made this transfer in this block, as its receipt has it. */
-export function holds(
+/** True if the receipt is of this block and has this transfer. */
+export function receiptHasTransfer(
   { blockHash, logAt }: Receipt,
   {
     logIndex,
@@ -108,7 +113,7 @@ export function holds(
   );
 }
 
-/** The receipts of these transactions, but for those that are in no block. `onProgress` is awaited between some of them. */
+/** Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. */
 export async function receiptsOf(
   node: Node,
   hashes: readonly Hash[],

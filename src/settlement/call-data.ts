@@ -1,25 +1,26 @@
-// Reads the arguments of a call where they stand, in hexadecimal digits without `0x`; places are in bytes. Libraries copy every
-// argument out at once, and a stranger can point a thousand operations at one megabyte.
+// Reads arguments of calldata in place, in hexadecimal digits without `0x`; offsets are in bytes. ABI libraries copy
+// every argument, and a stranger can point a thousand operations at the same megabyte.
+//
 // Source: https://docs.soliditylang.org/en/latest/abi-spec.html
 
 const wordDigits = 64;
-/** Larger numbers point behind any data. */
+/** Larger offsets are past the end of any calldata. */
 const pointerDigits = 12;
 
-/** Returns the word at this place, or undefined behind the end. */
+/** Returns the word at this offset, or undefined past the end. */
 export function wordAt(data: string, at: number): string | undefined {
   const word = data.slice(2 * at, 2 * at + wordDigits);
   return word.length === wordDigits ? word : undefined;
 }
 
-/** Returns the word at this place as an offset, a length or a count. */
+/** Returns the word at this offset as an offset, a length or a count. */
 export function pointerAt(data: string, at: number): number | undefined {
   const word = wordAt(data, at);
   const isSmall = word?.startsWith('0'.repeat(wordDigits - pointerDigits));
   return isSmall ? Number.parseInt(word?.slice(-pointerDigits) ?? '', 16) : undefined;
 }
 
-/** Returns where the bytes begin to which this place points, counted from `base`, and what they are. */
+/** Returns the bytes that the pointer at this offset refers to, relative to `base`, and where they begin. */
 export function bytesAt(
   data: string,
   at: number,

@@ -1,27 +1,27 @@
-// Whether a node is one of the chain that was watched before, and which of its blocks are final.
+// Checks that a node is on the watched chain, and which of its blocks are final.
 
 import type { WatchContext } from './chain-state.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
 
-/** Where a node has no `finalized` block: as far below its head a block counts as final. */
+/** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
 
 export interface ChainIdentity {
-  /** A chain of this machine, which may begin anew. */
-  isStandIn(): Promise<boolean>;
-  /** Throws if the node is one of another chain; asks it once, until `forget`. */
+  /** True for the local chain of the embedded mode, whose history may restart. */
+  isLocalChain(): Promise<boolean>;
+  /** Throws if the node is on another chain. Asks each node once, until `forget`. */
   assertChain(asked: Node): Promise<void>;
-  /** Throws if the chain of the node that reads has another block 0 than before. One of this machine has begun anew. */
+  /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is a local chain. */
   assertGenesis(): Promise<void>;
-  /** True if the node has the blocks that are held, as far as they are final for it. */
+  /** True if the node has the newest recorded block that is final for it. */
   isSameChain(candidate: Node): Promise<boolean>;
-  /** Throws if the node that reads does not have the block. */
+  /** Throws if the reader does not have the block. */
   headerAt(number: number): Promise<Header>;
-  /** The final block of the node that reads, which may be known for so long. */
+  /** The reader's final block, from the cache if that is no older than `maxAgeMs`. */
   finalizedNumber(maxAgeMs?: number): Promise<number>;
-  /** Asks that node, or every one, for its chain again. */
+  /** Makes `assertChain` ask this node, or every node, again. */
   forget(asked?: Node): void;
 }
 
@@ -31,10 +31,10 @@ export function createChainIdentity(
   finalizedEveryMs: number,
 ): ChainIdentity {
   const { chainId } = settings;
-  /** Nodes whose chain was asked for since they last failed. */
+  /** Nodes whose chain was checked since they last failed. */
   const checked = new Set<Node>();
 
-  const isStandIn = async () =>
+  const isLocalChain = async () =>
     settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
 
   const assertChain = async (asked: Node) => {
@@ -49,21 +49,18 @@ export function createChainIdentity(
     if (progress === undefined) return;
     const genesis = await headerAt(0);
     if (genesis.hash === progress.genesisHash) return;
-    if (!(await isStandIn())) {
+    if (!(await isLocalChain())) {
       throw new NodeError(
         'another_chain',
-        `${state.node.name} has another block 0 than the chain that was watched before: its address is wrong`,
+        `${state.node.name} has another block 0 than the watched chain: check its address`,
       );
     }
     state.lease ??= await ledger.acquire(holder);
     if (state.lease === undefined) throw new LeaseLost();
-    await ledger.beginAnew(state.lease, genesis);
+    await ledger.restartChain(state.lease, genesis);
     state.cursor = genesis;
     state.finalized = undefined;
-    logger.warn(
-      { chain_id: chainId },
-      'the chain of this machine has begun anew; it is read from its beginning',
-    );
+    logger.warn({ chain_id: chainId }, 'the local chain was restarted; reading it from block 0');
   };
 
   const isSameChain = async (candidate: Node): Promise<boolean> => {
@@ -74,17 +71,18 @@ export function createChainIdentity(
     if (genesis?.hash !== progress.genesisHash) return false;
     const newest = (await candidate.header('latest'))?.number ?? 0;
     const final = (await finalizedOf(candidate))?.number ?? Math.max(0, newest - finalDepth);
-    const [held] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
-    return held === undefined || (await candidate.header(held.number))?.hash === held.hash;
+    const [recorded] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
+    return recorded === undefined || (await candidate.header(recorded.number))?.hash === recorded.hash;
   };
 
   const headerAt = async (number: number): Promise<Header> => {
     const header = await state.node.header(number);
-    if (header === undefined) throw new NodeError('no_answer', `${state.node.name} has no block ${number}`);
+    if (header === undefined)
+      throw new NodeError('no_answer', `${state.node.name} does not have block ${number}`);
     return header;
   };
 
-  /** Undefined if the node does not know what that is. */
+  /** Undefined if the node does not support the `finalized` tag. */
   const finalizedOf = (asked: Node): Promise<Header | undefined> =>
     asked.header('finalized').catch((reason) => {
       if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
@@ -98,22 +96,22 @@ export function createChainIdentity(
     const found = await finalizedOf(state.node);
     const newest = async () => (await state.node.header('latest'))?.number ?? 0;
     let head = state.headNumber ?? (await newest());
-    // The chain may have grown meanwhile.
+    // The head may be older than the final block: ask again.
     if (found !== undefined && found.number > head) head = await newest();
     if (found !== undefined && found.number > head) {
       throw new NodeError(
         'contradiction',
-        `${state.node.name} calls block ${found.number} final, and its newest one is ${head}`,
+        `${state.node.name} reports block ${found.number} as final, but its newest block is ${head}`,
       );
     }
     const number = found?.number ?? Math.max(0, head - finalDepth);
-    // What was final stays final.
+    // Finality never goes backwards.
     state.finalized = { number: Math.max(number, state.finalized?.number ?? 0), readAtMs: now };
     return state.finalized.number;
   };
 
   return {
-    isStandIn,
+    isLocalChain,
     assertChain,
     assertGenesis,
     isSameChain,

@@ -1,4 +1,4 @@
-// What the parts of a watcher share: whom they ask, and what they know of the chain.
+// State shared by the parts of a watcher.
 
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
@@ -9,41 +9,40 @@ import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import type { Header, NodeError } from './node-answers.ts';
 
-/** What a watcher reports of its chain. */
 export interface WatchObserver {
-  /** Transfers were too small to be recorded, and nobody's payment. */
+  /** Unattributed transfers below the recording limit were dropped. */
   onDust?: (count: number) => void;
-  /** A block was committed, so long after the node's first answer with its header. */
+  /** A block was committed, `lagMs` after the first answer with its header. */
   onBlock?: (block: { number: number; transfers: number; lagMs: number }) => void;
-  /** The node's newest block and the newest final one, and how far the chain is read. */
+  /** The reader's newest and newest final block, and the last block read. */
   onHead?: (head: { head: Header; finalized: number; cursor: number }) => void;
-  /** Blocks were reverted, with so many transfers in them; and whether a node had called some of them final. */
+  /** Blocks were reverted. `isFinal`: the reader had reported some of them as final. */
   onReorganisation?: (reorganisation: { depth: number; transfers: number; isFinal: boolean }) => void;
-  /** The second reading found transfers that the first one had missed, or did not find some that it had. */
-  onSecondReading?: (difference: { missed: number; invented: number }) => void;
-  /** The block time of the oldest transfer that is deep enough and not confirmed yet; undefined if there is none. */
+  /** Verification found transfers that were missed, or recorded ones that no node has. */
+  onDifference?: (difference: { missed: number; invented: number }) => void;
+  /** The block time of the oldest pending transfer that has enough confirmations; undefined if there is none. */
   onUnconfirmed?: (since: Date | undefined) => void;
   onExpiry?: (expiry: Expiry) => void;
   /** An answer of a node could not be used, or contradicted another one. */
   onFault?: (error: NodeError) => void;
-  /** The place of the node that reads, among those that are configured, from 0. */
+  /** The index of the reader among the configured nodes. */
   onReader?: (place: number) => void;
-  /** Another watcher has the lease: what is measured here is measured by that one now. */
+  /** Another watcher has the lease and exports the chain metrics now. */
   onLeaseLost?: () => void;
 }
 
-/** What is known until the lease is lost. */
+/** Valid while the lease is held. */
 export interface ChainState {
-  /** Who reads and who confirms: the same for as long as a reading takes. */
+  /** The reader and the node that confirms. Fixed for the duration of one pass. */
   node: Node;
   confirmer: Node;
   lease: bigint | undefined;
-  /** The block that was read last. */
+  /** The last block read. */
   cursor: Tip | undefined;
-  /** The newest block of the node that reads. */
+  /** The reader's newest block. */
   headNumber: number | undefined;
   finalized: { number: number; readAtMs: number } | undefined;
-  /** Blocks with transfers that are deep enough, and that a node denied last time. */
+  /** Blocks with confirmed-depth transfers that a node denied at the last attempt. */
   deniedIn: number[];
 }
 
@@ -53,7 +52,7 @@ export interface WatchContext {
   ledger: Ledger;
   logger: Logger;
   observer: WatchObserver;
-  /** Runs work inside a trace of its own. */
+  /** Runs work in a trace of its own. */
   trace: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   state: ChainState;
 }

@@ -1,4 +1,4 @@
-// A merchant changes whose payment a transfer is: what attributing and detaching have in common.
+// What `AttributeTransfer` and `DetachTransfer` have in common.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -11,7 +11,7 @@ import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Identity } from '../requests/request-context.ts';
 
-/** A transfer of the merchant, and the newest block that was read of its chain. */
+/** A transfer of the merchant, and the last block read of its chain. */
 export interface FoundTransferRow {
   row: TransferRow;
   head: number;
@@ -19,8 +19,8 @@ export interface FoundTransferRow {
 
 export interface TransferChanges {
   /**
-   * Runs the work in a transaction that has locked what it changes: its watcher neither takes the transfer back nor confirms
-   * it meanwhile. `intentIdOf` names the intent to lock besides. Throws ServiceError (`resource_missing`).
+   * Runs the work in a transaction that locks the transfer, and the chain against reverts and confirmations.
+   * `intentIdOf` names the intent to lock too. Throws ServiceError (`resource_missing`).
    */
   change<T>(
     id: string,
@@ -28,7 +28,7 @@ export interface TransferChanges {
     intentIdOf: (transfer: TransferRow) => string | null | undefined,
     work: (inside: RunPrepared, found: FoundTransferRow, intent: PaymentIntentRow | undefined) => Promise<T>,
   ): Promise<T>;
-  /** Stores the steps of the locked intent, and the events that tell of them. */
+  /** Stores the steps of the locked intent, and their events. */
   store(
     inside: RunPrepared,
     intent: PaymentIntentRow,
@@ -62,9 +62,9 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
           if (row === undefined) throw plainRefusal('resource_missing');
           return { row: transfers.read(row), head: Number(row.head) };
         };
-        // In the order in which everybody locks: what holds the chain still, the intent, the transfer.
+        // The lock order is the same everywhere: chain, intent, transfer.
         const { row } = await find(findTransfer);
-        await inside(holdChain, [row.chainId]);
+        await inside(lockChain, [row.chainId]);
         const intentId = intentIdOf(row);
         const [intent] =
           intentId == null ? [] : (await inside(lockIntent, [intentId, merchantId, mode])).rows;
@@ -80,4 +80,4 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
   };
 }
 
-const holdChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');
+const lockChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');

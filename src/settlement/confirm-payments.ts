@@ -2,36 +2,35 @@
 
 import { type Address, type Hash, zeroAddress } from 'viem';
 import { isRightToken } from '../contract/chains.ts';
-import { holds, receiptsOf } from './block-reader.ts';
+import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
-import type { DueTransfer } from './ledger/confirming.ts';
+import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { Node } from './node.ts';
 
-/** The next blocks have their turn after so long. */
+/** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
-/** Transfers whose receipts are read before they are confirmed, which takes a fraction of the lease. */
+/** Transfers verified and committed together. This takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
 
-/** Confirms what is deep enough below the tip. Resolves with true if there is more at once. */
-export type ConfirmDue = (held: bigint, tip: Tip) => Promise<boolean>;
+/** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
+export type ConfirmDue = (lease: bigint, tip: Tip) => Promise<boolean>;
 
 export function createConfirmDue(context: WatchContext, identity: ChainIdentity): ConfirmDue {
   const { settings, ledger, logger, observer, trace, state } = context;
   const { chainId } = settings;
 
-  const confirmSome = async (held: bigint, due: readonly DueTransfer[]): Promise<boolean> => {
+  const confirmSome = async (lease: bigint, due: readonly RecordedTransfer[]): Promise<boolean> => {
     let [denied, confirmedCount] = [0, 0];
     const denying = new Set<Node>();
     const startedAtMs = performance.now();
     let hasMore = false;
-    // What was denied before comes last, and holds up nothing.
+    // Blocks that were denied before come last, so that they do not delay the others.
     const before = new Set(state.deniedIn);
     const blocks = [...Map.groupBy(due, ({ blockNumber }) => blockNumber)];
     state.deniedIn = [];
     for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
-      // The next blocks have their turn, too.
       hasMore = performance.now() - startedAtMs > maxConfirmingMs;
       if (hasMore) break;
       await identity.assertChain(state.confirmer);
@@ -41,17 +40,17 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
       const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
       if (onChain.length < own.length) denying.add(state.confirmer);
       let left = own.length;
-      // Stored bit by bit: what is confirmed stays so if the node fails later, and the lease is kept meanwhile.
+      // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
       for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
         let confirmed = some;
-        // What only the second reading has found was never asked of the first node.
+        // Transfers found by verification alone were never read from the reader, so both nodes are asked.
         for (const each of new Set([state.confirmer, state.node])) {
-          const has = await heldBy(context, held, each, confirmed);
+          const has = await transfersInReceipts(context, lease, each, confirmed);
           if (has.length < confirmed.length) denying.add(each);
           confirmed = has;
         }
         await ledger.confirmAll(
-          held,
+          lease,
           confirmed.map(({ id }) => id),
         );
         left -= confirmed.length;
@@ -63,13 +62,13 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
     if (denied > 0) {
       logger.warn(
         { chain_id: chainId, transfers: denied, nodes: [...denying].map(({ name }) => name) },
-        'a node denies transfers that are deep enough; they are not confirmed, and asked for again',
+        'a node does not have transfers that are due for confirmation; they stay pending and are retried',
       );
     }
     return hasMore && confirmedCount > 0;
   };
 
-  return async (held, tip) => {
+  return async (lease, tip) => {
     const deepEnough = tip.number - settings.confirmations + 1;
     let due = await ledger.due(deepEnough);
     observer.onUnconfirmed?.(due[0]?.blockTime);
@@ -82,43 +81,49 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
       return false;
     }
     const work = { name: 'confirmation', chainId, block: deepEnough, transfers: due.length } as const;
-    return trace(work, () => confirmSome(held, due));
+    return trace(work, () => confirmSome(lease, due));
   };
 }
 
 /**
- * New money of a token that never counts. The bridged one comes by Polygon's own messages, and not every node has the
- * receipts of those.
+ * True for minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose
+ * receipts not every node has.
  */
-function hasNoReceipt({ settings }: WatchContext, { fromAddress, tokenAddress }: DueTransfer): boolean {
+function hasNoReceipt({ settings }: WatchContext, { fromAddress, tokenAddress }: RecordedTransfer): boolean {
   const isCounted = settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
   return fromAddress === zeroAddress && !isCounted;
 }
 
-/** Those of these transfers that the receipts of their transactions have, or that have none. */
-export async function heldBy(
+/** Returns the transfers that the node has in a receipt, and those that need none. */
+export async function transfersInReceipts(
   context: WatchContext,
-  held: bigint,
+  lease: bigint,
   asked: Node,
-  transfers: readonly DueTransfer[],
-): Promise<DueTransfer[]> {
+  transfers: readonly RecordedTransfer[],
+): Promise<RecordedTransfer[]> {
   const receipts = await receiptsOf(
     asked,
     transfers.flatMap((transfer): Hash[] =>
       hasNoReceipt(context, transfer) ? [] : [`0x${transfer.transactionHash}`],
     ),
-    () => context.ledger.renew(held),
+    () => context.ledger.renew(lease),
   );
   return transfers.filter((transfer) => {
     const receipt = receipts.get(`0x${transfer.transactionHash}`);
     if (receipt === undefined) return hasNoReceipt(context, transfer);
-    return holds(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+    return receiptHasTransfer(receipt, logOf(transfer), `0x${transfer.blockHash}`);
   });
 }
 
-/** Parts of about that many; those of one transaction are together, so that its receipt is asked for once. */
-function* inTransactions(transfers: readonly DueTransfer[], size: number): Generator<DueTransfer[]> {
-  let part: DueTransfer[] = [];
+/**
+ * Splits the transfers into parts of about `size`. Transfers of one transaction stay together, so its receipt is
+ * fetched once.
+ */
+function* inTransactions(
+  transfers: readonly RecordedTransfer[],
+  size: number,
+): Generator<RecordedTransfer[]> {
+  let part: RecordedTransfer[] = [];
   for (const own of Map.groupBy(transfers, ({ transactionHash }) => transactionHash).values()) {
     part = part.concat(own);
     if (part.length < size) continue;
@@ -128,7 +133,7 @@ function* inTransactions(transfers: readonly DueTransfer[], size: number): Gener
   if (part.length > 0) yield part;
 }
 
-export function logOf(transfer: DueTransfer) {
+export function logOf(transfer: RecordedTransfer) {
   return {
     logIndex: transfer.logIndex,
     token: transfer.tokenAddress.toLowerCase() as Address,

@@ -1,6 +1,6 @@
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
-/** The sums of the payments that count and are confirmed, by intent. An intent without one is not in the map. */
+/** The sums of confirmed payments that count, by intent. Intents without one are missing. */
 export async function confirmedUnits(
   run: RunPrepared,
   intentIds: readonly string[],

@@ -16,10 +16,7 @@ import { detach } from './judgement.ts';
 import { readRemaining } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
 
-/**
- * `DetachTransfer`: takes back an attribution by hand; the intent is what it would be without it. Calls `onEvent` when the
- * change is durable.
- */
+/** `DetachTransfer`: undoes a manual attribution and recalculates the intent. Calls `onEvent` after the commit. */
 export function detachTransfer(
   em: EntityManager,
   onEvent: () => void,
@@ -32,8 +29,8 @@ export function detachTransfer(
     intent: PaymentIntentRow,
     traceparent: string | null,
   ): Promise<TransferRow> => {
-    if (!row.attributedByHand) throw attributedByItself();
-    // What is unattributed has no labels but those of its token.
+    if (!row.attributedByHand) throw attributedAutomatically();
+    // An unattributed transfer keeps only the label for its token.
     const settings = chains.find(({ chainId }) => chainId === row.chainId);
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
     const labels = isUsdc === true ? null : ['wrong_token'];
@@ -60,7 +57,7 @@ export function detachTransfer(
           ({ paymentIntent }) => paymentIntent,
           async (inside, found, intent) => {
             if (found.row.paymentIntent == null) return { ...found, isNew: false };
-            if (intent?.id !== found.row.paymentIntent) throw attributedMeanwhile();
+            if (intent?.id !== found.row.paymentIntent) throw attributionChanged();
             return { ...found, row: await detachFrom(inside, found.row, intent, traceparent), isNew: true };
           },
         ),
@@ -71,20 +68,20 @@ export function detachTransfer(
   };
 }
 
-function attributedByItself(): ServiceError {
+function attributedAutomatically(): ServiceError {
   return new ServiceError('invalid_state', {
-    message: 'The transfer became a payment by itself, not by hand: it cannot be detached.',
+    message: 'The transfer was attributed automatically. Only a manual attribution can be detached.',
   });
 }
 
 function hasSucceeded(): ServiceError {
   return new ServiceError('invalid_state', {
-    message: 'The intent has succeeded by this payment: it cannot be detached.',
+    message: 'The intent has succeeded with this payment, so it cannot be detached.',
   });
 }
 
-/** Between looking for its intent and locking it. */
-function attributedMeanwhile(): ServiceError {
+/** The transfer was attributed between the lookup and the lock. The client retries. */
+function attributionChanged(): ServiceError {
   return new ServiceError('unavailable');
 }
 

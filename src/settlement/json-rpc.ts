@@ -1,20 +1,20 @@
-// One question to a node: JSON-RPC over HTTP. Its answer is parsed as it arrives, because a stranger decides how large a block
-// is; viem parses the whole of it at once, and nothing else has its turn meanwhile.
+// One JSON-RPC request to a node over HTTP. The answer is parsed as it arrives: a stranger decides how large a block
+// is, and parsing all of it at once, as viem does, would block the event loop.
 
 import { JSONParser } from '@streamparser/json';
-import { turn } from '../scheduling/slices.ts';
+import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
 import { readRefusal } from './node-refusals.ts';
 
-/** Largest answer in bytes. A block with 2,000 transfers has receipts of 3.3 MB. */
+/** Largest answer, in bytes. The receipts of a block with 2,000 transfers take 3.3 MB. */
 const maxAnswerBytes = 64 * 1024 * 1024;
-/** So much is read of an answer that may say why there is none. */
+/** Bytes read of an error response. */
 const maxErrorBytes = 64 * 1024;
 const maxText = 200;
 
 /**
- * Resolves with the `result` of the answer, whatever it is. Rejects with NodeError, which names the host alone: the rest of
- * the address may be a secret. `timeoutMs` is for the whole of it, the answer's body included.
+ * Resolves with the `result` of the answer. Rejects with NodeError, which names only the host: the rest of the URL may
+ * contain a key. `timeoutMs` includes reading the body.
  */
 export async function callJsonRpc(
   url: URL,
@@ -55,14 +55,12 @@ export async function callJsonRpc(
     }
     throw new NodeError(
       'unreachable',
-      `${host} cannot be reached, or does not answer ${method} as a node does`,
+      `${host} cannot be reached, or did not answer ${method} with JSON-RPC`,
     );
   }
 }
 
-/** More than is read of an answer. */
 class TooLarge extends Error {}
-/** The node has answered, but not with JSON. */
 class NotJson extends Error {}
 
 async function readJson({ body }: Response, elements: Elements | undefined): Promise<unknown> {
@@ -77,7 +75,7 @@ async function readJson({ body }: Response, elements: Elements | undefined): Pro
   for await (const chunk of body ?? []) {
     size += chunk.length;
     if (size > maxAnswerBytes) throw new TooLarge();
-    await turn();
+    await nextSlice();
     parse(() => parser.write(chunk));
   }
   if (!parser.isEnded) parse(() => parser.end());
@@ -93,7 +91,6 @@ function parse(run: () => void): void {
   }
 }
 
-/** What an answer with a status of an error says, in JSON or as text. */
 async function readError({ body }: Response): Promise<{ error?: unknown }> {
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -110,7 +107,7 @@ async function readError({ body }: Response): Promise<{ error?: unknown }> {
   }
 }
 
-/** Words of the node are passed on if they are JSON-RPC's: a page of its server may repeat the address, with its secret. */
+/** Only a JSON-RPC error message is passed on: an HTML error page may repeat the URL with its key. */
 function faultOf({ status, statusText, headers, ok }: Response, error: unknown, refused: string): NodeError {
   const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
     code?: unknown;
@@ -120,7 +117,7 @@ function faultOf({ status, statusText, headers, ok }: Response, error: unknown, 
   const text =
     typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
   const { fault, retryAfterMs } = readRefusal({ ...(!ok && { status, headers }), code, details }) ?? {
-    // What is in front of the node may answer in its place: that says nothing about the question.
+    // A proxy in front of the node may have answered.
     fault: typeof code === 'number' ? 'refused' : 'unreachable',
     retryAfterMs: undefined,
   };

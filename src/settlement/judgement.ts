@@ -1,29 +1,28 @@
-// What transfers do to an intent: the rules of its status, its sum and its labels, as docs/settlement.md explains them.
-// Nothing here reads the database, the chain or a clock.
+// How transfers change an intent: the rules for its status, its sum and its labels, as in docs/settlement.md. Pure
+// functions: no database, no chain, no clock.
 
 import type { StatusName } from '../contract/words.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 
-/** A transfer that was attributed to an intent, as far as it matters for the intent. */
+/** A transfer that was attributed to an intent. */
 export interface Arrival {
   amountUnits: bigint;
   blockTime: Date;
-  /** The token is the one that the intent is paid in. */
+  /** The token is the one in which the intent is paid. */
   isRightToken: boolean;
-  /** It was attributed to this intent before, and has returned in another block. */
+  /** It was attributed to this intent before and returned in another block. */
   isReturned: boolean;
 }
 
 export interface Judged {
-  /** It is part of the intent's sum. */
+  /** Whether the payment is part of the intent's sum. */
   counts: boolean;
-  /** Labels of the payment. */
   labels: string[];
 }
 
-/** Judges a transfer by the intent's state when it was found. */
+/** Judges a transfer by the intent's state at the time it was found. */
 export function judge(
   { status, expiresAt }: Pick<PaymentIntentRow, 'status' | 'expiresAt'>,
   { blockTime, isRightToken }: Pick<Arrival, 'blockTime' | 'isRightToken'>,
@@ -41,7 +40,7 @@ export function judge(
 const sumOf = (arrivals: readonly Arrival[]) =>
   arrivals.reduce((sum, { amountUnits }) => sum + amountUnits, 0n);
 
-/** The steps of an intent to which these transfers of one block belong. */
+/** The steps of an intent for these transfers of one block. */
 export function arrive(
   row: PaymentIntentRow,
   arrivals: readonly (Arrival & { judged: Judged })[],
@@ -87,7 +86,7 @@ export function arrive(
   return withOverpaid(row, steps);
 }
 
-/** Says that an intent is overpaid as soon as it is: right after the step that made it so, if that says something else. */
+/** Adds the `overpaid` event after the step that made the intent overpaid. */
 function withOverpaid(row: PaymentIntentRow, steps: readonly ChangeStep[]): ChangeStep[] {
   let wasOver = row.labels?.includes('overpaid') ?? false;
   return steps.flatMap((step) => {
@@ -98,24 +97,24 @@ function withOverpaid(row: PaymentIntentRow, steps: readonly ChangeStep[]): Chan
   });
 }
 
-/** What is left of an intent's payments after a reorganisation. */
+/** An intent's payments after a revert. */
 export interface Remaining {
   /** Sum of the payments that count and are on the chain. */
   receivedUnits: bigint;
   /** Labels of the payments that are on the chain. */
   labels: readonly string[];
-  /** A payment that had all its confirmations was reverted. */
+  /** A reverted payment had been confirmed. */
   wasConfirmed: boolean;
 }
 
 const labelsOfPayments: ReadonlySet<string> = new Set(['late', 'found_late', 'after_cancel', 'wrong_token']);
 
-/** True as long as money can change the intent's status. */
+/** True while payments can change the intent's status. */
 export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
   return status === 'requires_payment' || status === 'processing';
 }
 
-/** Labels of an intent of which payments were taken away; the others are as they were. */
+/** The labels of an intent after payments were removed. Labels that do not come from payments stay. */
 function labelsOf(
   row: PaymentIntentRow,
   { receivedUnits, labels }: Omit<Remaining, 'wasConfirmed'>,
@@ -124,12 +123,12 @@ function labelsOf(
   return [...lasting, ...labels, ...(receivedUnits > BigInt(row.amountUnits) ? ['overpaid'] : [])];
 }
 
-/** The status of an intent that has not ended and has this sum. */
+/** The status of an open intent with this sum. */
 function openStatusOf(row: PaymentIntentRow, receivedUnits: bigint): StatusName {
   return receivedUnits >= BigInt(row.amountUnits) ? 'processing' : 'requires_payment';
 }
 
-/** The steps of an intent of which the chain has taken payments back, or given back what it had taken. */
+/** The steps of an intent after payments were reverted or returned. */
 export function revert(
   row: PaymentIntentRow,
   { receivedUnits, labels, wasConfirmed }: Remaining,
@@ -149,7 +148,6 @@ export function revert(
   ]);
 }
 
-/** The step of an intent from which somebody takes a payment away: it is as it would be without that one. */
 export function detach(row: PaymentIntentRow, remaining: Omit<Remaining, 'wasConfirmed'>): ChangeStep {
   const { receivedUnits } = remaining;
   const isUnpaid = row.status === 'expired' || row.status === 'canceled';
@@ -166,7 +164,7 @@ export function detach(row: PaymentIntentRow, remaining: Omit<Remaining, 'wasCon
   };
 }
 
-/** The step of an intent whose confirmed payments have this sum, if it succeeds by them. */
+/** The step of an intent whose confirmed payments add up to this sum; undefined if it does not succeed. */
 export function confirm(row: PaymentIntentRow, confirmedUnits: bigint, at: Date): ChangeStep | undefined {
   if (row.status !== 'processing' || confirmedUnits < BigInt(row.amountUnits)) return undefined;
   return { type: 'payment_intent.succeeded', fields: { status: 'succeeded', succeededAt: at } };

@@ -42,7 +42,7 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
   const everything = statementFor('', 'true');
   const statements: Partial<Record<TransferStatus, ReturnType<typeof preparedStatement>>> = {
     [TransferStatus.UNSPECIFIED]: everything,
-    // One that the chain reverted before anybody attributed it is not there to be attributed.
+    // A transfer that was reorged before it was attributed can no longer be attributed.
     [TransferStatus.UNATTRIBUTED]: statementFor(' and t.payment_intent is null', "t.state <> 'reorged'"),
     [TransferStatus.ATTRIBUTED]: statementFor('', 't.payment_intent is not null'),
   };

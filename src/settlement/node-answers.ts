@@ -1,9 +1,8 @@
-// Reads the answers of a node. Nothing in them is believed because of where it stands: every value is checked for its
-// form here, and for its sense by whoever asked.
+// Parses the answers of nodes. Every value is validated for its form here; callers check that it answers their question.
 
 import type { Address, Hash, Hex } from 'viem';
 
-/** Why an answer of a node was not used. Each is a label of a metric. */
+/** Why an answer of a node was not used. Each is the value of a metric label. */
 export const nodeFaults = [
   'unreachable',
   'late',
@@ -19,10 +18,10 @@ export const nodeFaults = [
 
 export type NodeFault = (typeof nodeFaults)[number];
 
-/** A node did not answer, or what it said cannot be used. Ask again later. */
+/** A node did not answer, or its answer cannot be used. Retry later. */
 export class NodeError extends Error {
   readonly fault: NodeFault;
-  /** What the node said of when to ask again, if anything. */
+  /** When to ask again, if the node said so. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -37,7 +36,7 @@ export class NodeError extends Error {
   }
 }
 
-/** The elements of a list in the answer: each is read as it arrives, and stands in the list as what was read. */
+/** Parses each element of a list as it arrives and keeps the result in its place. */
 export interface Elements {
   /** Such as `$.result.*`. */
   path: string;
@@ -87,22 +86,25 @@ export interface Receipt {
   transactionHash: Hash;
   blockHash: Hash;
   blockNumber: number;
-  /** In their order. */
+  /** In log order. */
   logs: readonly PlainLog[];
-  /** The same, by their index. */
+  /** The same, by log index. */
   logAt: ReadonlyMap<number, PlainLog>;
 }
 
 /** Topic 0 of `Transfer(address,address,uint256)`. */
 export const transferTopic: Hash = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef';
 
-/** The most that every JSON client holds exactly: a hundred times the USDC that there is. A log of more is invented. */
+/**
+ * The largest amount that every JSON client represents exactly: a hundred times the supply of USDC. Larger ones are
+ * rejected.
+ */
 const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** Largest block number that is believed: at a block a second, in three hundred thousand years. */
+/** Block numbers above this are rejected. */
 const maxNumber = 1e13;
 
-/** Reads a block without its transactions. Throws NodeError (`malformed`) if it is none. */
+/** Parses a block without its transactions. Throws NodeError (`malformed`). */
 export function readHeader(value: unknown): Header {
   const block = objectOf(value, 'a block');
   return {
@@ -115,9 +117,8 @@ export function readHeader(value: unknown): Header {
 }
 
 /**
- * Returns what reads the `Transfer` logs of one answer. Undefined for a zero amount, and for a transfer whose sender is its
- * recipient: they move no money. Throws if a log is none of those that were asked for, is there twice, or is of a block that
- * was reverted.
+ * Returns the parser of the `Transfer` logs of one answer. It returns undefined for transfers that move no money: a
+ * zero amount, or the sender as recipient. It throws if a log was not asked for, is repeated, or was removed.
  */
 export function transferLogs(tokens: ReadonlySet<string>): Elements {
   const seen = new Set<string>();
@@ -125,10 +126,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
     const log = objectOf(entry, 'a log');
     const { address, topics, data, logIndex } = readPlainLog(log);
     const [topic, from = '', to = '', ...others] = topics;
-    if (log.removed === true) throw malformed('a log that was removed');
-    // Another contract may have an event of that name with other topics; one of our tokens does not.
+    if (log.removed === true) throw malformed('a removed log');
+    // Another contract may emit an event with this topic 0. Our tokens never emit one with other topics.
     if (topic !== transferTopic || !tokens.has(address) || others.length > 0) {
-      throw new NodeError('contradiction', 'a log that was not asked for');
+      throw new NodeError('contradiction', 'the node returned a log that was not asked for');
     }
     const read: TransferLog = {
       token: address,
@@ -140,9 +141,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
       blockNumber: numberOf(log.blockNumber, 'blockNumber'),
       blockHash: hashOf(log.blockHash, 'blockHash'),
     };
-    // Nodes of Polygon have given the logs of its own messages an index that another transaction's log has.
+    // Polygon nodes have returned state-sync logs with the index of a log of another transaction.
     const place = `${read.blockHash} ${read.transactionHash} ${logIndex}`;
-    if (seen.has(place)) throw new NodeError('contradiction', 'two logs in one place');
+    if (seen.has(place))
+      throw new NodeError('contradiction', 'the node returned two logs with the same index');
     seen.add(place);
     const movesMoney = read.amountUnits > 0n && read.amountUnits <= maxAmount && read.from !== read.to;
     return movesMoney ? read : undefined;
@@ -150,12 +152,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
   return { path: '$.result.*', read: readLog };
 }
 
-/** The logs of an answer that `transferLogs` has read. */
 export function readTransferLogs(value: unknown): TransferLog[] {
   return (listOf(value, 'logs') as readonly (TransferLog | undefined)[]).filter((log) => log !== undefined);
 }
 
-/** Reads a transaction. Throws NodeError (`malformed`) if it is none. */
 export function readTransaction(value: unknown): Transaction {
   const transaction = objectOf(value, 'a transaction');
   return {
@@ -172,9 +172,7 @@ export const receiptLogs: Elements = {
   read: (log) => readPlainLog(objectOf(log, 'a log')),
 };
 
-/**
- * Reads a receipt, with its logs in their order, which `receiptLogs` has read. Throws NodeError (`malformed`) if it is none.
- */
+/** Parses a receipt whose logs `receiptLogs` has parsed. Throws NodeError (`malformed`). */
 export function readReceipt(value: unknown): Receipt {
   const receipt = objectOf(value, 'a receipt');
   const logs = listOf(receipt.logs, 'logs') as readonly PlainLog[];
@@ -187,7 +185,7 @@ export function readReceipt(value: unknown): Receipt {
   };
 }
 
-/** Reads a block's transactions, and keeps those with these hashes: all of them are as large as strangers make them. */
+/** Parses a block's transactions and keeps those with these hashes: strangers decide how large the others are. */
 export function blockTransactions(hashes: ReadonlySet<Hash>): Elements {
   return {
     path: '$.result.transactions.*',
@@ -198,14 +196,14 @@ export function blockTransactions(hashes: ReadonlySet<Hash>): Elements {
   };
 }
 
-/** The block's own header, and those of its transactions that `blockTransactions` has kept. */
+/** The block's header, and the transactions kept by `blockTransactions`. */
 export function readFullBlock(value: unknown): { header: Header; transactions: Transaction[] } {
   const { transactions } = objectOf(value, 'a block');
   const read = listOf(transactions, 'transactions') as readonly (Transaction | undefined)[];
   return { header: readHeader(value), transactions: read.filter((each) => each !== undefined) };
 }
 
-/** Reads the answer to `eth_chainId`. Throws NodeError (`malformed`) if it is no number. */
+/** Parses the answer to `eth_chainId`. Throws NodeError (`malformed`). */
 export function readChainId(value: unknown): number {
   return numberOf(value, 'a chain id');
 }
@@ -241,7 +239,7 @@ function numberOf(value: unknown, name: string): number {
   throw malformed(`a wrong ${name}`);
 }
 
-/** In lower case. Any length, unless one is given. */
+/** Returns the value in lower case. Any length is accepted unless one is given. */
 function bytesOf(value: unknown, name: string, length?: number): Hex {
   if (
     typeof value === 'string' &&

@@ -1,17 +1,18 @@
-// Which node reads a chain, and which one confirms. The first that is configured reads as long as it works; the reader moves
-// to the next one when it fails, stands still or falls behind, and back when it has been well for long enough.
+// Chooses the node that reads a chain (the reader) and the one that confirms. The first configured node is the reader
+// while it works. The reader moves to the next node if it fails, stalls or falls behind, and back after that node has
+// been healthy for long enough.
 
 import type { Logger } from 'pino';
 import type { Node } from './node.ts';
 
 export interface NodeChoiceTimes {
-  /** The reader moves if it has failed for so long. */
+  /** Moves the reader after it has failed for this long. */
   failsMs: number;
-  /** Or if it has had no new block for so long, and another one has. */
+  /** Moves the reader if it has no new block for this long and another node has. */
   standsStillMs: number;
-  /** It moves back to a node before it that has been well for so long. */
+  /** Moves the reader back to an earlier node that has been healthy for this long. */
   wellMs: number;
-  /** How often the nodes that do not read are asked for their newest block. */
+  /** How often the other nodes are asked for their newest block. */
   probeEveryMs: number;
 }
 
@@ -21,25 +22,24 @@ const defaultTimes: NodeChoiceTimes = {
   wellMs: 600_000,
   probeEveryMs: 15_000,
 };
-/** A node that has so many blocks less than another one is behind. */
+/** A node that is this many blocks below another one is behind. */
 const behindBlocks = 20;
 
-const failing = 'it fails';
+const failing = 'failing';
 
 export interface NodeChoice {
   readonly reader: Node;
   /** Another node than the reader, if there is one. */
   readonly confirmer: Node;
-  /** The place of the reader among the nodes, from 0. */
+  /** The index of the reader among the nodes. */
   readonly place: number;
-  /** Notes the newest block of a node. */
   noteHead(node: Node, head: number): void;
-  /** The reader has done a part of its work, or has failed to: it may answer some questions, and never the others. */
+  /** The reader has finished, or failed, a pass. A node may answer some requests and never others. */
   noteWorked(): void;
   noteFailed(): void;
   /**
-   * Decides who reads from now on. `isSame` finds out whether a node has the blocks that are held. Resolves with true if the
-   * reader has moved. Never rejects.
+   * Chooses the reader. `isSame` checks that a node has the recorded blocks. Resolves with true if the reader has
+   * moved. Never rejects.
    */
   decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean>;
 }
@@ -47,11 +47,11 @@ export interface NodeChoice {
 interface Health {
   node: Node;
   head: number;
-  /** When it had another newest block than before. */
+  /** When its newest block last changed. */
   movedAtMs: number;
   /** Since when it works and keeps up. */
-  wellSinceMs: number | undefined;
-  /** When it failed as the reader: what it says of its newest block is doubted for a while. */
+  healthySinceMs: number | undefined;
+  /** When it last failed as the reader. Its newest block is not trusted for a while after that. */
   failedAtMs: number;
   probedAtMs: number;
 }
@@ -68,13 +68,13 @@ export function createNodeChoice(
       node,
       head: 0,
       movedAtMs: startedAtMs,
-      wellSinceMs: undefined,
+      healthySinceMs: undefined,
       failedAtMs: Number.NEGATIVE_INFINITY,
       probedAtMs: Number.NEGATIVE_INFINITY,
     }),
   );
   let place = 0;
-  /** Since when the reader has not done its work. */
+  /** Since when the reader has failed to finish a pass. */
   let stuckSinceMs: number | undefined;
 
   const noteHead = (node: Node, head: number): void => {
@@ -86,17 +86,17 @@ export function createNodeChoice(
 
   const isTrusted = ({ failedAtMs }: Health) => performance.now() - failedAtMs >= wellMs;
 
-  /** Why a node is not to read; undefined if it may. */
+  /** Returns why a node must not be the reader, or undefined. */
   const problemOf = ({ node, head, movedAtMs }: Health): string | undefined => {
     const now = performance.now();
     const sinceMs = Math.min(node.failingSinceMs ?? now, node === nodes[place] ? (stuckSinceMs ?? now) : now);
     if (now - sinceMs >= failsMs) return failing;
     const best = Math.max(head, ...health.flatMap((other) => (isTrusted(other) ? [other.head] : [])));
-    if (best - head >= behindBlocks) return `it is ${best - head} blocks behind another node`;
-    return best > head && now - movedAtMs >= standsStillMs ? 'it stands still' : undefined;
+    if (best - head >= behindBlocks) return `${best - head} blocks behind another node`;
+    return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;
   };
 
-  /** Asks the nodes that do not read for their newest block; does not wait for them. */
+  /** Asks the other nodes for their newest block, without waiting for the answers. */
   const probe = (): void => {
     const now = performance.now();
     for (const [i, of] of health.entries()) {
@@ -104,7 +104,7 @@ export function createNodeChoice(
       of.probedAtMs = now;
       of.node.header('latest').then(
         (header) => header && noteHead(of.node, header.number),
-        // It says itself since when it fails.
+        // The node tracks its own failures.
         () => {},
       );
     }
@@ -112,20 +112,20 @@ export function createNodeChoice(
 
   const noteHealth = (): void => {
     for (const of of health) {
-      const isWell = of.node.failingSinceMs === undefined && of.head > 0 && problemOf(of) === undefined;
-      of.wellSinceMs = isWell ? (of.wellSinceMs ?? performance.now()) : undefined;
+      const isHealthy = of.node.failingSinceMs === undefined && of.head > 0 && problemOf(of) === undefined;
+      of.healthySinceMs = isHealthy ? (of.healthySinceMs ?? performance.now()) : undefined;
     }
   };
 
-  /** The places to try: those before the reader that have been well for long, and if it has a problem, those after it. */
+  /** The nodes to try: earlier ones that have been healthy for long, and if the reader has a problem, the later ones. */
   const placesToTry = (problem: string | undefined): number[] => {
     const now = performance.now();
-    const isLongWell = ({ wellSinceMs }: Health) => now - (wellSinceMs ?? now) >= wellMs;
-    const before = health.slice(0, place).flatMap((of, i) => (isLongWell(of) ? [i] : []));
+    const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= wellMs;
+    const before = health.slice(0, place).flatMap((of, i) => (isLongHealthy(of) ? [i] : []));
     if (problem === undefined) return before;
     const others = health.map((_, i) => (place + 1 + i) % health.length).filter((i) => i !== place);
-    const well = others.filter((i) => health[i]?.wellSinceMs !== undefined);
-    return well.sort(
+    const healthy = others.filter((i) => health[i]?.healthySinceMs !== undefined);
+    return healthy.sort(
       (a, b) => Number(isTrusted(health[b] as Health)) - Number(isTrusted(health[a] as Health)),
     );
   };
@@ -163,8 +163,8 @@ export function createNodeChoice(
         place = i;
         stuckSinceMs = undefined;
         logger.warn(
-          { from, to: node.name, reason: problem ?? 'the node before it is well again' },
-          'another node reads the chain from now on',
+          { from, to: node.name, reason: problem ?? 'an earlier node has recovered' },
+          'switched to another node to read the chain',
         );
         return true;
       }

@@ -1,37 +1,36 @@
-// How fast a node is asked. Providers allow so many questions a second, each another number and in units of their own: the
-// number is found by trying, and a refusal is no fault of the node.
+// Rate limit of the requests to one node. Providers have different limits in different units, so the rate is found by
+// trial. A refusal is not counted as a fault of the node.
 
 import { setTimeout } from 'node:timers/promises';
 
-/** After a refusal a node is not asked for so long, unless it says how long itself; twice as long after each further one. */
+/** Pause after a refusal, unless the node sends `Retry-After`. Doubles with each further refusal. */
 const firstPauseMs = 250;
 const maxPauseMs = 1_000;
-/** Each answer adds this to the questions a second, so that a rate that is used doubles in 6 seconds. */
+/** Each answer adds this to the rate, so that a rate in use doubles in 6 seconds. */
 const growth = 1 / 8;
 const minPerSecond = 1;
 
 export interface NodePace {
-  /** Questions a second; infinite until the node has refused one. */
+  /** Requests per second; infinite until the node has refused one. */
   readonly perSecond: number;
-  /** For how long the node has asked to be left alone, in milliseconds. */
+  /** Milliseconds until the end of the pause that the node asked for. */
   pausedMs(): number;
-  /** Resolves when the next question may be asked. */
+  /** Resolves when the next request may be sent. */
   turn(): Promise<void>;
-  /** The node has answered. */
   answered(): void;
-  /** The node has refused: too many questions. */
+  /** The node has refused a request for its rate. */
   refused(retryAfterMs?: number): void;
 }
 
-/** Returns the pace of one node, which all that ask it share: it is halved at a refusal, and grows slowly. */
+/** Returns the pace of one node, shared by all callers. It is halved at a refusal and grows slowly. */
 export function createNodePace(): NodePace {
   let perSecond = Number.POSITIVE_INFINITY;
   let nextAtMs = 0;
   let pausedUntilMs = 0;
-  /** Answers since the rate was halved last. */
+  /** Answers since the rate was last halved. */
   let answers = 0;
   let pauseMs = firstPauseMs;
-  /** Answers within the current second, and in the one before. */
+  /** Answers in the current second, and in the one before. */
   let [beganAtMs, count, before] = [performance.now(), 0, 0];
 
   const note = (now: number): void => {
@@ -64,7 +63,7 @@ export function createNodePace(): NodePace {
       pausedUntilMs = Math.max(pausedUntilMs, now + retryAfterMs);
       nextAtMs = Math.max(nextAtMs, pausedUntilMs, now + pauseMs);
       pauseMs = Math.min(2 * pauseMs, maxPauseMs);
-      // A node that answers nothing has no rate: it is left alone, and asked as before when it answers again.
+      // If nothing was answered there is no rate to halve: only the pause applies.
       const reached = Math.min(perSecond, Math.max(before, count));
       if (answers === 0 || reached === 0) return;
       answers = 0;

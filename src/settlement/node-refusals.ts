@@ -1,13 +1,12 @@
-// What a node's refusal is about. Providers say it in words of their own: these are the ones that Alchemy, Ankr, Blast, Chainstack,
-// dRPC, Infura, QuickNode, Geth and Erigon are known to use.
+// Classifies the refusals of nodes. Providers use their own messages: the patterns are those of Alchemy, Ankr, Blast,
+// Chainstack, dRPC, Infura, QuickNode, Geth and Erigon.
 
-/** The question, or its answer, is larger than the node allows. */
+/** The request or its answer is larger than the node allows. */
 const ofSize =
   /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
-/** Too many questions. */
 const ofRate =
   /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
-/** `LimitExceeded`, which some nodes say of sizes too. */
+/** `LimitExceeded`. Some nodes also use it for sizes. */
 const limitExceeded = -32005;
 const maxRead = 1_000;
 
@@ -17,8 +16,8 @@ export interface NodeRefusal {
 }
 
 /**
- * Reads what a node has answered: the status and headers of HTTP, the code and the message (`details`) of JSON-RPC. Returns
- * undefined for anything but a refusal for rate or size.
+ * Classifies an answer by its HTTP status and headers, and by the JSON-RPC code and message (`details`). Returns
+ * undefined unless it is a refusal for rate or size.
  */
 export function readRefusal(reason: unknown): NodeRefusal | undefined {
   const { status, code, details, headers } = reason as {
@@ -40,7 +39,7 @@ export function readRefusal(reason: unknown): NodeRefusal | undefined {
   return isRate ? { fault: 'rate_limited', retryAfterMs } : undefined;
 }
 
-/** In milliseconds; nobody is waited for longer than a minute. */
+/** In milliseconds, at most a minute. */
 function retryAfterOf(headers: Headers): number | undefined {
   const value = headers.get('retry-after');
   if (value === null) return undefined;

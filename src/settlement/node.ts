@@ -1,4 +1,4 @@
-// One node of a chain, over JSON-RPC: asks, checks that the answer is one to this question, and says so if it is not.
+// A node of a chain, over JSON-RPC. Validates that each answer is an answer to its request.
 
 import * as Bloom from 'ox/Bloom';
 import type { Hash, Hex } from 'viem';
@@ -24,17 +24,17 @@ import {
 } from './node-answers.ts';
 import { createNodePace, type NodePace } from './node-pace.ts';
 
-/** A request takes no longer, its answer's body included. */
+/** Includes reading the body. */
 const defaultTimeoutMs = 10_000;
-/** An empty answer for a block that may have transfers is believed when it has come as often. */
+/** An empty answer that contradicts the block's bloom filter is accepted after this many attempts. */
 const emptyAnswers = 5;
-/** A question that the node refuses for its rate is asked again for so long: half of a watcher's lease. */
+/** How long a rate-limited request is retried: half of a watcher's lease. */
 const defaultPatienceMs = 3_000;
-/** From so many transactions of one block on, the whole block is less to fetch. */
+/** From this many transactions of a block on, fetching the whole block is cheaper. */
 const wholeBlockFrom = 10;
 
-/** Faults of a node that does not work, or not for us. */
-const unanswered: ReadonlySet<NodeFault> = new Set([
+/** Faults that mean that the node does not work, or not for us. */
+const failureFaults: ReadonlySet<NodeFault> = new Set([
   'unreachable',
   'late',
   'malformed',
@@ -44,29 +44,29 @@ const unanswered: ReadonlySet<NodeFault> = new Set([
 
 export interface TransfersOfBlock {
   logs: TransferLog[];
-  /** The node insists that there are none, although the block's bloom filter says that there may be. */
+  /** The node returned no transfers although the block's bloom filter may contain some. */
   isDoubtful: boolean;
 }
 
 export interface Node {
   /** Host and port. The rest of the address may be a secret. */
   readonly name: string;
-  /** How fast it is asked, by everybody in this process. */
+  /** The request rate, shared by this process. */
   readonly pace: Pick<NodePace, 'perSecond'>;
-  /** Since when nothing that it was asked was answered, by `performance.now()`. Refusing a rate is an answer. */
+  /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   readonly failingSinceMs: number | undefined;
-  /** Throws if the node is not one of that chain. */
+  /** Throws if the node is on another chain. */
   assertChain(): Promise<void>;
-  /** What the node is, such as `Geth/v1.14.12`. */
+  /** The client version, such as `Geth/v1.14.12`. */
   version(): Promise<string>;
-  /** The newest block, the newest final one, or the one with that number. Undefined if there is none yet. */
+  /** The newest block, the newest final block, or a block by number. Undefined if the node does not have it. */
   header(at: number | 'latest' | 'finalized'): Promise<Header | undefined>;
   headerByHash(hash: Hash): Promise<Header | undefined>;
-  /** Transfers of the tokens in one block, by its hash: they can only be of this block. */
+  /** Transfers of the tokens in one block, by its hash. */
   transfersOf(header: Header): Promise<TransfersOfBlock>;
-  /** The same between two blocks, both included; only to these recipients, if any are given. */
+  /** Transfers between two blocks, inclusive; only to these recipients, if given. */
   transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]>;
-  /** Those of these transactions of one block that the node has. */
+  /** The transactions of one block with these hashes, as far as the node has them. */
   transactionsOf(
     header: Pick<Header, 'hash' | 'number'>,
     hashes: readonly Hash[],
@@ -82,17 +82,14 @@ export interface NodeOptions {
   tokens: readonly Hex[];
   /** Called for each answer that could not be used. */
   onFault?: (error: NodeError) => void;
-  /** Called for each request. */
   onRequest?: (method: string) => void;
-  /** Runs a request inside the trace of what it is for. */
+  /** Runs a request in the trace of its work. */
   trace?: <T>(method: string, run: () => Promise<T>) => Promise<T>;
-  /** How long a request may take. */
   timeoutMs?: number;
-  /** How long a question is asked again that the node refuses for its rate. */
   patienceMs?: number;
 }
 
-/** Returns a node over HTTP. Asks nothing yet; every method rejects with NodeError if its answer cannot be used. */
+/** Returns a client of the node. Connects lazily. Every method rejects with NodeError if its answer cannot be used. */
 export function connectNode({
   url,
   chainId,
@@ -117,11 +114,11 @@ export function connectNode({
   ): Promise<T> => {
     const deadlineMs = performance.now() + patienceMs;
     for (;;) {
-      // Waiting for it would lose the lease.
+      // Waiting longer would lose the lease.
       const pausedMs = pace.pausedMs();
       if (performance.now() + pausedMs > deadlineMs) {
         const seconds = Math.ceil(pausedMs / 1_000);
-        throw new NodeError('rate_limited', `${name} asked not to be asked for ${seconds} s more`);
+        throw new NodeError('rate_limited', `${name} asked to wait ${seconds} s more (rate limit)`);
       }
       await pace.turn();
       onRequest?.(method);
@@ -139,7 +136,7 @@ export function connectNode({
         if (fault === 'rate_limited') {
           pace.refused(retryAfterMs);
           if (performance.now() + (retryAfterMs ?? 0) < deadlineMs) continue;
-        } else if (unanswered.has(fault)) {
+        } else if (failureFaults.has(fault)) {
           failingSinceMs ??= performance.now();
         }
         throw reason;
@@ -181,10 +178,7 @@ export function connectNode({
     async assertChain() {
       const found = await ask('eth_chainId', [], readChainId);
       if (found !== chainId) {
-        const error = new NodeError(
-          'another_chain',
-          `${name} is a node of chain ${found}, not of ${chainId}`,
-        );
+        const error = new NodeError('another_chain', `${name} is on chain ${found} instead of ${chainId}`);
         onFault?.(error);
         throw error;
       }
@@ -270,5 +264,5 @@ const hex = (number: number): Hex => `0x${number.toString(16)}`;
 const topicOf = (address: Hex): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`;
 
 function anotherBlock(name: string): NodeError {
-  return new NodeError('another_block', `${name} answered with another block than the one asked for`);
+  return new NodeError('another_block', `${name} answered with another block than requested`);
 }

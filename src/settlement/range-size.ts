@@ -1,35 +1,34 @@
-// How many blocks to ask a node for at once. Providers limit it, each at another number and in other words, and some limit
-// the answer in place of the question: the number is found by trying.
+// The number of blocks per request. Providers limit the range or the answer, each in its own way, so the size is found
+// by trial.
 
 import { NodeError, type NodeFault } from './node-answers.ts';
 
-/** So many ranges of a size have to be read before larger ones are tried: of a node with a limit, one question in 17 is refused. */
+/** Larger ranges are tried after this many successes: with a node that has a limit, one request in 17 is refused. */
 const growAfter = 16;
-/** A limit is remembered so long: plans change. */
+/** A limit is forgotten after this time, because plans change. */
 const rememberMs = 3_600_000;
-/** Faults that may come of the size of a question, or of its answer. */
+/** Faults that a too large request or answer may cause. */
 const ofSize: ReadonlySet<NodeFault> = new Set(['too_large', 'refused', 'late', 'malformed']);
 
 export interface RangeSize {
-  /** Blocks to ask for at once. */
+  /** Blocks per request. */
   readonly blocks: number;
   /**
-   * Reads a range of so many blocks, or of as many as the node serves: `read` is called again with fewer if the node refuses
-   * the size. Rejects if one block is refused, or for any other fault.
+   * Reads a range of `blocks` blocks, or of fewer if the node refuses the size: then `read` is called again with half
+   * as many. Rejects if one block is refused, or for any other fault.
    */
   reading<T>(blocks: number, read: (blocks: number) => Promise<T>): Promise<T>;
 }
 
-/** Returns a size that begins at its maximum, shrinks to what the node serves, and seldom tries more. */
+/** Returns a size that begins at its maximum, shrinks to what the node serves, and sometimes tries to grow. */
 export function createRangeSize(max: number): RangeSize {
   let blocks = max;
   let successes = 0;
-  /** The node refused so many. */
   let refused = { blocks: Number.POSITIVE_INFINITY, atMs: 0 };
   const next = () => {
     if (performance.now() - refused.atMs > rememberMs)
       refused = { blocks: Number.POSITIVE_INFINITY, atMs: 0 };
-    // In the middle between what it serves and what it refuses, once that is known.
+    // Halfway between the largest size served and the smallest refused, if that is known.
     return Math.min(max, blocks * 2, Math.max(blocks, Math.floor((blocks + refused.blocks) / 2)));
   };
   return {
@@ -41,15 +40,15 @@ export function createRangeSize(max: number): RangeSize {
         const count = Math.min(wanted, blocks);
         try {
           const found = await read(count);
-          // Single blocks that are read again, and what is new since the last time, say nothing of longer ranges.
+          // Shorter ranges say nothing about larger sizes.
           if (count >= blocks && ++successes % growAfter === 0) blocks = next();
           return found;
         } catch (reason) {
-          // One block is never too many.
+          // A single block is never too large.
           if (!(reason instanceof NodeError) || !ofSize.has(reason.fault) || count <= 1) throw reason;
           successes = 0;
           blocks = Math.min(blocks, count) >> 1;
-          // Only a node that speaks of the size has a limit; what is slow or cut today is not tomorrow.
+          // Only `too_large` is a limit of the node. A slow or cut answer may be temporary.
           if (reason.fault !== 'too_large') throw reason;
           refused = { blocks: count, atMs: performance.now() };
         }

@@ -6,7 +6,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 
 const dayMs = 86_400_000;
 
-/** What was received on a chain, in USDC's smallest unit. */
+/** The amount received on a chain, in USDC's smallest unit. */
 export interface Received {
   mode: ModeName;
   chain: ChainName;
@@ -14,8 +14,7 @@ export interface Received {
 }
 
 /**
- * Returns a function that tells what was received on each chain since the beginning of the day (UTC): the payments that
- * count and were recorded since then, once they are confirmed. It reads every transfer of the day.
+ * Returns a function that sums today's (UTC) confirmed payments that count, by chain. It reads every transfer of the day.
  */
 export function createReceivedMeasure(em: EntityManager): () => Promise<Received[]> {
   const { run } = createPreparedStatements(em);
@@ -29,7 +28,7 @@ export function createReceivedMeasure(em: EntityManager): () => Promise<Received
   };
 }
 
-/** An id contains its time, so the primary key finds the transfers of the day. */
+/** An id begins with its time, so the primary key finds the transfers of the day. */
 const measure = preparedStatement(
   'measure_received',
   `select chain_id, sum(amount_units) as units from transfers

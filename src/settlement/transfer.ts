@@ -11,8 +11,7 @@ import { confirmationsOf, transferFields } from '../payment-intents/payments.ts'
 const dataCodec = createJsonCodec(EventDataSchema);
 
 /**
- * The contract's transfer. `head` is the newest block that was read. Throws if the row is of a chain that only a newer
- * version knows.
+ * Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain.
  */
 export function toTransfer(row: TransferRow, head: number): Transfer {
   const network = networks.findLast(({ chainId }) => chainId === row.chainId);
@@ -28,7 +27,7 @@ export function toTransfer(row: TransferRow, head: number): Transfer {
   });
 }
 
-/** The `data` of an event about transfers of a block, as JSON: the largest, and how many there are. */
+/** The `data` of an event about the transfers of a block: the largest, and their number. */
 export function transferEventData(row: TransferRow, head: number, count: number): string {
   return dataCodec.encode(
     create(EventDataSchema, { transfer: toTransfer(row, head), transfersCount: count }),

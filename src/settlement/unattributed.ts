@@ -2,12 +2,12 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
-/** What is nobody's payment may wait for ever: after so many days it concerns nobody any more. */
+/** Older transfers are left out: some will never be attributed. */
 const measuredDays = 7;
 
 /**
- * Returns a function that tells how many transfers wait to be attributed, counted up to a thousand, and how old the oldest
- * of the last seven days is in milliseconds.
+ * Returns a function that counts the unattributed transfers, up to a thousand, and returns the age in milliseconds of
+ * the oldest of the last seven days.
  */
 export function createUnattributedMeasure(
   em: EntityManager,
@@ -19,7 +19,7 @@ export function createUnattributedMeasure(
   };
 }
 
-/** The index of unattributed transfers begins with the merchant and the mode: the oldest one is looked for in each. */
+/** The index begins with the merchant and the mode, so the oldest transfer is looked up for each. */
 const measure = preparedStatement(
   'measure_unattributed_transfers',
   `with recursive owners as (

@@ -1,12 +1,12 @@
-// Watches one chain: follows its blocks, reverts reorged ones, confirms what is deep enough, reads
-// everything a second time when it is final, and expires intents by the chain's clock. The database knows how far it is:
-// a watcher may end at any moment, and any other goes on.
+// Watches one chain: follows its blocks, reverts reorged ones, confirms payments that are deep enough, verifies final
+// blocks, and expires intents by the chain's clock. All progress is in the database: a watcher may stop at any time,
+// and any other continues.
 
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
-import { readPurposes, transfersThatMatter } from './block-reader.ts';
+import { readTransfers, transfersToMerchants } from './block-reader.ts';
 import { createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext, WatchObserver } from './chain-state.ts';
 import { createConfirmDue } from './confirm-payments.ts';
@@ -20,54 +20,53 @@ import { createNodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { createRangeSize, type RangeSize } from './range-size.ts';
 import { createReadBetween } from './read-between.ts';
 import { createReorganisation, maxHeaders } from './reorganisation.ts';
-import { createSecondReading } from './second-reading.ts';
+import { createVerification } from './verify-final-blocks.ts';
 
-/** From so many blocks below the final one on, blocks are read by ranges. */
+/** Ranges are read if the cursor is this far below the final block. */
 const farBehind = 32;
-/** Blocks, or ranges of them, that are read before other work has its turn: the newest block, and what is due. */
+/** Blocks or ranges read in one pass, before confirmations and expiry run. */
 const maxBlocksAtOnce = 32;
-/** The same for a node that is asked slowly. A tenth of the questions is left for that other work. */
+/** Time limit of the same, for a node with a low rate limit. */
 const maxReadingMs = 5_000;
 const maxRange = 2_000;
-/** How long what is known of the final block stays new enough. */
 const defaultFinalizedEveryMs = 10_000;
-/** Payments are reverted if a node denies them again so much later: not by two answers of one bad moment. */
+/** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
-/** Headers are forgotten so many blocks apart, and so many are kept. */
+/** Old headers are deleted every `forgetEvery` blocks; at least `minHeaders` are kept. */
 const forgetEvery = 256;
 const minHeaders = 256;
 
 export interface WatcherOptions {
   settings: ChainSettings;
-  /** The first that works is read, another one confirms; all are asked before a payment is reverted. */
+  /** The first that works is the reader, another one confirms. All are asked before a payment is reverted. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
-  /** Names this watcher among others. A UUID. */
+  /** The UUID of this watcher. */
   holder: string;
   logger: Logger;
   observer?: WatchObserver;
-  /** Runs work inside a trace of its own. Blocks without transfers that matter have none. */
+  /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
   trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
-  /** How often the node is asked for its final block. */
+  /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
-  /** How much later a payment has to be denied again before it is reverted; then it is looked for no more often. */
+  /**
+   * How much later a denied payment must be denied again to be reverted, and how often reverted payments are looked for.
+   */
   deniedAgainMs?: number;
-  /** When another node reads. */
   nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
 export interface Watcher {
-  /** Reads what there is. Resolves with true if there is more at once. */
+  /** Reads new blocks. Resolves with true if there are more. */
   follow(): Promise<boolean>;
-  /** Reads again what has become final. Resolves with true if there is more at once. */
-  readAgain(): Promise<boolean>;
-  /** Gives up the lease. */
+  /** Verifies blocks that have become final. Resolves with true if there are more. */
+  verify(): Promise<boolean>;
   release(): Promise<void>;
 }
 
 /**
- * Returns the watcher of one chain. Nothing runs by itself: call `follow` every block time, and `readAgain` now and then.
- * Both reject with NodeError if what a node says cannot be used, and go on from there when they are called again.
+ * Returns the watcher of one chain. It has no timers: call `follow` every block time, and `verify` from time to
+ * time. Both reject with NodeError if an answer cannot be used, and continue there at the next call.
  */
 export function createWatcher({
   settings,
@@ -99,79 +98,79 @@ export function createWatcher({
   const reorganisation = createReorganisation(context, identity);
   const readBetween = createReadBetween(context);
   const confirmDue = createConfirmDue(context, identity);
-  const second = createSecondReading(context, identity, readBetween, rangeOf, deniedAgainMs);
+  const verification = createVerification(context, identity, readBetween, rangeOf, deniedAgainMs);
   let forgottenAt = 0;
-  /** The second reading that runs now. */
-  let readingAgain: Promise<unknown> | undefined;
-  /** The node that reads has done its part of the present turn. */
+  /** The verification in progress. */
+  let verifying: Promise<unknown> | undefined;
+  /** The reader has finished its part of this pass. */
   let isRead = false;
-  /** It is far behind, and reads by ranges until it no longer can. */
+  /** The cursor is far behind: ranges are read until it reaches the final block. */
   let isInRanges = false;
 
-  /** Begins from what the database knows. Resolves with false while another watcher has the lease. */
+  /** Loads the state from the database. Resolves with false while another watcher has the lease. */
   const begin = async (): Promise<boolean> => {
     await identity.assertChain(state.node);
     let progress = await ledger.progress();
     if (progress === undefined) {
       const genesis = await identity.headerAt(0);
-      const from = (await identity.isStandIn())
+      const from = (await identity.isLocalChain())
         ? genesis
         : await identity.headerAt(await identity.finalizedNumber());
       await ledger.begin(genesis.hash, from);
       progress = await ledger.progress();
     }
-    // A chain that has begun anew has taken it already.
+    // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire(holder);
     if (state.lease === undefined) return false;
     progress = await ledger.progress();
     state.cursor = progress?.cursor;
     reorganisation.forget();
-    second.forgetDenials();
+    verification.forgetDenials();
     logger.info({ chain_id: chainId, block: state.cursor?.number }, 'watching the chain');
     return true;
   };
 
-  /** Lets another node read if the one that does has a problem. */
+  /** Changes the reader if it has a problem. */
   const chooseNodes = async (): Promise<void> => {
     if (await choice.decide(identity.isSameChain)) {
-      // It was to compare the two that read and confirmed until now.
-      await readingAgain?.catch(() => {});
+      // The verification in progress uses the previous nodes.
+      await verifying?.catch(() => {});
       state.headNumber = undefined;
       reorganisation.forget();
     }
     state.node = choice.reader;
-    // A second reading asks the same node to its end.
-    if (readingAgain === undefined) state.confirmer = choice.confirmer;
+    // A verification uses one node from beginning to end.
+    if (verifying === undefined) state.confirmer = choice.confirmer;
     observer.onReader?.(choice.place);
   };
 
-  const readBlock = async (held: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
+  const readBlock = async (lease: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
     const { logs, isDoubtful } = await state.node.transfersOf(header);
-    const matter = await transfersThatMatter(logs, ledger.ownersOf);
+    const relevant = await transfersToMerchants(logs, ledger.ownersOf);
     const apply = async () => {
-      const found = await readPurposes(state.node, settings, header, matter, () => ledger.renew(held));
-      const { dust } = await ledger.apply(held, { ...header, isDoubtful }, found, after.hash);
+      const found = await readTransfers(state.node, settings, header, relevant, () => ledger.renew(lease));
+      const { dust } = await ledger.apply(lease, { ...header, isDoubtful }, found, after.hash);
       observer.onDust?.(dust);
     };
-    const work = { name: 'block', chainId, block: header.number, transfers: matter.length } as const;
-    await (matter.length === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
+    const work = { name: 'block', chainId, block: header.number, transfers: relevant.length } as const;
+    await (relevant.length === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
     observer.onBlock?.({
       number: header.number,
-      transfers: matter.length,
+      transfers: relevant.length,
       lagMs: performance.now() - seenAtMs,
     });
   };
 
-  /** Reads a range of final blocks, and moves the cursor to its end. */
-  const readRange = async (held: bigint, after: Tip, final: number): Promise<Tip> => {
+  /** Reads a range of final blocks and moves the cursor to its end. */
+  const readRange = async (lease: bigint, after: Tip, final: number): Promise<Tip> => {
     const { last, blocks } = await rangeOf(state.node).reading(final - after.number, async (count) => {
-      // The chain of this machine does not keep empty blocks for ever.
+      // The local chain removes old empty blocks.
       const end = (await state.node.header(after.number + count)) ?? (await identity.headerAt(final));
-      return { last: end, blocks: await readBetween(held, state.node, after.number + 1, end.number) };
+      return { last: end, blocks: await readBetween(lease, state.node, after.number + 1, end.number) };
     });
     const to = last.number;
     const apply = async (header: Header, found: readonly FoundTransfer[], follows: Hash | undefined) => {
-      const { dust } = await ledger.apply(held, header, found, follows);
+      const { dust } = await ledger.apply(lease, header, found, follows);
       observer.onDust?.(dust);
     };
     for (const { header, found } of blocks) {
@@ -181,26 +180,26 @@ export function createWatcher({
     return last;
   };
 
-  const expire = async (held: bigint): Promise<boolean> => {
-    const expiry = await ledger.expireSome(held);
+  const expire = async (lease: bigint): Promise<boolean> => {
+    const expiry = await ledger.expireSome(lease);
     observer.onExpiry?.(expiry);
     return expiry.hasMore;
   };
 
-  const forget = async (held: bigint, tip: Tip, final: number): Promise<void> => {
+  const forget = async (lease: bigint, tip: Tip, final: number): Promise<void> => {
     if (tip.number - forgottenAt < forgetEvery) return;
     const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
-    await ledger.forgetHeaders(held, below);
+    await ledger.forgetHeaders(lease, below);
     forgottenAt = tip.number;
   };
 
   const follow = async (): Promise<boolean> => {
     isRead = false;
     await chooseNodes();
-    // Without a cursor it has begun only half: the database failed after the lease was taken.
+    // Without a cursor, `begin` failed after it acquired the lease.
     if ((state.lease === undefined || state.cursor === undefined) && !(await begin())) return false;
     await identity.assertChain(state.node);
-    const held = state.lease as bigint;
+    const lease = state.lease as bigint;
     const seenAtMs = performance.now();
     const head = await state.node.header('latest');
     if (head === undefined) throw new NodeError('no_answer', `${state.node.name} has no newest block`);
@@ -210,9 +209,9 @@ export function createWatcher({
     const isBehind = head.number - tip.number > farBehind;
     const final = await identity.finalizedNumber(isBehind ? 0 : undefined);
     observer.onHead?.({ head, finalized: final, cursor: tip.number });
-    await ledger.keep(held, { head: head.number, finalized: final });
+    await ledger.keep(lease, { head: head.number, finalized: final });
     if (head.number < tip.number) {
-      // A node behind, or a chain that has begun anew.
+      // The node is behind, or the local chain was restarted.
       await identity.assertGenesis();
       return false;
     }
@@ -221,38 +220,38 @@ export function createWatcher({
       state.cursor = next;
     };
     if (head.number === tip.number && head.hash !== tip.hash)
-      moveTo(await reorganisation.revertToAncestor(held, tip));
+      moveTo(await reorganisation.revertToAncestor(lease, tip));
     // The newest blocks are read one by one: their headers are the chain's clock.
     const rangesEnd = Math.min(final, head.number - 2 * settings.confirmations);
     if (rangesEnd - tip.number > farBehind) {
-      // Once for all ranges: what they begin with is final like their ends.
+      // One check for all ranges: they begin and end at final blocks.
       const here = await identity.headerAt(tip.number);
-      if (here.hash !== tip.hash) moveTo(await reorganisation.revertToAncestor(held, tip));
+      if (here.hash !== tip.hash) moveTo(await reorganisation.revertToAncestor(lease, tip));
       isInRanges = true;
     }
     const mayRead = (blocks: number) =>
       blocks < maxBlocksAtOnce && performance.now() - seenAtMs < maxReadingMs;
     for (let blocks = 0; tip.number < head.number && mayRead(blocks); blocks++) {
       if (isInRanges && rangesEnd > tip.number) {
-        moveTo(await readRange(held, tip, rangesEnd));
+        moveTo(await readRange(lease, tip, rangesEnd));
         continue;
       }
       isInRanges = false;
       const header = tip.number + 1 === head.number ? head : await identity.headerAt(tip.number + 1);
       if (header.parentHash !== tip.hash) {
-        moveTo(await reorganisation.revertToAncestor(held, tip));
+        moveTo(await reorganisation.revertToAncestor(lease, tip));
         continue;
       }
-      await readBlock(held, header, tip, seenAtMs);
+      await readBlock(lease, header, tip, seenAtMs);
       reorganisation.forget();
       moveTo(header);
     }
     isRead = true;
     choice.noteWorked();
-    // What needs another node comes last: the rest goes on without it.
-    const mayExpireMore = await expire(held);
-    await forget(held, tip, final);
-    const mayConfirmMore = await confirmDue(held, tip);
+    // Last, because confirming depends on another node.
+    const mayExpireMore = await expire(lease);
+    await forget(lease, tip, final);
+    const mayConfirmMore = await confirmDue(lease, tip);
     return tip.number < head.number || mayExpireMore || mayConfirmMore;
   };
 
@@ -278,17 +277,17 @@ export function createWatcher({
 
   return {
     follow: guarded(follow),
-    readAgain() {
-      const reading = guarded(second.readAgain)().finally(() => {
-        readingAgain = undefined;
+    verify() {
+      const reading = guarded(verification.verify)().finally(() => {
+        verifying = undefined;
       });
-      readingAgain = reading;
+      verifying = reading;
       return reading;
     },
     async release() {
-      const held = state.lease;
+      const lease = state.lease;
       state.lease = undefined;
-      if (held !== undefined) await ledger.release(held);
+      if (lease !== undefined) await ledger.release(lease);
     },
   };
 }

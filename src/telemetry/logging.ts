@@ -17,23 +17,23 @@ export function createLogger(level: LogLevel, destination: DestinationStream): L
   );
 }
 
-/** Where the log goes. */
+/** The destination of the log. */
 export interface LogOutput {
   destination: DestinationStream;
-  /** Lines dropped so far because the log is read more slowly than it is written. */
+  /** The number of lines dropped so far because the log was not read fast enough. */
   droppedLines(): number;
-  /** Calls `announce` when lines are written again, with the number dropped since its last call. */
+  /** Calls `announce` when writing resumes, with the number of lines dropped since its last call. */
   onRecovery(announce: (droppedLines: number) => void): void;
 }
 
-/** Most bytes of the log kept for a slow reader: some seconds of it at full load. */
+/** Most bytes kept for a slow reader: a few seconds of log at full load. */
 const maxUnwrittenBytes = 4 * 1024 * 1024;
 
 /**
- * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, at most a tenth of a
- * second late, and flushed when the process exits: one write per line would cost a third of the service's throughput.
- * Only a killed process loses its last lines. If nobody reads standard output, 4 MiB of lines are kept and further ones
- * are dropped: a stuck reader neither stops the service nor fills its memory.
+ * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, with a delay of up to a
+ * tenth of a second, and flushed at exit: one write per line would cost a third of the throughput. Only a killed
+ * process loses its last lines. If nobody reads standard output, up to 4 MiB are kept and further lines are dropped,
+ * so that a stuck reader neither blocks the service nor fills its memory.
  */
 export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   if (isTerminal) {
@@ -62,7 +62,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   let dropped = 0;
   let announced = 0;
   output.on('drop', () => dropped++);
-  // The disk may be full, for example. The lines are kept, and the next write tries again.
+  // For example, the disk is full. The lines are kept and written again later.
   output.on('error', () => {
     isFailing = true;
   });
@@ -88,16 +88,16 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
 }
 
 /**
- * Returns a line of JSON whose texts still hold their escapes once they are parsed, so that a terminal obeys nothing in
- * them. Only line breaks and tabs, which stack traces have, become what they stand for.
+ * Re-escapes the strings in a line of JSON, so that a terminal does not interpret control characters in them. Only
+ * line breaks and tabs, as in stack traces, are printed.
  */
 function withEscapesKept(line: string): string {
   return visibleLines(line).replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
 }
 
 /**
- * Returns the properties of an error that are logged. The others are left out: PostgreSQL's `detail` quotes whole rows,
- * including metadata and idempotency keys.
+ * Returns the properties of an error that may be logged. Others are dropped: PostgreSQL's `detail` quotes whole rows,
+ * with metadata and idempotency keys.
  */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { message: String(error) };

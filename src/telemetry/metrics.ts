@@ -16,7 +16,7 @@ export interface MetricSources {
   rpcs: readonly string[];
   /** Creates that wait to be written. */
   waitingCreates: () => number;
-  /** Lines of the log that were dropped because nobody read them. */
+  /** Log lines dropped because standard output was not read. */
   droppedLogLines: () => number;
   /** Open streams of events. */
   eventStreams: () => number;
@@ -27,29 +27,29 @@ export interface MetricSources {
 }
 
 export interface Metrics {
-  /** Counts a request that has ended. `rpc` is undefined if no route matched. */
+  /** Counts a completed request. `rpc` is undefined if no route matched. */
   request(context: RequestContext, rpc: string | undefined, outcome: RequestOutcome): void;
   /** Records a statement that wrote `size` creates, or failed to. */
   batch(size: number, durationMs: number): void;
-  /** Counts a lookup of an API key: from the cache, or from the database. */
+  /** Counts a lookup of an API key. `remembered`: it was in the cache. */
   keyLookup(remembered: boolean): void;
-  /** Counts intents that have expired by the clock of the service, of which the first was that late. */
+  /** Counts intents expired by the service's clock. `lagMs`: how late the first of them was. */
   expiry(expired: number, lagMs: number): void;
   /** Counts an attempt to deliver a webhook. */
   webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
-  /** Records how old the oldest webhook is that is still to be delivered, and how late its attempts are. */
+  /** Records the age of the oldest pending delivery, and how late attempts are. */
   webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
-  /** Says of a chain that this process has no node for it. */
+  /** Records that this process has no node for a chain. */
   unwatchedChain(mode: string, chain: string): void;
-  /** The metrics of a chain that is watched, from zero; with the faults and the types of events that are counted. */
+  /** Returns the metrics of a watched chain, with all series at zero for these faults and event types. */
   chain(
     mode: string,
     chain: string,
     counted: { faults: readonly string[]; events: readonly string[] },
   ): ChainMetrics;
-  /** Records how many transfers wait to be attributed, and how old the oldest is. */
+  /** Records the number of unattributed transfers and the age of the oldest. */
   unattributed(waiting: { count: number; oldestMs: number }): void;
-  /** Records what was received on each chain today, in USDC's smallest unit. */
+  /** Records the amount received on each chain today, in USDC's smallest unit. */
   received(chains: readonly { mode: string; chain: string; units: number }[]): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
@@ -57,31 +57,29 @@ export interface Metrics {
   text(): Promise<{ contentType: string; body: string }>;
 }
 
-/** What is counted of one chain. */
 export interface ChainMetrics {
-  /** Records the node's newest and newest final block, and the block up to which the chain is read. */
+  /** Records the reader's newest and newest final block, and the last block read. */
   head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
-  /** Records a block that was committed, so long after the node's first answer with its header. */
+  /** Records a committed block. `lagMs`: the time since the first answer with its header. */
   block(transfers: number, lagMs: number): void;
-  /** Counts transfers that were too small to be recorded, and nobody's payment. */
+  /** Counts unattributed transfers that were too small to be recorded. */
   dust(transfers: number): void;
-  /** Counts a reorganisation, and whether it reverted blocks that a node had called final. */
+  /** Counts a reorganisation. `isFinal`: it reverted final blocks. */
   reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
-  /** Counts transfers that the first reading had missed, or invented. */
-  secondReading(difference: { missed: number; invented: number }): void;
+  /** Counts recorded transfers that verification added or could not find. */
+  difference(difference: { missed: number; invented: number }): void;
   /** Counts an answer of a node that could not be used. */
   nodeFault(fault: string): void;
-  /** Counts a request to a node. */
   nodeRequest(method: string): void;
   /** Counts an event, with the labels of its intent. */
   change(event: string, labels: readonly string[]): void;
-  /** Records the block time of the oldest transfer that has its confirmations and is not confirmed, if there is one. */
+  /** Records the block time of the oldest pending transfer with enough confirmations, if any. */
   unconfirmed(since: Date | undefined): void;
-  /** Counts intents that have expired by the chain's clock, of which the first was that late. */
+  /** Counts intents expired by the chain's clock. `lagMs`: how late the first of them was. */
   expiry(expired: number, lagMs: number): void;
-  /** Records which of the chain's nodes reads: its place among those that are configured, from 0. */
+  /** Records the index of the reader among the configured nodes. */
   reader(place: number): void;
-  /** Forgets what only the lease holder exports. */
+  /** Removes the metrics that only the lease holder exports. */
   leaseLost(): void;
 }
 
@@ -190,9 +188,9 @@ function createKeyLookupMetrics(registry: Registry): Metrics['keyLookup'] {
 }
 
 interface ExpiryMetrics {
-  /** Counts intents that have expired by that clock, of which the first was that late. */
+  /** Counts intents expired by this clock. `lagMs`: how late the first of them was. */
   count(clock: string, expired: number, lagMs: number): void;
-  /** How late they are by that clock is measured by another process now. */
+  /** Removes the lag of this clock: another process measures it now. */
   forget(clock: string): void;
 }
 
@@ -242,7 +240,7 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
     help: 'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
     registers: [registry],
   });
-  // A process that does not measure it says nothing, instead of 0.
+  // A process that does not measure a value exports no value, rather than 0.
   for (const measured of [oldest, lag]) measured.remove();
   return {
     webhookAttempt(outcome, durationMs) {
@@ -273,11 +271,11 @@ function createSettlementMetrics(
   const watched = gauge('watched', '1 if this process has a node for the chain, 0 if it has none.');
   const headBlock = gauge('head_block', "Number of the node's newest block.");
   const finalBlock = gauge('finalized_block', "Number of the node's newest final block.");
-  const readBlock = gauge('read_block', 'Number of the block up to which the chain is read.');
+  const readBlock = gauge('read_block', 'Number of the last block read.');
   const headTime = gauge('head_timestamp_seconds', "Time of the node's newest block, in seconds since 1970.");
   const seenAt = gauge(
     'seen_timestamp_seconds',
-    'When the node has answered last, in seconds since 1970; 0 if it never has.',
+    'Time of the last answer of the node, in seconds since 1970; 0 if there was none.',
   );
   const blocks = counter('blocks', 'Blocks that were read.');
   const transfers = counter('transfers', 'Transfers to wallets of merchants that were read.');
@@ -296,13 +294,13 @@ function createSettlementMetrics(
   );
   const unconfirmed = gauge(
     'unconfirmed_oldest_seconds',
-    'Age of the oldest transfer that has its confirmations and is not confirmed; 0 if there is none.',
+    'Age of the oldest pending transfer with enough confirmations; 0 if there is none.',
   );
   const reader = gauge('reader_place', 'Which of the configured nodes reads the chain: 0 is the first.');
-  const missed = counter('missed_transfers', 'Transfers that only the second reading of final blocks found.');
+  const missed = counter('missed_transfers', 'Transfers that only the verification of final blocks found.');
   const invented = counter(
     'invented_transfers',
-    'Transfers that the second reading of final blocks did not find.',
+    'Recorded transfers that the verification of final blocks did not find.',
   );
   const faults = counter('node_faults', 'Answers of nodes that could not be used, by fault.', 'fault');
   const requests = counter('node_requests', 'Requests to nodes by method.', 'method');
@@ -317,7 +315,7 @@ function createSettlementMetrics(
   );
   const dust = counter(
     'dust_transfers',
-    "Transfers below UNATTRIBUTED_MIN_UNITS that were nobody's payment and are not recorded.",
+    'Unattributed transfers below UNATTRIBUTED_MIN_UNITS, which are not recorded.',
   );
   const waiting = new Gauge({
     name: 'payment_intents_unattributed_transfers',
@@ -340,7 +338,7 @@ function createSettlementMetrics(
     chain(mode, chain, counted) {
       const of = { mode, chain };
       watched.set(of, 1);
-      // Of a node that never answers there would be no alert without it.
+      // Without it, a node that never answers would not raise an alert.
       seenAt.set(of, 0);
       for (const fault of counted.faults) faults.inc({ ...of, fault }, 0);
       for (const type of counted.events) events.inc({ ...of, type }, 0);
@@ -367,7 +365,7 @@ function createSettlementMetrics(
           if (isFinal) finalReorganisations.inc(of);
           deepest.set(of, depth);
         },
-        secondReading(difference) {
+        difference(difference) {
           missed.inc(of, difference.missed);
           invented.inc(of, difference.invented);
         },

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { RequestContext, RequestObserver, RequestOutcome } from '../requests/request-context.ts';
 
-/** Refusals of one kind that are logged individually in one second. Further ones share a line. */
+/** Refusals of one kind logged individually in one second. Further ones share a line. */
 const maxRefusalLines = 100;
 const summaryIntervalMs = 1_000;
 
@@ -62,15 +62,15 @@ export function createRequestLog(logger: Logger): RequestLog {
   };
 }
 
-/** Faulty fields that a line names. */
+/** Most invalid fields named in a line. */
 const maxFields = 10;
 /**
- * A name like those of the contract. A field that does not exist has the name that the client gave it, which may be
- * anything: a key or a secret is longer than this.
+ * Only names that look like those of the contract are logged. An unknown field has a name chosen by the client, which
+ * may be a key or a secret; these are longer.
  */
 const fieldName = /^[A-Za-z_][\w.[\]]{0,39}$/;
 
-/** The names of the faulty fields, without what was in them; undefined if there are none. */
+/** Returns the names of the invalid fields, without their values; undefined if there are none. */
 function faultyFields({ error }: RequestContext): string[] | undefined {
   if (error === undefined || error.violations.length === 0) return undefined;
   const names = error.violations.map(({ field }) => (fieldName.test(field) ? field : '…'));
@@ -78,8 +78,8 @@ function faultyFields({ error }: RequestContext): string[] | undefined {
 }
 
 /**
- * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. An `internal` error is
- * logged whole, and `unavailable` and `chain_unwatched`, which concern the operator, with their reason.
+ * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. `internal` errors are
+ * logged completely; `unavailable` and `chain_unwatched`, which the operator can fix, with their reason.
  */
 function logRequest(
   logger: Logger,

@@ -222,7 +222,7 @@ function traceChainWork<T>(
   return traceActive(otel, tracer, name, options, run);
 }
 
-/** A span of the work for a chain that is under way. */
+/** A span of the current work for a chain. */
 function tracePart<T>(
   otel: OpenTelemetry,
   tracer: Tracer,
@@ -264,7 +264,10 @@ function serverOf(host: string): Attributes {
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`the collector took over ${maxStopMs} ms`)), maxStopMs);
+    timer = setTimeout(
+      () => reject(new Error(`the collector did not answer within ${maxStopMs} ms`)),
+      maxStopMs,
+    );
   });
   await Promise.race([sdk.shutdown(), timeout]).catch((reason) => {
     logger.warn({ err: reason }, 'the last spans could not be sent');

@@ -1,5 +1,5 @@
-// Which addresses webhooks may be sent to. A merchant names the address, and our servers send to it: without this, a
-// merchant could reach what only our network can reach (server-side request forgery).
+// Decides which addresses webhooks may be sent to. A merchant chooses the URL and our servers connect to it: without
+// this check, a merchant could reach services in our network (server-side request forgery).
 
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
@@ -7,31 +7,31 @@ import type { AllowedTargets } from '../config/allowed-targets.ts';
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
-/** How an address may be reached: by everybody, or because the operator of this service permits it. */
+/** Why an address may be reached: it is public, or the operator permits it. */
 export type Reach = 'public' | 'permitted';
 
 export interface AddressPolicy {
-  /** Returns how a numeric address may be reached, or undefined if it may not. */
+  /** Returns why a numeric address may be reached, or undefined if it may not. */
   reachOf(address: string): Reach | undefined;
-  /** True if the operator permits the host by its name, whatever it resolves to. */
+  /** True if the operator permits this host name, whatever it resolves to. */
   permitsHost(hostname: string): boolean;
-  /** Returns why events are not sent to the URL, as the end of a sentence that begins with its name, or undefined. */
+  /** Returns why the URL is refused, as the end of a sentence that begins with its name, or undefined. */
   urlProblem(url: string): string | undefined;
 }
 
-/** Azure's virtual public address, which leads to the platform's own services. */
+/** Azure's virtual public IP address, which leads to the platform's own services. */
 const azurePlatform = '168.63.129.16';
-/** RFC 6052: an IPv4 address is in the last four bytes. */
+/** RFC 6052: the last four bytes are an IPv4 address. */
 const nat64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
-/** What is assigned to the public, of all IPv6 (RFC 4291 and IANA's registry). */
+/** The IPv6 range assigned to the public (RFC 4291 and IANA's registry). */
 const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3');
 
-/** Two labels or more, of at most 63 characters each. A dot may follow, which only says that the name is complete. */
+/** Two labels or more, of at most 63 characters each. A trailing dot is allowed. */
 const nameOfInternet = /^(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)+[a-z0-9_-]{1,63}\.?$/;
-/** Names that mean something only on this machine or in its network. */
+/** Names that only mean something on this machine or in its network. */
 const nameOfNetwork = /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/;
 
-/** Returns which addresses webhooks may go to: public ones, and those that the operator has allowed. */
+/** Returns a policy that permits public addresses and those that the operator has allowed. */
 export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
   const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
   const hosts = new Set(allowed.hosts);
@@ -48,7 +48,7 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
     },
     permitsHost: (hostname) => hosts.has(hostname),
     urlProblem(text) {
-      // A URL is parsed without some of them, so that what is shown would not be what is used.
+      // URL parsers remove some of these characters, so the URL shown would not be the one used.
       if (/[\s\p{Cc}]/u.test(text)) return 'must not hold spaces or control characters';
       const url = URL.parse(text);
       if (url === null) return 'must be a URL, such as https://shop.example/webhooks';
@@ -72,12 +72,12 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
   return policy;
 }
 
-/** The host of a URL without the brackets of IPv6. A URL has no other form of it: `0x7f.1` is `127.0.0.1` already. */
+/** The host of a URL without IPv6 brackets. The URL parser has already normalised it: `0x7f.1` is `127.0.0.1`. */
 function hostOf({ hostname }: URL): string {
   return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
 }
 
-/** The IPv4 address that a mapped or translated IPv6 address leads to. */
+/** Returns the IPv4 address in a mapped or translated IPv6 address. */
 function unwrapped(address: Address): Address {
   if (!(address instanceof ipaddr.IPv6)) return address;
   if (address.isIPv4MappedAddress()) return address.toIPv4Address();

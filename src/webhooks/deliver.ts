@@ -1,4 +1,4 @@
-// Delivers webhooks: claims what is due, sends it, records what came of it. Any number of processes may do so at once.
+// Delivers webhooks: claims due deliveries, sends them and records the outcome. Any number of processes may do so.
 
 import type { Logger } from 'pino';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -9,56 +9,58 @@ import type { Disabled, EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
-/** Attempts in flight: each holds a connection and at most some 100 KB. */
+/** Most attempts in flight. Each holds a connection and at most about 100 KB. */
 const maxInFlight = 768;
-/** Of those, attempts that may yet be answered at once. */
+/** Most of these for endpoints that are neither failing nor slow. */
 const maxPrompt = 512;
-/** Nothing is claimed for endpoints that fail or are slow while so many of their attempts are in flight. */
+/** No more is claimed for failing or slow endpoints while this many of their attempts are in flight. */
 const maxLimited = 256;
-/** Attempts for one merchant; the share of them that is not for endpoints that fail or are slow; and for one of those. */
+/**
+ * Most attempts in flight for one merchant; the part of them reserved for healthy endpoints; and the most for one of
+ * those in the reserve.
+ */
 const maxOfMerchant = 64;
 const reserveShare = 1 / 4;
 const maxInReserve = 4;
-/** A merchant may have no more than this share of the attempts that are still free: some always are, for the others. */
+/** A merchant may use at most this share of the free attempts, so that others always find some. */
 const freeShare = 1 / 4;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
-/** A claim that took longer is let go: what is left of its lease may be too short for an attempt. */
+/** A claim that took longer is discarded: the rest of its lease may be too short for an attempt. */
 const maxClaimMs = 15_000;
-/** An endpoint that has not answered by then is slow, until it answers sooner. */
+/** An endpoint that takes longer counts as slow, until it answers faster. */
 const slowMs = 1_000;
-/** An endpoint that has failed is left alone for so long; each further failure doubles it. */
+/** Pause of an endpoint after a failure; each further failure doubles it. */
 const defaultFailurePauseMs = 1_000;
 const maxFailurePauseMs = 15_000;
-/** Slow endpoints that are remembered, and prompt ones, the latest of each. */
+/** Most slow and most prompt endpoints remembered, the latest of each. */
 const maxRemembered = 1_000;
-/** Claimed at once: few enough that a process that is killed leaves few to wait for the end of their lease. */
+/** Most deliveries claimed at once. If the process is killed, these wait for the end of their lease. */
 const maxClaimed = 128;
 
 export interface DelivererOptions {
-  /** Called for each attempt. */
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
-  /** How long an endpoint is left alone after its first failure. */
+  /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;
-  /** Runs an attempt inside the trace of its event. */
+  /** Runs an attempt in the trace of its event. */
   trace?: (delivery: ClaimedDelivery, run: () => Promise<AttemptResult>) => Promise<AttemptResult>;
 }
 
 export interface Deliverer {
-  /** Starts attempts for which there is room. Resolves with true if more is probably due and there is room. */
+  /** Starts attempts up to the limits. Resolves with true if more are probably due and there is room. */
   deliverSome(): Promise<boolean>;
   /** Resolves when no attempt is in flight. */
   idle(): Promise<void>;
 }
 
-/** Returns what attempts due deliveries: each is claimed, signed, sent, and its outcome recorded. */
+/** Returns a deliverer, which claims due deliveries, signs and sends them, and records the outcome. */
 export function createDeliverer(
   queue: DeliveryQueue,
   health: EndpointHealth,
   sender: Sender,
   keys: KeyRing,
   logger: Logger,
-  /** Called when there is room again. */
+  /** Called when an attempt has ended and more can be claimed. */
   onRoom: () => void,
   { onAttempt, failurePauseMs = defaultFailurePauseMs, trace = (_, run) => run() }: DelivererOptions = {},
 ): Deliverer {
@@ -67,9 +69,9 @@ export function createDeliverer(
   const byMerchant = new Map<string, number>();
   const slow = new Set<string>();
   const prompt = new Set<string>();
-  /** Until when endpoints are left alone, by `performance.now()`: their other deliveries would fail too. */
+  /** End of each endpoint's pause, by `performance.now()`. */
   const pauses = new Map<string, number>();
-  /** Attempts in flight for endpoints that fail or are slow. */
+  /** Attempts in flight for failing or slow endpoints. */
   let limited = 0;
 
   const notePace = (endpointId: string, isSlow: boolean) =>
@@ -88,7 +90,7 @@ export function createDeliverer(
     const recorded = await queue.record(delivery, result);
     const isSuccess = result.error === undefined;
     onAttempt?.(isSuccess ? 'delivered' : 'failed', result);
-    // Another process has it now, and what comes of it there counts.
+    // The lease has expired, or the endpoint was disabled.
     if (recorded === undefined) return;
     if (recorded.status === 'failed') logGivenUp(logger, delivery, recorded.attempts, result);
     if (isSuccess && failures > 0) await health.succeeded(endpointId);
@@ -115,8 +117,11 @@ export function createDeliverer(
     };
     const running = attempt(delivery, onSlow)
       .catch((reason) => {
-        // Not recorded: it is attempted again when its lease has ended.
-        logger.warn({ err: reason }, 'the attempt to deliver a webhook could not be recorded');
+        // The outcome is not recorded, so it is attempted again when its lease has expired.
+        logger.warn(
+          { err: reason },
+          'could not record a webhook attempt; it is repeated when its lease expires',
+        );
       })
       .finally(() => {
         inFlight.delete(running);
@@ -160,7 +165,7 @@ export function createDeliverer(
   };
 }
 
-/** Adds to a count, and forgets it at 0. */
+/** Adds to a count and removes it at 0. */
 function add(counts: Map<string, number>, id: string, change: 1 | -1): void {
   const count = (counts.get(id) ?? 0) + change;
   if (count > 0) counts.set(id, count);
@@ -185,7 +190,7 @@ function logGivenUp(
       status_code: statusCode,
       error,
     },
-    'a webhook was given up after its last attempt',
+    'a webhook delivery has failed: no retries left',
   );
 }
 
@@ -204,7 +209,7 @@ function logDisabled(
   );
 }
 
-/** Keeps an endpoint in one of two sets, as its latest. */
+/** Moves an endpoint to the end of one of two sets. */
 function remember(one: Set<string>, other: Set<string>, endpointId: string): void {
   one.delete(endpointId);
   other.delete(endpointId);

@@ -1,4 +1,4 @@
-// What an operator and a merchant do with deliveries: look at them, ask for one more, try an endpoint.
+// Lists and repeats deliveries and pings endpoints, for merchants and operators.
 
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -26,47 +26,47 @@ import { toWebhookEndpoint } from './webhook-endpoint.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
-/** Which deliveries to an endpoint to list. */
+/** Selects the deliveries of an endpoint to list. */
 export interface DeliveryFilter {
   status: DeliveryStatusName | undefined;
-  /** UUID of an event: only deliveries of earlier ones. */
+  /** UUID of an event: only deliveries of earlier events. */
   below: string | undefined;
-  /** Most deliveries on the page. */
+  /** Page size. */
   size: number;
 }
 
 /** A page of deliveries. */
 export interface DeliveryPage {
   deliveries: WebhookDelivery[];
-  /** UUID of the event below which the next page begins, unless this is the last one. */
+  /** UUID of the event before which the next page begins; undefined on the last page. */
   next: string | undefined;
 }
 
 /** Most deliveries that one call makes due. */
 export const maxRedelivered = 10_000;
-/** Of those, in one statement: few enough that nothing else waits for it. */
+/** Most of these in one statement, so that others do not wait for it. */
 const maxRedeliveredAtOnce = 1_000;
 
-/** Which deliveries to an endpoint to make due. */
+/** Selects the deliveries of an endpoint to make due. */
 export interface RedeliveryFilter {
   status: 'failed' | 'pending';
-  /** When they were made, in milliseconds since 1970. */
+  /** Range of their creation times, in milliseconds since 1970. */
   createdFromMs: number | undefined;
   createdBeforeMs: number | undefined;
 }
 
-/** What can be done with deliveries. Each method throws `resource_missing` for what is not the owner's. */
+/** Each method throws `resource_missing` for an endpoint or event that is not the owner's. */
 export interface WebhookDeliveries {
   /**
-   * Records a ping for an endpoint and returns its event, which is sent like any other once it has its position. Throws
-   * `invalid_state` if the endpoint is disabled.
+   * Records a ping event for an endpoint and returns it. It is delivered like any other event. Throws `invalid_state`
+   * if the endpoint is disabled.
    */
   ping(owner: Owner, endpointId: string | undefined): Promise<Event>;
-  /** Returns the deliveries to an endpoint, newest event first. */
+  /** Returns a page of the endpoint's deliveries, newest event first. */
   list(owner: Owner, endpointId: string | undefined, filter: DeliveryFilter): Promise<DeliveryPage>;
   /**
-   * Delivers an event again to one endpoint, or to all that are enabled and want its type: what waits is due now, and what
-   * is in flight stays as it is. Throws `invalid_state` if the endpoint is disabled.
+   * Delivers an event again to one endpoint, or to all enabled ones subscribed to its type. Pending deliveries become
+   * due now; attempts in flight continue. Throws `invalid_state` if the endpoint is disabled.
    */
   redeliver(
     owner: Owner,
@@ -74,8 +74,8 @@ export interface WebhookDeliveries {
     endpointId: string | undefined | 'all',
   ): Promise<WebhookDelivery[]>;
   /**
-   * Makes deliveries to an endpoint due that have failed or wait, oldest first, at most `maxRedelivered`. Returns how many.
-   * What is due or in flight stays as it is. Throws `invalid_state` if the endpoint is disabled.
+   * Makes failed or pending deliveries of an endpoint due, oldest first, at most `maxRedelivered`. Returns their
+   * number. Deliveries that are due or in flight are not changed. Throws `invalid_state` if the endpoint is disabled.
    */
   redeliverAll(owner: Owner, endpointId: string | undefined, filter: RedeliveryFilter): Promise<number>;
 }
@@ -153,7 +153,7 @@ export function createWebhookDeliveries(em: EntityManager): WebhookDeliveries {
 }
 
 function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
-  /** With what is shown of their events, each of which is looked up by itself. */
+  /** Selects deliveries with the type and intent of their events, each found by its key. */
   const shown = (deliveries: string, order: string, more = '') =>
     `select ${columns.of('d')}, e.type as event_type, e.payment_intent${more}
        from ${deliveries}
@@ -208,8 +208,8 @@ function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
     pending: `d.status = 'pending' and d.next_attempt_at > now() and ${isInFlight} is not true`,
   };
   const findAll = { failed: findWaiting(isWaiting.failed), pending: findWaiting(isWaiting.pending) };
-  // Rows that are being claimed or recorded at this moment are left to that. Each row is looked up by its whole key, its
-  // status only then, and updated in place: without statistics, any join here would read all of the endpoint for each row.
+  // Skips rows that another transaction has locked. Each row is found by its whole key and updated in place; the status is
+  // checked afterwards. Without statistics, any join here could read all deliveries of the endpoint for each row.
   const redeliverSome = preparedStatement(
     'redeliver_webhook_deliveries',
     `with chosen as materialized (

@@ -1,4 +1,4 @@
-// The methods about deliveries: each a few lines around deliveries.ts.
+// The methods about deliveries.
 
 import { create } from '@bufbuild/protobuf';
 import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
@@ -31,7 +31,7 @@ import { chargedByRows } from '../requests/row-cost.ts';
 import { maxRedelivered, type WebhookDeliveries } from './deliveries.ts';
 import { maxEndpoints, ownerOf } from './endpoints.ts';
 
-/** `PingWebhookEndpoint`. Calls `onEvent` when the event is durable. */
+/** `PingWebhookEndpoint`. Calls `onEvent` after the commit. */
 export function pingWebhookEndpoint(
   deliveries: WebhookDeliveries,
   onEvent: () => void,
@@ -147,7 +147,7 @@ export function redeliverWebhookEndpoint(
   };
 }
 
-/** What deliveries count for: each as a row, or each of their attempts if there are more of these. */
+/** The number of rows that deliveries count as in the rate limit: one, or the number of attempts if that is larger. */
 function rowsOf(deliveries: readonly WebhookDelivery[]): number {
   const attempts = deliveries.reduce((sum, delivery) => sum + delivery.attempts.length, 0);
   return Math.max(deliveries.length, attempts);

@@ -1,5 +1,5 @@
-// The queue of webhooks: the pending rows of `webhook_deliveries`. They are rows that merchants read anyway, so a queue
-// of another kind would only have to be kept in step with them.
+// The queue of webhooks: the pending rows of `webhook_deliveries`. Merchants read these rows anyway, so a separate
+// queue would only be a copy to keep in sync.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
@@ -12,21 +12,21 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
-/** Pauses before the attempts behind the first, in seconds. After the last one the delivery has failed. */
+/** Delays of the retries, in seconds. After the last one the delivery has failed. */
 const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Attempts of a delivery that are kept. */
+/** Most attempts stored for a delivery. */
 export const maxKeptAttempts = 20;
-/** How long a claimed delivery belongs to its process: longer than an attempt can take. */
+/** How long a claim lasts: longer than an attempt can take. */
 const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;
 
-/** Makes the deliveries of the events with these positions, for the endpoints that are enabled now. */
+/** Creates the deliveries of the events at these positions, for the endpoints enabled now. */
 export async function createDeliveries(run: RunPrepared, after: bigint, upTo: bigint): Promise<number> {
   const { rowCount } = await run(insertDeliveries, [String(after), String(upTo)]);
   return rowCount ?? 0;
 }
 
-/** A delivery's id begins with the time of its event, as that of the event does (UUIDv7). */
+/** A delivery's id begins with the time of its event, like the event's (UUIDv7). */
 export const newDeliveryId =
   "(substr(e.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid";
 
@@ -43,106 +43,102 @@ const insertDeliveries = preparedStatement(
    on conflict do nothing`,
 );
 
-/** True in SQL for a delivery `d` of which an attempt is in flight, in whatever process. */
+/** SQL that is true for a delivery `d` with an attempt in flight, in any process. */
 export const isInFlight =
   "(d.status = 'pending' and d.next_attempt_at = d.leased_until and d.leased_until > now())";
 
-/**
- * SQL that locks pending deliveries `d`. Whatever waits for several takes them in this order, so that two statements never
- * wait for each other.
- */
+/** SQL that locks pending deliveries `d`. All statements lock in this order to prevent deadlocks. */
 export const lockPending = (condition: string) =>
   `select count(*) from (
      select from webhook_deliveries d where d.status = 'pending' and ${condition}
       order by d.event_id, d.endpoint_id for update) as locked`;
 
-/** A delivery that this process has to attempt. */
+/** A delivery claimed by this process. */
 export interface ClaimedDelivery {
   event: EventRow;
   endpointId: string;
   url: string;
   /** The endpoint's failures since its last success. */
   failures: number;
-  /** Attempts of the present schedule so far. */
+  /** Attempts since the delivery was created or last made due by hand. */
   scheduled: number;
-  /** The secrets that sign, newest first. */
+  /** The secrets to sign with, newest first. */
   secrets: SecretGeneration[];
-  /** Until when the delivery belongs to this process. */
+  /** End of the claim. */
   leasedUntil: Date;
 }
 
-/** What this process has in hand. */
-export interface InHand {
+/** The attempts in flight in this process, and its limits. */
+export interface InFlight {
   /** Attempts in flight by endpoint, and by merchant. */
   byEndpoint: ReadonlyMap<string, number>;
   byMerchant: ReadonlyMap<string, number>;
-  /** Endpoints that answer, but slowly: they count like those whose last attempt failed. */
+  /** Slow endpoints. They are limited like those whose last attempt failed. */
   slow: ReadonlySet<string>;
-  /** Endpoints that answered at once the last time. */
+  /** Endpoints whose last answer was fast. */
   prompt: ReadonlySet<string>;
-  /** Endpoints for which nothing is claimed. */
+  /** Endpoints for which nothing is claimed now. */
   paused: ReadonlyMap<string, unknown>;
-  /** Most attempts in flight for an endpoint that answers at once, and for one that fails or is slow. */
+  /** Most attempts in flight for a healthy endpoint, and for a failing or slow one. */
   maxHealthy: number;
   maxFailing: number;
   /**
-   * Most attempts in flight for a merchant. The last `merchantReserve` of them are for endpoints that neither fail nor are
-   * slow: one for each, and `maxInReserve` for one that is prompt. So some that hang do not hold up the others of their
-   * merchant.
+   * Most attempts in flight for a merchant. The last `merchantReserve` of them are for healthy endpoints: one for
+   * each, and `maxInReserve` for a prompt one. So hanging endpoints do not delay the merchant's other endpoints.
    */
   maxOfMerchant: number;
   merchantReserve: number;
   maxInReserve: number;
-  /** How many more may be claimed, and of those for endpoints that fail or are slow. */
+  /** How many more may be claimed, and how many of these for failing or slow endpoints. */
   room: number;
   roomForFailing: number;
 }
 
 export interface DeliveryQueue {
   /**
-   * Claims deliveries that are due. The merchants take turns, and the endpoints of each, also over the calls: each call
-   * begins behind the merchant at which the one before ended, and with each merchant behind the endpoint that had the turn
-   * last. An endpoint gets one, and more if there is room after all others of its merchant. No other process gets them
-   * before the lease ends.
+   * Claims due deliveries, round-robin over merchants and over the endpoints of each merchant. Each call continues
+   * after the merchant, and after each merchant's endpoint, at which the previous call ended. An endpoint gets one
+   * delivery, and more if there is room after all other endpoints of its merchant. Other processes cannot claim them
+   * until the lease expires.
    */
-  claim(inHand: InHand): Promise<ClaimedDelivery[]>;
+  claim(inFlight: InFlight): Promise<ClaimedDelivery[]>;
   /**
-   * Records an attempt, and returns what it has led to. Resolves with undefined, and records nothing, if the lease has
-   * ended or the endpoint was disabled meanwhile.
+   * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
+   * has expired or the endpoint was disabled.
    */
-  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<Recorded | undefined>;
+  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<AttemptOutcome | undefined>;
   /**
-   * Returns, in milliseconds, how old the oldest pending delivery is, which may wait for a retry, and how late the latest
-   * attempt is of those for endpoints that do not fail; 0 if there is none.
+   * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
+   * the most overdue attempt is among healthy endpoints; 0 if there is none.
    */
   backlog(): Promise<{ oldestMs: number; lagMs: number }>;
 }
 
 /** A delivery after an attempt. */
-export interface Recorded {
+export interface AttemptOutcome {
   status: DeliveryStatusName;
   /** All attempts so far. */
   attempts: number;
 }
 
-interface Record {
+interface AttemptRecord {
   delivery: ClaimedDelivery;
   result: AttemptResult;
 }
 
-/** Returns the deliveries that wait, which processes claim from each other without waiting. */
+/** Returns the queue. Processes claim concurrently without blocking each other. */
 export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<EventRow>(em, EventEntity);
   const claim = claimStatement(columns.of('e'));
   /** The merchant at which the last claim ended. */
-  let turn: string = lowestUuid;
-  /** Merchants that had a turn in it, and whether that was all who had something due. */
+  let lastMerchant: string = lowestUuid;
+  /** The number of merchants in the last claim, and whether they were all that had something due. */
   let last = { merchants: 1, wasAll: true };
-  /** The endpoint that had a merchant's turn last. One that is forgotten begins at its lowest. */
-  const turnsOfMerchants = new LRUCache<string, string>({ max: maxRememberedTurns });
+  /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest endpoint. */
+  const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
-  const recorder = createBatcher<Record, Recorded | undefined>({
+  const recorder = createBatcher<AttemptRecord, AttemptOutcome | undefined>({
     slots: 2,
     maxBatchSize: maxRecordedAtOnce,
     maxWaiting: 100_000,
@@ -159,7 +155,7 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
     },
   });
 
-  const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InHand) => {
+  const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InFlight) => {
     const ids = new Set([...byEndpoint.keys(), ...slow, ...paused.keys()]);
     return Object.fromEntries(
       [...ids].map((id) => {
@@ -168,29 +164,30 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
       }),
     );
   };
-  const knownMerchants = ({ byMerchant }: InHand) => {
-    const ids = new Set([...byMerchant.keys(), ...turnsOfMerchants.keys()]);
+  const knownMerchants = ({ byMerchant }: InFlight) => {
+    const ids = new Set([...byMerchant.keys(), ...lastEndpoints.keys()]);
     return Object.fromEntries(
-      [...ids].map((id) => [id, [byMerchant.get(id) ?? 0, turnsOfMerchants.peek(id) ?? lowestUuid]]),
+      [...ids].map((id) => [id, [byMerchant.get(id) ?? 0, lastEndpoints.peek(id) ?? lowestUuid]]),
     );
   };
 
   return {
-    async claim(inHand) {
+    async claim(inFlight) {
       const { rows } = await run(claim, [
-        turn,
+        lastMerchant,
         leaseMs,
-        JSON.stringify(knownEndpoints(inHand)),
-        JSON.stringify(knownMerchants(inHand)),
-        inHand.maxHealthy,
-        // All of a claim may be for endpoints that fail.
-        inHand.roomForFailing >= inHand.room ? inHand.maxFailing : 0,
-        inHand.maxOfMerchant,
-        inHand.merchantReserve,
-        inHand.maxInReserve,
-        // So much for each merchant: as many as last time will share the room, or as many as have something in flight.
-        Math.ceil(inHand.room / Math.max(last.merchants, last.wasAll ? 1 : inHand.byMerchant.size)),
-        inHand.room,
+        JSON.stringify(knownEndpoints(inFlight)),
+        JSON.stringify(knownMerchants(inFlight)),
+        inFlight.maxHealthy,
+        // A claim may consist of failing endpoints only.
+        inFlight.roomForFailing >= inFlight.room ? inFlight.maxFailing : 0,
+        inFlight.maxOfMerchant,
+        inFlight.merchantReserve,
+        inFlight.maxInReserve,
+        // The share of each merchant. The number of merchants is estimated from the last claim, or from the attempts
+        // in flight.
+        Math.ceil(inFlight.room / Math.max(last.merchants, last.wasAll ? 1 : inFlight.byMerchant.size)),
+        inFlight.room,
       ]);
       const claimed = rows.map((row) => ({
         event: columns.read(row),
@@ -201,10 +198,10 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
         secrets: secretsOf(row.secrets),
         leasedUntil: new Date(row.leased_until),
       }));
-      for (const { event, endpointId } of claimed) turnsOfMerchants.set(event.merchantId, endpointId);
-      turn = claimed.at(-1)?.event.merchantId ?? turn;
+      for (const { event, endpointId } of claimed) lastEndpoints.set(event.merchantId, endpointId);
+      lastMerchant = claimed.at(-1)?.event.merchantId ?? lastMerchant;
       const merchants = Math.max(1, new Set(claimed.map(({ event }) => event.merchantId)).size);
-      last = { merchants, wasAll: claimed.length < inHand.room };
+      last = { merchants, wasAll: claimed.length < inFlight.room };
       return claimed;
     },
     record: (delivery, result) => recorder.add({ delivery, result }),
@@ -215,10 +212,10 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   };
 }
 
-/** Merchants of which it is known whose turn it was. */
-const maxRememberedTurns = 256;
+/** Most merchants whose last endpoint is remembered. */
+const maxLastEndpoints = 256;
 
-/** `generation:key version`, newest first. */
+/** Parses `generation:key version`, newest first. */
 function secretsOf(texts: string[] | null): SecretGeneration[] {
   return (texts ?? []).map((text) => {
     const [generation, keyVersion] = text.split(':').map(Number);
@@ -227,9 +224,9 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
 }
 
 /**
- * A recursive query that goes round the values of a column of pending rows, from the first behind `begin` to the last up
- * to it, without reading the rows between. `order` is what the index has from the column on: no other index has that
- * order, whatever the statistics say.
+ * A recursive query that visits the distinct values of a column of pending rows as a ring: from the first after
+ * `begin`, around, to `begin`. It skips the rows in between. `order` is the index's order from the column on, which
+ * forces the planner to use this index.
  */
 const ring = (name: string, column: string, begin: string, where: string, order: string) => {
   const next = (lap: string, condition: string) =>
@@ -250,9 +247,9 @@ const ring = (name: string, column: string, begin: string, where: string, order:
 };
 
 /**
- * Ten thousand waiting deliveries of one endpoint cost as much as ten, and what is behind the room is not read. The rows
- * are updated in place, so that what is claimed is known before any of it changes. The ring of endpoints names `pass`: no
- * plan can take both passes of one endpoint before the next endpoint.
+ * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. Rows are
+ * updated in place: claims are known before any row changes. The ring of endpoints names `pass`, so that no plan can
+ * take both passes of one endpoint before the next endpoint.
  */
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
@@ -319,7 +316,7 @@ const claimStatement = (eventColumns: string) =>
       order by due.turn`,
   );
 
-function recordValues(records: readonly Record[]): unknown[] {
+function recordValues(records: readonly AttemptRecord[]): unknown[] {
   const next = records.map(({ delivery, result }) => outcomeOf(delivery, result));
   return [
     records.map(({ delivery }) => delivery.event.merchantId),
@@ -337,7 +334,9 @@ function recordValues(records: readonly Record[]): unknown[] {
   ];
 }
 
-/** Where an attempt leads: retries come a tenth sooner or later, so that those of one outage do not come together. */
+/**
+ * The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together.
+ */
 export function outcomeOf(
   { scheduled }: Pick<ClaimedDelivery, 'scheduled'>,
   { error }: Pick<AttemptResult, 'error'>,
@@ -349,8 +348,8 @@ export function outcomeOf(
 }
 
 /**
- * The rows are locked in the order of `lockPending`. Each is looked up by its whole key, its status only then: a plan made
- * while little was pending would read all that is.
+ * Rows are locked in the order of `lockPending`. Each is found by its whole key and its status is checked afterwards:
+ * a plan made while few were pending would read all pending rows.
  */
 const recordAttempts = preparedStatement(
   'record_webhook_attempts',

@@ -1,4 +1,4 @@
-// Disables endpoints that no longer want events, or have not taken one for days.
+// Disables endpoints that answer 410, or that have failed for days.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createBatcher } from '../database/batcher.ts';
@@ -12,18 +12,18 @@ const dayMs = 86_400_000;
 const gone = 410;
 
 export interface EndpointHealth {
-  /** Forgets the failures of an endpoint. */
+  /** Resets the failures of an endpoint. */
   succeeded(endpointId: string): Promise<void>;
-  /** Counts a failure. Disables the endpoint if it was the last one that it may have, and returns what that meant. */
+  /** Counts a failure. Disables the endpoint if the limit is reached and returns the consequences. */
   failed(endpointId: string, at: Date, statusCode: number | undefined): Promise<Disabled | undefined>;
-  /** The pending deliveries of endpoints that are disabled or deleted have failed. Returns how many there were. */
+  /** Fails the pending deliveries of disabled and deleted endpoints. Returns their number. */
   giveUpDeliveries(): Promise<number>;
 }
 
 /** An endpoint was disabled. */
 export interface Disabled {
   reason: string;
-  /** Pending deliveries that have failed with it. */
+  /** Pending deliveries that failed because of this. */
   deliveries: number;
 }
 
@@ -32,16 +32,15 @@ interface Failure {
   at: Date;
 }
 
-/** An endpoint after its failures. */
 interface Failing {
   failures: number;
   since: Date;
 }
 
-/** Returns what counts the failures of endpoints, and disables those that fail for long. */
+/** Returns a counter of failures that disables endpoints. */
 export function createEndpointHealth(em: EntityManager): EndpointHealth {
   const { run, transaction } = createPreparedStatements(em);
-  // Attempts of an endpoint end together when it dies: one by one, each would wait for the row that the others hold.
+  // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
   const counter = createBatcher<Failure, Failing | undefined>({
     slots: 1,
     maxBatchSize: 512,
@@ -93,7 +92,7 @@ const forgetFailures = preparedStatement(
   'forget_webhook_failures',
   'update webhook_endpoints set failures = 0, failing_since = null where id = $1 and failures > 0',
 );
-/** Rows are locked in the order of their ids, so that two processes never wait for each other. */
+/** Rows are locked in id order to prevent deadlocks. */
 const countFailures = preparedStatement(
   'count_webhook_failures',
   `with failed as (
@@ -121,7 +120,7 @@ const lockAll = preparedStatement(
   'lock_given_up_webhook_deliveries',
   lockPending('d.endpoint_id in (select id from webhook_endpoints where not enabled)'),
 );
-/** Those that were made while their endpoint was being disabled. */
+/** Includes deliveries created while their endpoint was being disabled. */
 const giveUpAll = preparedStatement(
   'give_up_webhook_deliveries',
   `update webhook_deliveries d set status = 'failed', next_attempt_at = null

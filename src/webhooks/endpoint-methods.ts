@@ -1,4 +1,4 @@
-// The methods that create, read and change webhook endpoints: each a few lines around endpoints.ts.
+// The methods that create, read and change webhook endpoints.
 
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -116,7 +116,7 @@ export function listWebhookEndpoints(
   };
 }
 
-/** `UpdateWebhookEndpoint`: changes the fields that are given. */
+/** `UpdateWebhookEndpoint`: changes the given fields. */
 export function updateWebhookEndpoint(
   em: EntityManager,
   policy: AddressPolicy,

@@ -1,4 +1,4 @@
-// Webhook endpoints of a merchant in one mode, for the API and for the command line.
+// The webhook endpoints of a merchant in one mode, for the API and the command line.
 
 import { hash } from 'node:crypto';
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
@@ -23,7 +23,7 @@ import type { AddressPolicy } from './address-policy.ts';
 import { lockPending } from './delivery-queue.ts';
 import { webhookSecret } from './signature.ts';
 
-/** Whose endpoints they are. */
+/** The owner of endpoints. */
 export interface Owner {
   /** UUID. */
   merchantId: string;
@@ -33,16 +33,16 @@ export interface Owner {
 /** The merchant and mode of an authenticated caller. */
 export const ownerOf = ({ merchantId, mode }: Owner): Owner => ({ merchantId, mode });
 
-/** What a merchant decides about an endpoint. */
+/** The settings of an endpoint. */
 export interface EndpointSettings {
   url: string;
   eventTypes: string[];
   enabled: boolean;
-  /** Empty: none. */
+  /** Empty for none. */
   description: string;
 }
 
-/** An endpoint with a secret to hand out, and whether an earlier call had made it. */
+/** An endpoint with its secret. `replayed`: an earlier call created it. */
 export interface EndpointWithSecret {
   endpoint: WebhookEndpointRow;
   secret: string;
@@ -51,13 +51,13 @@ export interface EndpointWithSecret {
 
 /** Most endpoints of a merchant in one mode. */
 export const maxEndpoints = 100;
-/** Longest time, in hours, that a replaced secret signs. */
+/** Longest overlap, in hours, in which a replaced secret still signs. */
 export const maxOverlapHours = 168;
-/** Most retired secrets of an endpoint that still sign. */
+/** Most replaced secrets of an endpoint that still sign. */
 const maxRetiredSecrets = 5;
 const hourMs = 3_600_000;
 
-/** Returns the faults of settings, by the field names of the API. */
+/** Returns the violations of the settings, by the field names of the API. */
 export function settingsViolations(
   { url, eventTypes: types, description }: Partial<EndpointSettings>,
   policy: AddressPolicy,
@@ -90,8 +90,8 @@ export function settingsViolations(
 }
 
 /**
- * Creates an endpoint with its first secret. With the idempotency key of an earlier call, returns what that call made.
- * Throws `idempotency_key_reused` if that call was another, and `invalid_state` if there are too many endpoints.
+ * Creates an endpoint with its first secret. Returns the result of the earlier call if the idempotency key was used before.
+ * Throws `idempotency_key_reused` if that call was different, and `invalid_state` if there are too many endpoints.
  */
 export async function createEndpoint(
   em: EntityManager,
@@ -102,7 +102,7 @@ export async function createEndpoint(
 ): Promise<EndpointWithSecret> {
   const fingerprint = fingerprintOf(['CreateWebhookEndpoint/1', settings]);
   return em.fork().transactional(async (tx) => {
-    // One creation of a merchant at a time, so that they can be counted.
+    // Serialises creations of a merchant, so that the limit holds.
     await tx.execute('select pg_advisory_xact_lock(hashtextextended(?, 0))', [
       `webhook_endpoints ${owner.merchantId} ${owner.mode}`,
     ]);
@@ -149,9 +149,9 @@ export async function createEndpoint(
 }
 
 export interface EndpointReader {
-  /** Returns an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
+  /** Returns an endpoint. Throws `resource_missing` if the owner has none with this id. */
   get(owner: Owner, id: string | undefined): Promise<WebhookEndpointRow>;
-  /** Returns endpoints, newest first, below an id. */
+  /** Returns endpoints with ids below `below`, newest first. */
   list(owner: Owner, below: string | undefined, limit: number): Promise<WebhookEndpointRow[]>;
 }
 
@@ -179,7 +179,7 @@ export function createEndpointReader(em: EntityManager): EndpointReader {
   };
 }
 
-/** Changes the given settings. Enabling forgets past failures; disabling gives up what is still to be delivered. */
+/** Changes the given settings. Enabling resets the failures; disabling fails the pending deliveries. */
 export async function updateEndpoint(
   em: EntityManager,
   owner: Owner,
@@ -202,7 +202,7 @@ export async function updateEndpoint(
   });
 }
 
-/** Deletes an endpoint. Deleting it again changes nothing. */
+/** Deletes an endpoint. Idempotent. */
 export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string | undefined): Promise<void> {
   await em.fork().transactional(async (tx) => {
     const endpoint =
@@ -217,8 +217,8 @@ export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string
 }
 
 /**
- * Gives an endpoint a new secret; the one before signs too for the overlap. With the idempotency key of an earlier call,
- * returns the secret that call made.
+ * Gives an endpoint a new secret; the previous one also signs during the overlap. Returns the result of the earlier
+ * call if the idempotency key was used before.
  */
 export async function rotateSecret(
   em: EntityManager,
@@ -266,7 +266,7 @@ export async function rotateSecret(
   });
 }
 
-/** The pending deliveries of an endpoint that nothing is sent to any more have failed. */
+/** Fails the pending deliveries of a disabled or deleted endpoint. */
 async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
   await tx.execute(lockPending('d.endpoint_id = ?'), [endpointId]);
   await tx.nativeUpdate(
@@ -276,7 +276,7 @@ async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<
   );
 }
 
-/** Locks an endpoint. Throws `resource_missing` if there is none with that id, or it is not the owner's. */
+/** Locks an endpoint. Throws `resource_missing` if the owner has none with this id. */
 async function lockEndpoint(
   tx: EntityManager,
   { merchantId, mode }: Owner,
@@ -294,7 +294,7 @@ async function lockEndpoint(
   return endpoint;
 }
 
-/** SHA-256, in hexadecimal, of a request after its defaults. */
+/** Returns the SHA-256, in hexadecimal, of a request with its defaults applied. */
 function fingerprintOf(request: readonly unknown[]): string {
   return hash('sha256', JSON.stringify(request), 'hex');
 }

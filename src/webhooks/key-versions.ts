@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { StartupError } from '../config/startup-error.ts';
 
-/** The versions of `WEBHOOK_SECRET_KEYS` that secrets which still sign are derived with. */
+/** Returns the versions of `WEBHOOK_SECRET_KEYS` from which secrets in use are derived. */
 export function findWebhookKeyVersions(em: EntityManager): Promise<{ version: number }[]> {
   return em.execute(
     `select distinct s.key_version as version
@@ -10,12 +10,12 @@ export function findWebhookKeyVersions(em: EntityManager): Promise<{ version: nu
   );
 }
 
-/** Throws StartupError if the ring lacks a version: what this process signs would not verify. */
+/** Throws StartupError if the ring lacks a version in use: signatures could not be made. */
 export async function assertWebhookKeys(em: EntityManager, versions: readonly number[]): Promise<void> {
   const used = await findWebhookKeyVersions(em);
   const missing = used.filter(({ version }) => !versions.includes(version)).map(({ version }) => version);
   if (missing.length === 0) return;
   throw new StartupError(
-    `WEBHOOK_SECRET_KEYS lacks version ${missing.join(' and ')}, with which secrets of webhook endpoints are made: put it back behind the newest`,
+    `WEBHOOK_SECRET_KEYS lacks version ${missing.join(' and ')}, which webhook secrets in use are derived from: add it again after the newest version`,
   );
 }

@@ -1,7 +1,7 @@
 import { preparedStatement } from '../database/prepared.ts';
 import type { EventReferences } from '../events/remove-events.ts';
 
-/** Deliveries keep their event while they are pending, and go with it. */
+/** Events with pending deliveries are kept. Other deliveries are removed with their event. */
 export const deliveriesOfEvents: EventReferences = {
   isNeeded: `exists (select from webhook_deliveries d
                       where d.merchant_id = e.merchant_id and d.event_id = e.id and d.status = 'pending')`,
@@ -15,7 +15,7 @@ const removeAttempts = preparedStatement(
   'remove_webhook_attempts',
   'delete from webhook_attempts where event_id = any ($1::uuid[])',
 );
-/** The index begins with the merchant. */
+/** Joins `removed_events`, because the index begins with the merchant. */
 const removeDeliveries = preparedStatement(
   'remove_webhook_deliveries',
   `delete from webhook_deliveries d using removed_events r

@@ -1,4 +1,4 @@
-// Sends a webhook. What the receiver does (answer slowly, endlessly, not at all, redirect) costs at most ten seconds, one
+// Sends a webhook. A receiver that is slow, never ends its answer, hangs or redirects costs at most ten seconds, one
 // connection and 64 KiB.
 
 import type { LookupAddress } from 'node:dns';
@@ -9,47 +9,47 @@ import { Agent, buildConnector, type Dispatcher } from 'undici';
 import manifest from '../../package.json' with { type: 'json' };
 import type { AddressPolicy } from './address-policy.ts';
 
-/** From the first step to the end of the answer. */
+/** For the whole attempt, including the answer. */
 const timeoutMs = 10_000;
-/** Of the answer's body, once its status is known. */
+/** For the answer's body, after its status. */
 const maxReadMs = 2_000;
 const maxReadBytes = 64 * 1024;
 const maxKeptBytes = 1024;
-/** One query for a name; it is asked twice. */
+/** Timeout of one DNS query; each name is queried twice. */
 const dnsTimeoutMs = 2_000;
-/** Origins that are remembered for having been reached by the operator's permission. */
+/** Most origins remembered as reached only by the operator's permission. */
 const maxPermittedOrigins = 10_000;
 const userAgent = `payment-intent-service/${manifest.version}`;
 
-/** What came of an attempt. */
+/** The outcome of an attempt. */
 export interface AttemptResult {
   at: Date;
   durationMs: number;
   statusCode: number | undefined;
-  /** What went wrong, for the merchant. */
+  /** The problem, for the merchant. */
   error: string | undefined;
-  /** The first bytes of the answer. */
+  /** The beginning of the answer. */
   response: Buffer | undefined;
 }
 
 export interface Sender {
-  /** Posts the body. Never throws: what goes wrong is a result. */
+  /** Posts the body. Never throws: failures are results. */
   send(url: string, headers: Readonly<Record<string, string>>, body: string): Promise<AttemptResult>;
-  /** Ends every connection; attempts in flight fail. */
+  /** Closes all connections; attempts in flight fail. */
   close(): Promise<void>;
 }
 
-/** The address of the receiver is one that webhooks are not sent to. */
+/** The receiver's address is not permitted. */
 class ForbiddenAddress extends Error {}
 
-/** `dnsServers` in place of those of this machine. */
+/** `dnsServers` replace those of this machine. */
 export function createSender(policy: AddressPolicy, dnsServers?: readonly string[]): Sender {
   const permittedOrigins = new LRUCache<string, true>({ max: maxPermittedOrigins });
   const agent = new Agent({
     connect: createConnector(policy, createLookup(policy, dnsServers), (origin) => {
       permittedOrigins.set(origin, true);
     }),
-    // As many as there are attempts in flight, which are bounded: a path that hangs delays no other of its host.
+    // Unlimited here: the attempts in flight are bounded. A hanging path must not delay others of its host.
     connections: null,
     pipelining: 1,
     allowH2: false,
@@ -68,7 +68,7 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
         error: describe(reason),
         response: undefined,
       }));
-      // What a private target answers is nothing that the merchant could see without us.
+      // The merchant must not see what a private address answers.
       if (permittedOrigins.has(URL.parse(url)?.origin ?? '')) result.response = undefined;
       return { at, durationMs: Math.round(performance.now() - startedAtMs), ...result };
     },
@@ -83,7 +83,7 @@ async function attempt(
   headers: Readonly<Record<string, string>>,
   body: string,
 ): Promise<Pick<AttemptResult, 'statusCode' | 'error' | 'response'>> {
-  // Checked again: the rules may have changed since the endpoint was created.
+  // The policy may have changed since the endpoint was created.
   const problem = policy.urlProblem(text);
   if (problem !== undefined) throw new ForbiddenAddress(`the URL ${problem}`);
   const url = new URL(text);
@@ -111,7 +111,7 @@ function describeStatus(statusCode: number): string {
     : `answered ${statusCode}`;
 }
 
-/** Reads a body as far as its limits, and keeps the beginning. */
+/** Reads a body up to its limits and returns the beginning. */
 async function readBeginning(body: Dispatcher.ResponseData['body']): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let kept = 0;
@@ -123,13 +123,13 @@ async function readBeginning(body: Dispatcher.ResponseData['body']): Promise<Buf
       if (kept < maxKeptBytes) {
         const part = chunk.subarray(0, maxKeptBytes - kept);
         kept += part.length;
-        // A view would keep the whole chunk.
+        // A view would keep the whole chunk in memory.
         chunks.push(Buffer.from(part));
       }
       if (read > maxReadBytes) break;
     }
   } catch {
-    // Cut off: what came before stands.
+    // Cut off: keep what was read.
   } finally {
     clearTimeout(timer);
     body.on('error', () => {}).destroy();
@@ -137,7 +137,7 @@ async function readBeginning(body: Dispatcher.ResponseData['body']): Promise<Buf
   return Buffer.concat(chunks, kept);
 }
 
-/** Reports the origin of each connection to an address that only the operator's permission lets us reach. */
+/** Reports the origin of each connection to an address that only the operator's permission allows. */
 function createConnector(
   policy: AddressPolicy,
   lookup: LookupFunction,
@@ -152,7 +152,7 @@ function createConnector(
     connect(options, (...result) => {
       const [error, socket] = result;
       if (error === null) {
-        // The very connection, whatever was looked up before.
+        // Check the address of the connection itself, whatever was resolved before.
         const reach = policy.reachOf(socket.remoteAddress ?? '');
         const isPermitted = reach === 'permitted' || policy.permitsHost(hostname);
         if (reach !== 'public' && !isPermitted) {
@@ -166,9 +166,9 @@ function createConnector(
   };
 }
 
-/** Resolves a name, and fails if one of its addresses may not be reached. */
+/** Resolves a name. Fails if any of its addresses is not permitted. */
 function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | undefined): LookupFunction {
-  // Not the operating system's resolver, which has four threads: a few names that hang would hold up everything.
+  // Not the resolver of the operating system: it has four threads, so a few hanging names would delay everything.
   const resolver = new Resolver({ timeout: dnsTimeoutMs, tries: 2 });
   if (dnsServers !== undefined) resolver.setServers(dnsServers);
   const resolve = async (hostname: string): Promise<LookupAddress[]> => {
@@ -181,7 +181,7 @@ function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | und
     throw v4.status === 'rejected' ? v4.reason : new Error(`${hostname} has no address`);
   };
   const resolveChecked = async (hostname: string): Promise<LookupAddress[]> => {
-    // Named by the operator, perhaps in a file of this machine.
+    // The operator may have defined the name on this machine.
     if (policy.permitsHost(hostname)) return lookUpOnMachine(hostname, { all: true });
     const addresses = await resolve(hostname);
     if (addresses.every(({ address }) => policy.reachOf(address) !== undefined)) return addresses;
@@ -199,7 +199,7 @@ function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | und
   };
 }
 
-/** What went wrong, in words for the merchant: nothing of our own network. */
+/** Describes the failure for the merchant, without details of our network. */
 function describe(reason: unknown): string {
   for (let error = reason; error instanceof Error; error = error.cause) {
     if (error instanceof ForbiddenAddress) return `not sent: ${error.message}`;

@@ -1,5 +1,5 @@
-// Standard Webhooks 1.0 (https://www.standardwebhooks.com): the secret is `whsec_` and base64; `webhook-signature` is the
-// base64 of HMAC-SHA256(secret, `<webhook-id>.<webhook-timestamp>.<body>`) behind `v1,`, once for each secret.
+// Standard Webhooks 1.0 (https://www.standardwebhooks.com): the secret is `whsec_` followed by base64; `webhook-signature`
+// has `v1,` followed by the base64 of HMAC-SHA256(secret, `<webhook-id>.<webhook-timestamp>.<body>`), once for each secret.
 
 import { createHmac } from 'node:crypto';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -8,11 +8,11 @@ import { formatIdentifier } from '../database/identifiers.ts';
 /** A generation of an endpoint's secret. */
 export interface SecretGeneration {
   generation: number;
-  /** Version of the key in `WEBHOOK_SECRET_KEYS` that it is derived with. */
+  /** The version of the key in `WEBHOOK_SECRET_KEYS` that it is derived from. */
   keyVersion: number;
 }
 
-/** Returns a secret in base64: an HMAC of the endpoint and its generation, so that it need not be stored. */
+/** Returns a secret in base64: an HMAC of the endpoint and the generation, so it is never stored. */
 function secretBase64(
   keys: KeyRing,
   endpointId: string,
@@ -21,12 +21,12 @@ function secretBase64(
   return keys.hmac(keyVersion, `webhook:${formatIdentifier('we', endpointId)}:${generation}`, 'base64');
 }
 
-/** Returns the secret as the merchant gets it. Throws if the ring lacks its key. */
+/** Returns the secret as shown to the merchant. Throws if the ring lacks its key. */
 export function webhookSecret(keys: KeyRing, endpointId: string, generation: SecretGeneration): string {
   return `whsec_${secretBase64(keys, endpointId, generation)}`;
 }
 
-/** The headers of a message that is signed with each of the secrets. */
+/** The headers of a message, with a signature for each secret. */
 export function signedHeaders(
   keys: KeyRing,
   endpointId: string,

@@ -16,7 +16,7 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import { type PreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { maxKeptAttempts } from './delivery-queue.ts';
 
-/** A delivery with what is shown of its event. */
+/** A delivery with the type and the intent of its event. */
 export interface ShownDelivery {
   row: WebhookDeliveryRow;
   eventType: string;
@@ -24,7 +24,7 @@ export interface ShownDelivery {
   paymentIntent: string | null;
 }
 
-/** Reads the attempts of deliveries, and converts both to the contract's deliveries. */
+/** Reads the attempts of deliveries and converts both to the contract's deliveries. */
 export type PresentDeliveries = (shown: readonly ShownDelivery[]) => Promise<WebhookDelivery[]>;
 
 export function createDeliveryPresenter(
@@ -32,7 +32,7 @@ export function createDeliveryPresenter(
   read: PreparedStatements['read'],
 ): PresentDeliveries {
   const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
-  // Each delivery is looked up by itself: a plan that joins, made while the table was small, would read all of a large one.
+  // Each delivery is found by its key: a join planned while the table was small would read all of a large one.
   const findAttempts = preparedStatement(
     'find_webhook_attempts',
     `select ${columns.of('a')}
@@ -73,7 +73,7 @@ function toWebhookDelivery(
       ...(statusCode != null && { statusCode }),
       durationMs,
       ...(error != null && { error }),
-      // What is not UTF-8 is shown as replacement characters.
+      // Bytes that are not UTF-8 become replacement characters.
       ...(response != null && { response: Buffer.from(response).toString('utf8') }),
     })),
     ...(row.nextAttemptAt != null && { nextAttemptAt: timestampFromDate(row.nextAttemptAt) }),

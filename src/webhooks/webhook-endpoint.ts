@@ -8,7 +8,7 @@ import { modeWords } from '../contract/gen/words.ts';
 import type { WebhookEndpointRow } from '../database/entities/webhook.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
-/** Converts a row to the contract's endpoint, with the secret if it is handed out. */
+/** Converts a row to the contract's endpoint. `secret` is only set where it is returned. */
 export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
   return create(WebhookEndpointSchema, {
     id: formatIdentifier('we', row.id),

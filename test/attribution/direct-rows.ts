@@ -187,7 +187,7 @@ export const directRows: Row[] = [
     },
   },
   {
-    name: 'an authorization that somebody else submits with his id',
+    name: 'an authorization that a relayer submits with an id of its own',
     async pay(stage) {
       const [thief] = await stage.pair();
       const [, , from] = stage.chain.accounts;
@@ -197,7 +197,7 @@ export const directRows: Row[] = [
     },
   },
   {
-    name: 'an authorization that somebody else submits with the whole call of a transfer and his id',
+    name: 'an authorization that a relayer submits with a transfer call and an id of its own',
     async pay(stage) {
       const [thief] = await stage.pair();
       const [, , from] = stage.chain.accounts;
@@ -207,7 +207,7 @@ export const directRows: Row[] = [
     },
   },
   {
-    name: 'an authorization that its owner submits with an id',
+    name: 'an authorization that its signer submits with an id',
     async pay(stage) {
       const [intent] = await stage.pair();
       const [, , from] = stage.chain.accounts;

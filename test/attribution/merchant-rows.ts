@@ -64,7 +64,7 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: "another merchant's intents name this payout wallet: they take no candidate away",
+    name: "another merchant's intents name this payout wallet: the shop's candidates stay",
     async pay(stage) {
       const other = await stage.merchant();
       await stage.pair({ of: other, wallet: stage.wallet });
@@ -97,7 +97,7 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: "a wallet that is nobody's payout wallet: reported to each who expects it",
+    name: 'a wallet that is not a payout wallet: reported to each merchant that expects it',
     async pay(stage) {
       const [other, third] = [await stage.merchant(), await stage.merchant()];
       const wallet = stage.newWallet();
@@ -109,7 +109,7 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: 'a payout wallet: reported to its merchant, not to others who expect it',
+    name: 'a payout wallet: reported to its merchant, not to others that expect it',
     async pay(stage) {
       const other = await stage.merchant();
       await stage.pair({ of: other, wallet: stage.wallet });
@@ -127,7 +127,7 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: 'a payout wallet of another chain and of another mode: reported to nobody',
+    name: 'a payout wallet of another chain and of another mode: not reported',
     async pay({ shop, transfer }) {
       await transfer({ to: shop.wallets.testnet.polygon as Address });
       await transfer({ to: shop.wallets.mainnet.base as Address });
@@ -135,7 +135,7 @@ export const merchantRows: Row[] = [
     },
   },
   {
-    name: 'a wallet that nobody ever named',
+    name: 'a wallet that no intent ever named',
     async pay({ transfer, newWallet }) {
       await transfer({ to: newWallet() });
       return [];

@@ -108,7 +108,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     const ignoreRequestsOf = (device: Device) =>
       device.requests.splice(0, Infinity, ...device.requests.filter(({ url }) => !/example/.test(url)));
 
-    test('hears the status if the merchant has registered its origin, and no secret', async () => {
+    test('gets the status if its origin is registered, and never the secret', async () => {
       const device = await world.openDevice();
       const intent = await world.createIntent();
       const [opener, popup] = await openFrom(
@@ -131,10 +131,10 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     });
 
     test.each([
-      ['says who it is', evil],
-      ['says that it is the shop', shop],
-      ['says that it is everybody', '*'],
-    ])('hears nothing if it %s and is not registered', async (_, said) => {
+      ['names its own origin', evil],
+      ['claims the origin of the shop', shop],
+      ['claims any origin', '*'],
+    ])('gets no messages if it %s and is not registered', async (_, said) => {
       const device = await world.openDevice();
       const intent = await world.createIntent();
       const [opener, popup] = await openFrom(
@@ -152,7 +152,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       ignoreRequestsOf(device);
     });
 
-    test('cannot give a secret in the name of the shop', async () => {
+    test('cannot send a secret in the name of the shop', async () => {
       const device = await world.openDevice();
       const { client_secret } = await world.createIntent();
       const [opener, popup] = await openFrom(device, evil, `opener=${encodeURIComponent(shop)}`);
@@ -174,7 +174,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       ignoreRequestsOf(device);
     });
 
-    test('gives the secret by a message, if it is whom it says', async () => {
+    test('can send the secret by a message if its origin is the claimed one', async () => {
       const device = await world.openDevice();
       const { client_secret } = await world.createIntent();
       const [opener, popup] = await openFrom(device, shop, `opener=${encodeURIComponent(shop)}`);
@@ -220,7 +220,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     device.allowFailedRequests();
   });
 
-  test('a name of the merchant is text', async () => {
+  test("the merchant's name is shown as text", async () => {
     const name = `<img src=x onerror="document.title='owned'"> & <b>Shop</b> \u202Egnp.exe`;
     await world.setMerchantName(name);
     const device = await world.openDevice();
@@ -245,7 +245,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     test.each([
       ['that is HTML', { name: '<img src=x onerror=alert(1)><script>alert(1)</script>' }],
       ['that is very long', { name: 'x'.repeat(100_000) }],
-      ['that is no text', { name: { toString: 'no' } as unknown as string }],
+      ['that is not text', { name: { toString: 'no' } as unknown as string }],
       ['that is empty', { name: '' }],
       ['that turns the text around', { name: '\u202Ekrow' }],
     ])('with a name %s', async (_, info) => {
@@ -267,7 +267,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         'with a script in it',
         `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'%3E%3Cscript%3Ealert(1)%3C/script%3E%3Cimage href='${evil}/x.png'/%3E%3C/svg%3E`,
       ],
-      ['that is no text', 42 as unknown as string],
+      ['that is not text', 42 as unknown as string],
     ])('with an icon %s', async (_, icon) => {
       const { device, checkout } = await begin({ icon });
       let dialogs = 0;

@@ -135,7 +135,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('before the wallet is asked begins anew', async () => {
+    test('before the wallet is asked starts over', async () => {
       const { checkout, counts } = await begin();
       await checkout.connect();
       await checkout.view('ready');
@@ -159,7 +159,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('in which the payer presses at the same time asks nothing', async () => {
+    test('in which the payer presses at the same time does not ask the wallet', async () => {
       const { device, wallet, intent, checkout, counts } = await begin();
       const held = holdBack();
       wallet.answer('eth_sendTransaction', held.answer);
@@ -188,7 +188,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('goes on where a closed first one was', async () => {
+    test('continues where a closed first tab was', async () => {
       const { device, intent, checkout, counts, letGo } = await beginToPay();
       await checkout.page.close();
       const second = await device.open(intent);
@@ -263,7 +263,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
   });
 
   describe('offline', () => {
-    test('after it has sent: the page says so, offers nothing, and comes back to the truth', async () => {
+    test('after the transfer was sent: the page says so, offers nothing, and recovers', async () => {
       const { device, checkout, counts } = await paySoFar();
       await device.context.setOffline(true);
       await checkout.connection('offline');
@@ -280,7 +280,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       device.allowFailedRequests();
     });
 
-    test('the wallet is not asked: the newest word of the service is missing', async () => {
+    test('the wallet is not asked without a current answer of the service', async () => {
       const { device, wallet, checkout } = await begin();
       await checkout.connect();
       await checkout.view('ready');
@@ -396,7 +396,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
-  test('a payment that a reorganisation takes away: nothing is offered, and it returns', async () => {
+  test('a reorged payment: nothing is offered, and the payment returns', async () => {
     const { wallet, checkout, counts } = await paySoFar();
     await arrives(checkout);
     await world.mine(2);
@@ -465,7 +465,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await checkout.offersNoPayment()).toBe(true);
   });
 
-  test('the page follows the database within three seconds, by itself', async () => {
+  test('the page shows changes within three seconds', async () => {
     const { checkout } = await paySoFar();
     await world.mine();
     const began = Date.now();
@@ -473,7 +473,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(Date.now() - began).toBeLessThan(3_000 + slowMachineMs);
   });
 
-  test('the amount that was overpaid is said', async () => {
+  test('the overpaid amount is shown', async () => {
     const { intent, checkout } = await begin();
     await checkout.view('choose-wallet');
     await world.transferTo(intent, { units: amountUnits + 1n });

@@ -171,7 +171,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       await checkout.view('ready');
     });
 
-    test('that only says it has changed is not asked to pay', async () => {
+    test('that claims to have changed but has not is not asked to pay', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
       wallet.answer('wallet_switchEthereumChain', () => null);
       await checkout.connect();
@@ -399,7 +399,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('choose-wallet');
   });
 
-  test('whose payment the chain undoes is told so, and may pay again', async () => {
+  test('whose payment was reverted by the chain is told so, and may pay again', async () => {
     const { account, wallet, checkout } = await begin();
     await checkout.connect();
     await checkout.view('ready');

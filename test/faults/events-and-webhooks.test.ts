@@ -163,7 +163,7 @@ test('kill -9 during cancels and deliveries: one event for each, delivered at le
   await expectEverything(service, intents);
 });
 
-test('two processes deliver: nothing is sent twice, and nothing twice at the same time', async () => {
+test('two processes deliver: nothing is sent twice or concurrently', async () => {
   const service = await startProcess(cluster, await choosePorts(), { ...permitted, ROLES: 'api' });
   for (const roles of ['deliveries', 'deliveries,expiry']) {
     await startProcess(cluster, await choosePorts(), { ...permitted, ROLES: roles });
@@ -196,7 +196,7 @@ test('PostgreSQL is cut off during cancels and deliveries: all is delivered with
 /** Longer than `DATABASE_TIMEOUT`, and than the first pauses of whatever tries again. */
 const hangMs = 3_000;
 
-test('the database hangs during cancels and deliveries: all is delivered, and nothing twice at the same time', async () => {
+test('the database hangs during cancels and deliveries: all is delivered, and no attempts overlap', async () => {
   const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => () => 'forward');
   const settings = {
     ...permitted,

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { createOrm, migrate, ourMigrations } from '../../src/database/orm.ts';
-import { verifyPaymentIntents } from '../../src/payment-intents/verification.ts';
+import { findBrokenRules } from '../../src/payment-intents/intent-rules.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 
 const rows = 1_000_000;
@@ -65,7 +65,7 @@ test('a million rows keep their values', async () => {
     select (select count(*)::int from (select * from kept except all ${asBefore}) as lost) as lost,
            (select count(*)::int from (${asBefore} except all select * from kept) as other) as other`);
   expect(difference).toEqual({ lost: 0, other: 0 });
-  expect(await verifyPaymentIntents(orm.em, 'all')).toEqual({ read: made?.n, broken: [] });
+  expect(await findBrokenRules(orm.em, 'all')).toEqual({ read: made?.n, broken: [] });
   // Grants are kept.
   expect(
     await execute(`select has_table_privilege('service', 'payment_intents', 'insert') as granted`),

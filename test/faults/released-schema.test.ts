@@ -10,7 +10,7 @@ import { pgConfigOf, type SocketLocation } from '../../src/config/database-locat
 import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { createOrm, migrate, pendingMigrations } from '../../src/database/orm.ts';
-import { verifyPaymentIntents } from '../../src/payment-intents/verification.ts';
+import { findBrokenRules } from '../../src/payment-intents/intent-rules.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { httpRequest } from '../support/doors.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
@@ -268,12 +268,12 @@ async function expectKnown(
   }
 }
 
-test('every intent of the release before can be followed, canceled and expired, and its creation retried', async () => {
+test('every intent of the previous release can be retrieved, canceled and expired, and its creation retried', async () => {
   const ran = await migrate(location);
   expect(ran.slice(0, 2)).toEqual(['2026-11-22-follow-payment-intents', '2026-11-22-deliver-webhooks']);
   const orm = createOrm(location, 1);
   expect(await pendingMigrations(orm.em.fork())).toEqual([]);
-  expect(await verifyPaymentIntents(orm.em, 'all')).toEqual({ read: known.length, broken: [] });
+  expect(await findBrokenRules(orm.em, 'all')).toEqual({ read: known.length, broken: [] });
   await orm.close();
 
   // Without the role `expiry`, nothing happens to them.

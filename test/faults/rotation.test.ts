@@ -115,11 +115,11 @@ test('SIGHUP: new connections get the new certificate, open ones continue, an in
   const session = http2.connect(`https://127.0.0.1:${ports.HTTP_PORT}`, { rejectUnauthorized: false });
 
   await makePair('second');
-  await hangUp(/read again/);
+  await hangUp(/TLS files reloaded/);
   expect(await names()).toEqual(['second', 'second']);
 
   await writeFile(certFile, 'nonsense');
-  await hangUp(/not usable; the old certificate stays/);
+  await hangUp(/not usable; keeping the old certificate/);
   expect(await names()).toEqual(['second', 'second']);
 
   const status = await new Promise((resolve, reject) => {

@@ -104,7 +104,7 @@ async function expectAllPaid(paid: readonly string[]): Promise<void> {
   await cluster.query('delete from transfers');
 }
 
-test('two processes watch, and one of them is killed at random moments', {
+test('two watchers, of which one is killed at random moments', {
   timeout: 60_000 + kills * 15_000,
 }, async () => {
   const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
@@ -121,7 +121,7 @@ test('two processes watch, and one of them is killed at random moments', {
   console.log(`${paid.length} intents paid, ${kills} watchers killed`);
 });
 
-test('PostgreSQL ends in the middle of blocks', async () => {
+test('PostgreSQL is cut off in the middle of blocks', async () => {
   const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
   await startWatcher();
   const ids = await Promise.all(Array.from({ length: 60 }, () => createIntent(api)));

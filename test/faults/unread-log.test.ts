@@ -50,7 +50,7 @@ test('the service continues, its memory is bounded, and it logs how many lines w
     .toEqual([
       expect.objectContaining({
         dropped: expect.any(Number),
-        message: 'log lines were dropped: standard output was not read in time',
+        message: 'log lines were dropped: standard output is not read fast enough',
       }),
     ]);
   for (const door of doors) door.close();

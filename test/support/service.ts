@@ -71,15 +71,15 @@ export interface ServiceOptions {
   beside?: TestService;
   /** False: no notification reaches the service, as behind PgBouncer in transaction mode. */
   isNotified?: boolean;
-  /** Chains that the test runs as stand-ins for test networks, in the folder `DATA_DIR`. */
-  standIns?: readonly ChainName[];
+  /** Chains that the test runs locally in place of test networks, in the folder `DATA_DIR`. */
+  localChains?: readonly ChainName[];
   /** Key rings in the form of their variables. Without them they are random. */
   secrets?: Partial<Record<SecretName, string>>;
 }
 
 export async function startService(
   env: Record<string, string> = {},
-  { embedded = true, beside, isNotified = true, standIns = [], secrets: given = {} }: ServiceOptions = {},
+  { embedded = true, beside, isNotified = true, localChains = [], secrets: given = {} }: ServiceOptions = {},
 ): Promise<TestService> {
   const location = beside ? { ...beside.location, drop: async () => {} } : await createTestDatabase();
   const config = loadConfig({
@@ -121,7 +121,7 @@ export async function startService(
   };
   // In another database of the same server it hears nothing of this one.
   const heard = isNotified ? location : inject('postgres');
-  const server = await startServer(config, { ...database, location: heard }, logger, { standIns });
+  const server = await startServer(config, { ...database, location: heard }, logger, { localChains });
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
   return {

@@ -127,7 +127,7 @@ const restart = fc.record({
   do: fc.constant('restart' as const),
   how: fc.constantFrom('stopped' as const, 'killed' as const),
 });
-const readAgain = fc.record({ do: fc.constant('read again' as const) });
+const verify = fc.record({ do: fc.constant('read again' as const) });
 const lie = fc.record({
   do: fc.constant('lie' as const),
   lies: fc.array(
@@ -150,7 +150,7 @@ const honestCommands: fc.WeightedArbitrary<Command>[] = [
   { weight: 5, arbitrary: reorganise },
   { weight: 3, arbitrary: cancel },
   { weight: 1, arbitrary: restart },
-  { weight: 1, arbitrary: readAgain },
+  { weight: 1, arbitrary: verify },
 ];
 const lyingCommands: fc.WeightedArbitrary<Command>[] = [
   ...honestCommands,

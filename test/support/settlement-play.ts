@@ -190,7 +190,7 @@ export async function play(
     for (let turn = 0; turn < 2; turn++) {
       const reading = watcher.follow().catch(expectNodeError);
       if (!isReadAtOnce) await reading;
-      if (mayReadAgain()) await watcher.readAgain().catch(expectNodeError);
+      if (mayReadAgain()) await watcher.verify().catch(expectNodeError);
       await reading;
     }
     await compare();

@@ -97,7 +97,7 @@ export function createTestWatcher(
     },
     /** Reads again until everything final was read twice. */
     async readAllAgain(): Promise<void> {
-      while (await watcher.readAgain());
+      while (await watcher.verify());
     },
   };
 }

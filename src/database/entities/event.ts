@@ -6,8 +6,8 @@ import { modeType } from './network.ts';
 export const eventsPositionedChannel = 'events_positioned';
 
 /**
- * An event, written in the transaction of the change that it reports. Nothing of it ever changes but `position`, which
- * a later transaction sets: see `events/position-events.ts`. Readers see only events that have one.
+ * An event, written in the transaction of the change that it reports. Only `position` ever changes: a later
+ * transaction sets it, see `events/position-events.ts`. Readers see only events with a position.
  */
 export const EventEntity = defineEntity({
   name: 'Event',
@@ -38,13 +38,13 @@ export const EventEntity = defineEntity({
       properties: ['merchantId', 'mode', 'position'],
       where: { position: { $ne: null } },
     },
-    // Those that have to get their position, in the order in which they get it.
+    // Events without a position, in the order in which they get one.
     { name: 'events_unpositioned_index', properties: ['sequence', 'id'], where: { position: null } },
   ],
   uniques: [
-    // What is new for the streams of this process.
+    // New events for the streams of this process.
     { name: 'events_position_unique', properties: ['position'], where: { position: { $ne: null } } },
-    // No two changes of an intent with one sequence; and the list of an intent's events.
+    // An intent's sequence numbers are unique. Also used to list an intent's events.
     {
       name: 'events_payment_intent_unique',
       properties: ['merchantId', 'paymentIntent', 'sequence'],
@@ -55,7 +55,7 @@ export const EventEntity = defineEntity({
 
 export type EventRow = InferEntity<typeof EventEntity>;
 
-/** One row: how far positions have been given, and how far events have been removed. */
+/** A single row: the last assigned position, and the highest removed one. */
 export const EventProgressEntity = defineEntity({
   name: 'EventProgress',
   tableName: 'event_progress',
@@ -69,7 +69,7 @@ export const EventProgressEntity = defineEntity({
   checks: [{ name: 'event_progress_id_check', expression: 'id = 1' }],
 });
 
-/** The id of an event that retention has removed, kept so that a reader who asks for what came after it is told. */
+/** The id of an event removed by retention, kept so that a reader that continues after it gets `cursor_expired`. */
 export const RemovedEventEntity = defineEntity({
   name: 'RemovedEvent',
   tableName: 'removed_events',

@@ -19,7 +19,7 @@ export const maxExpiryMinutes = 60;
  *
  * Every constraint slows inserts (`npm run bench -- --schema`). The table has types, NOT NULL and one check. It has no
  * foreign keys, because each insert would lock the one row of its merchant; instead, merchants and networks cannot be
- * deleted. The rules that only the code enforces are in `verification.ts`, and `doctor` checks the rows against them.
+ * deleted. The rules that only the code enforces are in `payment-intents/intent-rules.ts`, and `doctor` checks the rows against them.
  */
 export const PaymentIntentEntity = defineEntity({
   name: 'PaymentIntent',

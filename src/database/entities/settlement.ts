@@ -7,8 +7,8 @@ import { modeType } from './network.ts';
 export const watchedChainsChangedChannel = 'watched_chains_changed';
 
 /**
- * A chain that is watched: how far, and by whom. Its first watcher creates the row, and only the command line removes it:
- * as long as it is there, intents of this chain expire by the chain's clock.
+ * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line removes
+ * it. While it exists, intents of this chain expire by the chain's clock.
  */
 export const WatchedChainEntity = defineEntity({
   name: 'WatchedChain',
@@ -18,21 +18,21 @@ export const WatchedChainEntity = defineEntity({
     chainId: p.integer().primary().autoincrement(false),
     mode: p.enum(modeNames).nativeEnumName(modeType),
     chain: p.text(),
-    /** Hash of block 0: another one is another chain. */
+    /** Hash of block 0. Another one means another chain. */
     genesisHash: p.type(HexType).$type<string>(),
     /** Everything up to this block has been read. */
     cursorNumber: p.bigint(),
     cursorHash: p.type(HexType).$type<string>(),
     cursorTime: p.datetime(3).columnType('timestamptz(3)'),
-    /** Everything up to this block has been read a second time, below `finalized`. */
-    secondNumber: p.bigint(),
+    /** Everything up to this block is final and was verified. */
+    verifiedNumber: p.bigint().fieldName('second_number'),
     /** The node's newest block, when it was last asked. */
     headNumber: p.bigint(),
     /** The node's newest final block, when it was last asked. */
     finalizedNumber: p.bigint(),
-    /** When the node was last asked with success, by the database's clock. */
+    /** When the node last answered, by the database's clock. */
     seenAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** Counts the holders of the lease: whoever writes names the number it was given. */
+    /** Counts the holders of the lease. Writers name the number they acquired. */
     leaseNumber: p.bigint(),
     leaseHolder: p.uuid().nullable(),
     leaseUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
@@ -52,7 +52,7 @@ export const WatchedChainEntity = defineEntity({
 
 export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
 
-/** The header of a block that is on the chain as far as we know: the newest ones, and one a day of the older ones. */
+/** The header of a block on the chain: the newest ones, and one a day of the older ones. */
 export const BlockHeaderEntity = defineEntity({
   name: 'BlockHeader',
   tableName: 'block_headers',
@@ -61,7 +61,7 @@ export const BlockHeaderEntity = defineEntity({
     number: p.bigint().primary().autoincrement(false),
     hash: p.type(HexType).$type<string>(),
     time: p.datetime(3).columnType('timestamptz(3)'),
-    /** The node said five times that the block has no transfers, although its bloom filter says that it may. */
+    /** The node returned no transfers five times, although the block's bloom filter may contain some. */
     isDoubtful: p.boolean().default(false),
     /** Kept when the others of its day are removed. */
     isCheckpoint: p.boolean().default(false),
@@ -75,9 +75,8 @@ const stateNames = ['pending', 'confirmed', 'reorged'] as const;
 export type TransferState = (typeof stateNames)[number];
 
 /**
- * A transfer to a wallet of a merchant, as this merchant sees it; where two merchants have the wallet, each has a row.
- * A transfer that a reorganisation moves to another block stays the same: it is known by its transaction, token, sender,
- * recipient, amount, and its place among equals.
+ * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a reorganisation
+ * moves to another block keeps its row: it is identified by its transaction, token, sender, recipient, amount and ordinal.
  */
 export const TransferEntity = defineEntity({
   name: 'Transfer',
@@ -96,46 +95,46 @@ export const TransferEntity = defineEntity({
     toAddress: p.type(AddressType).$type<string>(),
     tokenAddress: p.type(AddressType).$type<string>(),
     amountUnits: p.bigint(),
-    /** Its place among the transfers of its transaction that are equal in everything else, from 0. */
+    /** Numbers the equal transfers of a transaction, from 0. */
     ordinal: p.integer(),
     state: p.enum(stateNames).nativeEnumName('transfer_state'),
-    /** Undefined as long as it is unattributed. */
+    /** Undefined while it is unattributed. */
     paymentIntent: p.uuid().nullable(),
     attributedByHand: p.boolean().default(false),
-    /** It was attributed by hand and taken away again: only its id, or somebody, attributes it any more. */
+    /** It was attributed by hand and detached: now only its id or a manual attribution counts. */
     isDetached: p.boolean().default(false),
-    /** It is part of the sum of its intent unless it is reorganised away. */
+    /** It is part of its intent's sum unless it is reorged. */
     counts: p.boolean().default(false),
     labels: p.array().$type<string[]>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
   indexes: [
-    // The payments of an intent, in their order on the chain.
+    // The payments of an intent, in chain order.
     {
       name: 'transfers_payment_intent_index',
       properties: ['paymentIntent', 'blockNumber', 'logIndex'],
       where: { paymentIntent: { $ne: null } },
     },
     { name: 'transfers_merchant_index', properties: ['merchantId', 'mode', 'id'] },
-    // What a merchant has to attribute.
+    // The unattributed transfers of a merchant.
     {
       name: 'transfers_unattributed_index',
       properties: ['merchantId', 'mode', 'id'],
       where: { paymentIntent: null },
     },
-    // What has to be confirmed.
+    // Transfers to confirm.
     {
       name: 'transfers_pending_index',
       properties: ['chainId', 'blockNumber'],
       where: "state = 'pending'",
     },
-    // What was reverted, and is looked for again.
+    // Reorged transfers to look for.
     {
       name: 'transfers_reorged_index',
       properties: ['chainId', 'createdAt'],
       where: "state = 'reorged'",
     },
-    // What a reorganisation reverts.
+    // Transfers to revert in a reorganisation.
     { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
   ],
   uniques: [

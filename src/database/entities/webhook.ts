@@ -7,7 +7,7 @@ import { modeType } from './network.ts';
 export const maxUrlLength = 2_048;
 export const maxDescriptionLength = 200;
 
-/** An address that events are sent to. Deleted ones stay, because deliveries refer to them. */
+/** A webhook endpoint. Deleted ones are kept, because deliveries refer to them. */
 export const WebhookEndpointEntity = defineEntity({
   name: 'WebhookEndpoint',
   tableName: 'webhook_endpoints',
@@ -47,14 +47,14 @@ export const WebhookSecretEntity = defineEntity({
   tableName: 'webhook_secrets',
   properties: {
     endpointId: p.uuid().primary(),
-    /** From 1. The highest is the present one. */
+    /** From 1. The highest is the current one. */
     generation: p.integer().primary().autoincrement(false),
-    /** Version of the key in `WEBHOOK_SECRET_KEYS`. */
+    /** The version of the key in `WEBHOOK_SECRET_KEYS`. */
     keyVersion: p.smallint(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** Until when a retired generation signs. */
+    /** Until when a replaced generation signs. */
     expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** Of the rotation that made it. */
+    /** The idempotency key of the rotation that created it. */
     idempotencyKey: p.text().nullable(),
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
@@ -67,7 +67,7 @@ export const WebhookSecretEntity = defineEntity({
   ],
 });
 
-/** One event for one endpoint. The pending rows are the queue of what has to be sent. */
+/** One event for one endpoint. The pending rows are the delivery queue. */
 export const WebhookDeliveryEntity = defineEntity({
   name: 'WebhookDelivery',
   tableName: 'webhook_deliveries',
@@ -79,31 +79,31 @@ export const WebhookDeliveryEntity = defineEntity({
     id: p.uuid(),
     status: p.enum(deliveryStatusNames).nativeEnumName('webhook_delivery_status'),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** When it is due, while it is pending; during an attempt, when another process may take it over. */
+    /** When it is due, while pending; during an attempt, when its lease expires. */
     nextAttemptAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** `nextAttemptAt` as the last claim set it: an attempt is in flight while both are the same and still to come. */
+    /** `nextAttemptAt` as set by the last claim: an attempt is in flight while both are equal and in the future. */
     leasedUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** Attempts of the present schedule, which redelivery begins anew. */
+    /** Attempts since creation or the last redelivery. */
     scheduled: p.smallint().default(0),
     /** All attempts. */
     attempts: p.integer().default(0),
   },
   indexes: [
-    // Of an endpoint, newest event first.
+    // The deliveries of an endpoint, newest event first.
     { name: 'webhook_deliveries_endpoint_index', properties: ['merchantId', 'endpointId', 'eventId'] },
-    // What waits for an endpoint.
+    // The pending deliveries of an endpoint.
     {
       name: 'webhook_deliveries_pending_index',
       properties: ['endpointId', 'nextAttemptAt'],
       where: "status = 'pending'",
     },
-    // What is due, by merchant and endpoint, so that they take turns.
+    // Due deliveries by merchant and endpoint, for the round-robin.
     {
       name: 'webhook_deliveries_turns_index',
       properties: ['merchantId', 'endpointId', 'nextAttemptAt'],
       where: "status = 'pending'",
     },
-    // What can be delivered again.
+    // Deliveries that can be redelivered.
     {
       name: 'webhook_deliveries_failed_index',
       properties: ['merchantId', 'endpointId', 'createdAt'],
@@ -114,7 +114,7 @@ export const WebhookDeliveryEntity = defineEntity({
 
 export type WebhookDeliveryRow = InferEntity<typeof WebhookDeliveryEntity>;
 
-/** A try to deliver. The newest of each delivery are kept. */
+/** An attempt. The newest ones of each delivery are kept. */
 export const WebhookAttemptEntity = defineEntity({
   name: 'WebhookAttempt',
   tableName: 'webhook_attempts',
@@ -126,7 +126,7 @@ export const WebhookAttemptEntity = defineEntity({
     durationMs: p.integer(),
     statusCode: p.smallint().nullable(),
     error: p.text().nullable(),
-    /** The first bytes of the answer, which need not be text. */
+    /** The beginning of the answer, which need not be text. */
     response: p.blob().nullable(),
   },
 });

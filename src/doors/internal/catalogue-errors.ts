@@ -24,7 +24,7 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
   );
 };
 
-/** An error that comes back at `yield` means that the client has gone: it is not one of the method. */
+/** An error thrown at `yield` means that the client has gone. It does not come from the method. */
 async function* refusing<T>(
   messages: AsyncIterable<T>,
   refuse: (reason: unknown) => never,
@@ -49,9 +49,7 @@ export function endedByClient(reason: unknown): ConnectError {
   return isEndedByClient(reason) ? reason : clientGone;
 }
 
-/**
- * The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed.
- */
+/** The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed. */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
   if (isEndedByClient(reason)) {
     context.endedByClient = codeToString(reason.code);

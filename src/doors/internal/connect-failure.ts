@@ -86,23 +86,23 @@ function refusalOfConnect(
 
 /** The trailers of a call over gRPC that has failed. */
 export function trailerOf(error: ConnectError): Headers {
-  return encodeAsRead(setTrailerStatus(new Headers(), error));
+  return encodeGrpcMessage(setTrailerStatus(new Headers(), error));
 }
 
-/** The same answer, whose `grpc-message` is encoded as its readers decode it. */
+/** Returns the answer with `grpc-message` encoded as clients decode it. */
 export function withReadableMessage(response: UniversalServerResponse): UniversalServerResponse {
   const { body, trailer } = response;
   if (body === undefined || trailer === undefined) return response;
   // Connect sets the trailers at the end of the body.
   async function* untilTrailer(): AsyncIterable<Uint8Array> {
     yield* body as AsyncIterable<Uint8Array>;
-    encodeAsRead(trailer as Headers);
+    encodeGrpcMessage(trailer as Headers);
   }
   return { ...response, body: untilTrailer() };
 }
 
-/** Connect encodes `: / , ;` and others in `grpc-message`, and `@grpc/grpc-js` does not decode them. */
-function encodeAsRead(trailer: Headers): Headers {
+/** Connect also encodes `: / , ;` and others in `grpc-message`, which `@grpc/grpc-js` does not decode. */
+function encodeGrpcMessage(trailer: Headers): Headers {
   const message = trailer.get('grpc-message');
   if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));
   return trailer;

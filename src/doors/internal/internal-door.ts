@@ -44,7 +44,7 @@ import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import type { Method, StreamMethod } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   requestContextKey,
@@ -56,7 +56,7 @@ import { cost, type FairTurns } from '../fair-turns.ts';
 import { pathOf } from '../node-headers.ts';
 import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
-import { UnidentifiedStreams } from '../unidentified-streams.ts';
+import { StrangerStreams } from '../stranger-streams.ts';
 import { refusalOf, refuseByCatalogue } from './catalogue-errors.ts';
 import {
   isGrpc,
@@ -82,9 +82,9 @@ export interface InternalDoorOptions extends UnaryGrpcOptions {
 export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
-  const unidentified = new UnidentifiedStreams();
-  const plainCallOf = createUnaryGrpc(options, unidentified);
-  const serveByConnect = createConnectDoor(options, unidentified);
+  const strangers = new StrangerStreams();
+  const plainCallOf = createUnaryGrpc(options, strangers);
+  const serveByConnect = createConnectDoor(options, strangers);
   return (stream, headers, _flags, rawHeaders) => {
     // A stream may be reset before its turn comes.
     stream.on('error', () => {});
@@ -102,7 +102,7 @@ export function createInternalDoor(
 
 function createConnectDoor(
   options: InternalDoorOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const handlers = compileHandlers(options);
 
@@ -114,20 +114,20 @@ function createConnectDoor(
     const handler = handlers.get(pathOf(request));
     const { stream } = request;
     const removeLimit = limitStream(stream, options.requestTimeoutMs);
-    unidentified.add(stream);
-    unidentified.removeWhenClosed(stream);
-    context.onIdentified = () => unidentified.remove(stream);
+    strangers.add(stream);
+    strangers.removeWhenClosed(stream);
+    context.onIssuedKey = () => strangers.remove(stream);
     context.stayOpen = () => {
       removeLimit();
-      unidentified.remove(stream);
+      strangers.remove(stream);
     };
     if (handler === undefined) {
       answerNotFound(request, response, context);
-      unidentified.answered(stream);
+      strangers.answered(stream);
       options.onEnd(context, undefined, 'not_found');
       return;
     }
-    serve(handler, request, response, context, options, unidentified).catch((reason) => {
+    serve(handler, request, response, context, options, strangers).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
       response.stream.close();
     });
@@ -141,7 +141,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     readMaxBytes: maxBodyBytes,
     // An unknown field is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
-    acceptCompression: [compressionGzip, compressionBrotli].map(blamingTheClient),
+    acceptCompression: [compressionGzip, compressionBrotli].map(withClientErrors),
     interceptors: [refuseByCatalogue],
     requestGate: async (context) => refuseWhatConnectRefuses(context),
     shutdownSignal: options.shutdownSignal,
@@ -178,7 +178,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
 
-/** Who sends the request, once it has been admitted. */
+/** The caller of an admitted request. */
 const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
 
 /** Admits requests that passed no gate, so that nothing in Connect can skip authentication. */
@@ -212,7 +212,7 @@ function implementationOf(served: Served) {
 }
 
 /** The same compression, but a message that cannot be decompressed is the sender's fault, not an internal error. */
-function blamingTheClient(compression: Compression): Compression {
+function withClientErrors(compression: Compression): Compression {
   return {
     ...compression,
     decompress: (bytes, readMaxBytes) =>
@@ -247,7 +247,7 @@ async function serve(
   response: Http2ServerResponse,
   context: RequestContext,
   options: InternalDoorOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
   let universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -269,8 +269,8 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = withReadableMessage(await handler(universalRequest));
-  if (!isIdentified(context)) unidentified.answered(request.stream);
-  else if (request.stream.session !== undefined) options.keepConnection(request.stream.session);
+  if (isStranger(context)) strangers.answered(request.stream);
+  else if (request.stream.session !== undefined) options.onValidKey(request.stream.session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has

@@ -1,5 +1,5 @@
-// protobuf-es drops some of what it reads, and reads some fields that other implementations would not. The bytes of a
-// call through Connect are therefore kept until their wire format is checked, as for plain gRPC calls.
+// protobuf-es drops some of what it reads, and reads some fields that other implementations refuse. So the bytes of a
+// call through Connect are kept until their wire format is checked, as for plain gRPC calls.
 
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
@@ -18,7 +18,7 @@ import type { WireTypeCheck } from './wire-types.ts';
 
 interface Received {
   chunks: Uint8Array[];
-  /** All put a flag and the length before the message, but for Connect in a call without streams. */
+  /** True if a flag and a length precede the message: in all protocols but unary Connect. */
   isEnveloped: boolean;
   /** The encoding of the message, or undefined. */
   encoding: string | undefined;
@@ -26,13 +26,13 @@ interface Received {
 
 const receivedKey = createContextKey<Received | undefined>(undefined, { description: 'bytes of the call' });
 
-/** A flag and the length. */
+/** The size of the flag and the length. */
 const envelopeBytes = 5;
 const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|connect\+proto|proto)(?:;|$)/;
 
 /**
- * The same request, for a method that takes one message. If it carries binary protobuf, its bytes are kept in the context
- * values as they are read.
+ * Returns the request of a method that takes one message. If it carries binary protobuf, its bytes are stored in the
+ * context values while they are read.
  */
 export function keepReceivedMessage(
   request: UniversalServerRequest,
@@ -77,8 +77,7 @@ async function* kept(
 }
 
 /**
- * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that
- * method.
+ * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that method.
  */
 export function checkReceivedMessage(check: WireTypeCheck): Interceptor {
   return (next) => async (request) => {
@@ -90,7 +89,7 @@ export function checkReceivedMessage(check: WireTypeCheck): Interceptor {
   };
 }
 
-/** The one message of a call that answers with a stream: its bytes have come once it is read. */
+/** The only message of a call that answers with a stream: all its bytes have arrived once it is read. */
 async function* checked<T>(
   messages: AsyncIterable<T>,
   received: Received,
@@ -111,8 +110,7 @@ async function checkReceived(received: Received, check: WireTypeCheck): Promise<
 }
 
 /**
- * The bytes of the message. Connect has already checked that it is one envelope, within the limits, in a known
- * encoding.
+ * Returns the bytes of the message. Connect has checked that it is one envelope, within the limits, in a known encoding.
  */
 async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
   const bytes = Buffer.concat(chunks);

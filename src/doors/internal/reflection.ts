@@ -18,9 +18,7 @@ import {
 } from '../../contract/gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
 
-/**
- * Registers reflection of the given services, of itself, and of files that no service refers to, such as error details.
- */
+/** Registers reflection of the given services, of itself, and of files that no service refers to, such as error details. */
 export function registerReflection(
   router: ConnectRouter,
   services: readonly DescService[],
@@ -54,7 +52,7 @@ function createAnswers(
     const respond = (messageResponse: Answer['messageResponse']): Answer => ({
       validHost: host,
       originalRequest: { host, messageRequest },
-      // A union of the initialisers of one oneof, which the compiler does not follow through the outer one.
+      // The initialisers of a oneof: the compiler cannot follow the union through the outer message.
       messageResponse: messageResponse as never,
     });
     const notFound = (what: string) =>

@@ -14,7 +14,7 @@ import { ServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -23,7 +23,7 @@ import {
 import { RawHeaders } from '../../requests/request-header.ts';
 import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
-import type { UnidentifiedStreams } from '../unidentified-streams.ts';
+import type { StrangerStreams } from '../stranger-streams.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
 import { trailerOf } from './connect-failure.ts';
 import { createWireTypeCheck } from './wire-types.ts';
@@ -52,7 +52,7 @@ type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[])
 /** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
 export function createUnaryGrpc(
   options: UnaryGrpcOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
   const calls = compileCalls(options);
   return (headers) => {
@@ -68,7 +68,7 @@ export function createUnaryGrpc(
     }
     return (stream, rawHeaders) => {
       limitStream(stream, options.requestTimeoutMs);
-      serve(call, stream, rawHeaders, options, unidentified).catch((reason) => {
+      serve(call, stream, rawHeaders, options, strangers).catch((reason) => {
         options.logger.error({ err: reason }, 'an RPC could not be answered');
         stream.close();
       });
@@ -97,12 +97,12 @@ async function serve(
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
-  unidentified: UnidentifiedStreams,
+  strangers: StrangerStreams,
 ): Promise<void> {
   const { method, checkWireTypes } = called;
   const context = newRequestContext('internal');
-  unidentified.add(stream);
-  context.onIdentified = () => unidentified.remove(stream);
+  strangers.add(stream);
+  context.onIssuedKey = () => strangers.remove(stream);
   const header = new RawHeaders(rawHeaders);
   const ended = new AbortController();
   // An explicit reason: without one, each abort creates a DOMException with a stack trace.
@@ -134,10 +134,10 @@ async function serve(
     respond(stream, context, undefined, error);
   } finally {
     clearTimeout(deadline);
-    // A refusal that its client does not read is counted until it does.
-    if (!isIdentified(context)) {
-      unidentified.answered(stream);
-      unidentified.removeWhenClosed(stream);
+    // A refusal is counted until its client has read it.
+    if (isStranger(context)) {
+      strangers.answered(stream);
+      strangers.removeWhenClosed(stream);
     }
   }
   options.onEnd(context, method.name, outcome);

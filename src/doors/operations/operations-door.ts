@@ -5,8 +5,8 @@ import { pathWithoutSlashOf } from '../node-headers.ts';
 import type { Readiness } from './readiness.ts';
 
 /**
- * The door for probes and scrapers: `GET /healthz` (the process is alive), `GET /readyz` (it should receive requests)
- * and `GET /metrics`.
+ * The door for probes and scrapers: `GET /healthz` (the process is alive), `GET /readyz` (send requests here) and `GET
+ * /metrics`.
  */
 export function createOperationsDoor(
   readiness: Readiness,

@@ -2,7 +2,7 @@ import { EventEmitter, on } from 'node:events';
 
 export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable' | 'database_not_writable';
 
-/** Milliseconds within which the database has to answer a probe. */
+/** Timeout of a probe, in milliseconds. */
 const probeTimeoutMs = 2_000;
 /** How often the database is probed while there are watchers. */
 const watchIntervalMs = 2_000;
@@ -13,18 +13,18 @@ export interface Readiness {
   /** Yields the current status and each change, until the signal aborts. One probe serves all watchers. */
   watch(signal: AbortSignal): AsyncIterable<ReadinessStatus>;
   isDraining(): boolean;
-  /** From now on the service reports `draining`, so that load balancers and clients send no new work. */
+  /** Reports `draining` from now on, so that load balancers and clients send no new work. */
   drain(): void;
 }
 
 /**
- * Reports whether the service should receive requests: its database stores intents, and it is not about to stop.
- * `probeDatabase` resolves to true if the database is writable, and throws if it does not answer.
+ * Reports whether the service should receive requests: its database is writable, and it is not draining.
+ * `probeDatabase` resolves to true if the database is writable, and rejects if it does not answer.
  */
 export function createReadiness(probeDatabase: () => Promise<boolean>): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
-  /** Kept until the database answers or the connection is given up, so that a hanging database is not probed again. */
+  /** Set until the database answers or the connection is given up, so that a hanging database is not probed again. */
   let probe: Promise<boolean> | undefined;
   let running: Promise<ReadinessStatus> | undefined;
 
@@ -67,7 +67,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>): Readines
   return {
     check,
     async *watch(signal) {
-      // Listening starts before the first result, so that no change between the two is missed.
+      // Listens before the first result, so that no change in between is missed.
       const stream = on(probes, 'status', { signal });
       const stopProbing = probeRegularly();
       try {

@@ -1,22 +1,22 @@
-// The hosted checkout page and the script with which a shop opens it, as `npm run generate` makes them. The page reads
-// the intent's client secret from the fragment of its address, which no browser sends: it never comes here.
+// The hosted checkout page and the script with which a shop opens it, as built by `npm run generate`. The page reads
+// the client secret from the fragment of its URL, which browsers do not send, so it never reaches the server.
 
 import type { ChainName } from '../../contract/words.ts';
 import type { Site } from './public-door.ts';
 import { loadStaticSite } from './static-site.ts';
 
-/** Nothing from elsewhere, except images within the page itself; no form submission, no framing. */
+/** Allows nothing from other origins, except images within the page; no form submission, no framing. */
 const headers: Readonly<Record<string, string>> = {
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-  // A shop opens the page as a popup, and both send messages to each other.
+  // The page and the shop that opened it as a popup exchange messages.
   'Cross-Origin-Opener-Policy': 'unsafe-none',
-  // Writing to the clipboard stays allowed: the page has buttons for it.
+  // Clipboard access stays allowed, for the copy buttons.
   'Permissions-Policy': 'camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()',
 };
 
 /** Lets a page of any origin import the script. */
-const forShops: Readonly<Record<string, string>> = {
+const shopHeaders: Readonly<Record<string, string>> = {
   'Access-Control-Allow-Origin': '*',
   'Cross-Origin-Resource-Policy': 'cross-origin',
 };
@@ -25,13 +25,10 @@ const html = 'text/html; charset=utf-8';
 const javascript = 'text/javascript; charset=utf-8';
 const folder = new URL('../../checkout/gen/', import.meta.url);
 
-/** The place in the page for the chains that the test wallet pays on. */
+/** Replaced by the chains on which the test wallet pays. */
 const testWalletMark = '<meta name="test-wallet" content="">';
 
-/**
- * Loads the page. It offers the test wallet for intents of the given chains. Throws StartupError if a file cannot be
- * read.
- */
+/** Loads the page, with the test wallet for intents of the given chains. Throws StartupError if a file cannot be read. */
 export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promise<Site> {
   const offerTestWallet = (page: string) =>
     page.replace(testWalletMark, testWalletMark.replace('""', `"${testWalletChains.join(' ')}"`));
@@ -49,7 +46,7 @@ export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promis
       file('/checkout/page.js', 'page.js', javascript),
       file('/checkout/page.css', 'page.css', 'text/css; charset=utf-8'),
       file('/checkout/icon.svg', 'icon.svg', 'image/svg+xml'),
-      { ...file('/checkout/sdk.js', 'sdk.js', javascript), headers: forShops },
+      { ...file('/checkout/sdk.js', 'sdk.js', javascript), headers: shopHeaders },
     ],
   });
 }

@@ -38,7 +38,7 @@ const sources: readonly Source[] = [
 
 const folder = new URL('../../contract/gen/', import.meta.url);
 
-/** The parts of the page that send requests. They and their marks are removed from a page that must not send any. */
+/** The parts of the page that send requests, with their markers. Removed unless the page may send requests. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
 
 /** Loads the documentation. Throws StartupError if a file cannot be read. */

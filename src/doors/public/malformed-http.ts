@@ -1,4 +1,4 @@
-// Answers input that Node's HTTP/1 parser refuses or gives up waiting for, which never becomes a request.
+// Answers input that never becomes a request: Node's HTTP/1 parser refuses it or times out.
 
 import type http from 'node:http';
 import type { Http2SecureServer } from 'node:http2';
@@ -38,7 +38,7 @@ export function answerMalformedHttp(
       socket.on('error', () => socket.destroy());
       const before = latest.get(socket)?.response;
       const refuse = () =>
-        refuseWith('405 Method Not Allowed', 'method_not_allowed', noTunnel, socket, request);
+        refuseWith('405 Method Not Allowed', 'method_not_allowed', connectIsRefused, socket, request);
       if (isOwed(before)) before.once('close', refuse);
       else refuse();
     })
@@ -104,7 +104,7 @@ interface Latest {
   before: http.ServerResponse | undefined;
 }
 
-const noTunnel = 'This service opens no tunnels: CONNECT is for proxies.';
+const connectIsRefused = 'This service opens no tunnels: CONNECT is for proxies.';
 
 /** The message for clients that begin with another protocol. */
 const hints: Readonly<Record<string, string>> = {

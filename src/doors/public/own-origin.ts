@@ -9,7 +9,7 @@ export function isOwnOrigin(origin: string, { socket }: NodeRequest, scheme: 'ht
   const { localAddress = '', localPort } = socket;
   const address = localAddress.replace(/^::ffff:(?=[\d.]+$)/, '');
   const hosts = ['localhost', '127.0.0.1', address.includes(':') ? `[${address}]` : address];
-  // The origin of a scheme's own port does not have the port.
+  // Origins omit the default port of their scheme.
   const isDefaultPort = localPort === (scheme === 'http' ? 80 : 443);
   const port = isDefaultPort ? '' : `:${localPort}`;
   return hosts.some((host) => origin === `${scheme}://${host}${port}`);

@@ -15,7 +15,7 @@ import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../r
 import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isIdentified,
+  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -28,7 +28,7 @@ import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
-import { UnidentifiedStreams } from '../unidentified-streams.ts';
+import { StrangerStreams } from '../stranger-streams.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
@@ -40,13 +40,12 @@ import { type JsonAnswer, sendJson } from './send-json.ts';
 export interface Site {
   /** The name of its requests in the log and the metrics. */
   readonly name: string;
-  /** True for one of its paths. */
+  /** True for a path of the site. */
   has(path: string): boolean;
-  /** Answers a request for such a path, or throws a `ServiceError`. */
+  /** Answers a request for one of its paths, or throws a `ServiceError`. */
   serve(exchange: SiteRequest): Promise<void>;
 }
 
-/** A request for a site, and where its answer goes. */
 export interface SiteRequest {
   readonly path: string;
   readonly request: NodeRequest;
@@ -60,7 +59,7 @@ export interface PublicDoorOptions extends CallOptions<Connection> {
   logger: Logger;
   onEnd: RequestObserver;
   isDraining: () => boolean;
-  /** Networks of the proxies whose `X-Forwarded-For` is believed, in CIDR notation. */
+  /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies?: readonly string[];
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
@@ -69,19 +68,19 @@ export interface PublicDoorOptions extends CallOptions<Connection> {
   allowsTryIt: boolean;
 }
 
-interface Endpoint extends HttpRoute, ServedMethod {
+interface CompiledRoute extends HttpRoute, ServedMethod {
   input: JsonCodec<HttpRoute['method']['input']>;
   output: JsonCodec<HttpRoute['method']['output']>;
-  /** True if an empty body means `{}`, because no field in it is required. */
+  /** True if an empty body means `{}`: no field in it is required. */
   allowsEmptyBody: boolean;
-  /** It takes no API key, so pages of any origin may call it. */
+  /** Takes no API key, so pages of any origin may call it. */
   isForBrowsers: boolean;
 }
 
 /** A request, what it asks for, and where its answer goes. */
 interface Exchange extends SiteRequest {
-  match: Match<Endpoint> | undefined;
-  endpoint: Endpoint | undefined;
+  match: Match<CompiledRoute> | undefined;
+  route: CompiledRoute | undefined;
   /** Headers of every answer to a browser of any origin. */
   shared: readonly [string, string][];
 }
@@ -93,8 +92,8 @@ interface Exchange extends SiteRequest {
 export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: NodeResponse) => void {
-  const router = createRouter(compileEndpoints(options));
-  const unidentified = new UnidentifiedStreams();
+  const router = createRouter(compileRoutes(options));
+  const strangers = new StrangerStreams();
   const clientAddress = createClientAddress(options.trustedProxies ?? []);
 
   return (request, response) => {
@@ -103,22 +102,22 @@ export function createPublicDoor(
     if ('stream' in request) {
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
-      unidentified.add(stream);
-      unidentified.removeWhenClosed(stream);
-      context.onIdentified = () => unidentified.remove(stream);
+      strangers.add(stream);
+      strangers.removeWhenClosed(stream);
+      context.onIssuedKey = () => strangers.remove(stream);
     }
     const path = pathWithoutSlashOf(request);
     const match = router.find(path);
-    const endpoint = match?.byMethod.get(request.method ?? '');
-    const isShared = endpoint?.isForBrowsers ?? isForBrowsers(match);
+    const route = match?.byMethod.get(request.method ?? '');
+    const isShared = route?.isForBrowsers ?? isForBrowsers(match);
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     if (isShared || site !== undefined) {
       context.clientAddress = () =>
         clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
-    const rpc = site?.name ?? endpoint?.method.name;
-    const shared = isShared ? forBrowsers : none;
-    const exchange: Exchange = { path, request, header, response, context, match, endpoint, shared };
+    const rpc = site?.name ?? route?.method.name;
+    const shared = isShared ? browserHeaders : none;
+    const exchange: Exchange = { path, request, header, response, context, match, route, shared };
 
     const serve = async (): Promise<RequestOutcome> => {
       // After this, a request that arrived in one piece is completely parsed.
@@ -135,7 +134,7 @@ export function createPublicDoor(
     };
     serve()
       .then((outcome) => {
-        if ('stream' in request && !isIdentified(context)) unidentified.answered(request.stream);
+        if ('stream' in request && isStranger(context)) strangers.answered(request.stream);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {
@@ -159,9 +158,9 @@ function refuse(reason: unknown, exchange: Exchange, { scheme, isDraining }: Pub
 }
 
 async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise<JsonAnswer> {
-  const { request, header, path, match, endpoint, context, shared } = exchange;
+  const { request, header, path, match, route, context, shared } = exchange;
   if (match === undefined) {
-    if (!asksForStartPage(request, header, path)) throw noRoute(request.method, path);
+    if (!isBrowserAtRoot(request, header, path)) throw noRoute(request.method, path);
     return { status: 302, body: '', headers: toReference };
   }
   const origin = header.get('origin');
@@ -170,20 +169,20 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
   if (request.method === 'OPTIONS' && shared.length > 0) {
     return { status: 204, body: '', headers: [...shared, ...preflight] };
   }
-  if (endpoint === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
+  if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
   const connection = ('stream' in request ? request.stream.session : undefined) ?? request.socket;
   const decode = (caller: unknown) => {
     if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
-    return decodeRequest(exchange, endpoint, match, caller, options);
+    return decodeRequest(exchange, route, match, caller, options);
   };
-  const message = await serveCall(endpoint, { context, header, connection }, decode, options);
+  const message = await serveCall(route, { context, header, connection }, decode, options);
   const headers = answerHeaders(context);
-  const status = endpoint.successStatus;
-  if (!endpoint.isForBrowsers) return { status, body: endpoint.output.encode(message as never), headers };
-  const { body, etag } = taggedOf(endpoint, message);
-  const isKnown = isNamedIn(header.get('if-none-match'), etag);
+  const status = route.successStatus;
+  if (!route.isForBrowsers) return { status, body: route.output.encode(message as never), headers };
+  const { body, etag } = taggedOf(route, message);
+  const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
   return {
-    status: isKnown ? 304 : status,
+    status: isUnchanged ? 304 : status,
     body,
     headers: [...shared, ...headers, ['ETag', etag]],
   };
@@ -192,18 +191,18 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
 /** Reads the message of a request. Throws `invalid_body` with every fault. */
 async function decodeRequest(
   { request, header, response }: Exchange,
-  endpoint: Endpoint,
-  match: Match<Endpoint>,
+  route: CompiledRoute,
+  match: Match<CompiledRoute>,
   caller: unknown,
   options: PublicDoorOptions,
 ): Promise<Message> {
-  const { message, violations } = endpoint.hasBody
-    ? await readMessage(endpoint, header, request, response, options)
-    : messageFromQuery(endpoint, header, request);
-  violations.push(...queryBesideBody(endpoint, request));
-  if (message !== undefined) bindVariables(message, endpoint, match);
+  const { message, violations } = route.hasBody
+    ? await readMessage(route, header, request, response, options)
+    : messageFromQuery(route, header, request);
+  violations.push(...queryViolations(route, request));
+  if (message !== undefined) bindVariables(message, route, match);
   if (message === undefined || violations.length > 0) {
-    throw invalidBody(allViolations(endpoint, message, violations, caller));
+    throw invalidBody(allViolations(route, message, violations, caller));
   }
   return message;
 }
@@ -213,8 +212,8 @@ const toReference: readonly [string, string][] = [
   ['Vary', 'Accept'],
 ];
 
-/** True if a person has opened the address of the service in a browser. */
-function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
+/** True if somebody opens the root URL in a browser. */
+function isBrowserAtRoot({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
   return (
     path === '/' &&
     (method === 'GET' || method === 'HEAD') &&
@@ -222,16 +221,16 @@ function asksForStartPage({ method }: NodeRequest, header: RawHeaders, path: str
   );
 }
 
-/** The text of an answer, and the tag by which a browser asks whether it has changed. */
+/** The text of an answer and its ETag. */
 interface TaggedBody {
   body: string;
   etag: string;
 }
 
-/** Of messages that may be sent again: a method that answers with the same object says that it has not changed. */
+/** Answers by message: a method that returns the same object again signals that nothing has changed. */
 const tagged = new WeakMap<Message, TaggedBody>();
 
-function taggedOf({ output }: Endpoint, message: Message): TaggedBody {
+function taggedOf({ output }: CompiledRoute, message: Message): TaggedBody {
   const known = tagged.get(message);
   if (known !== undefined) return known;
   const body = output.encode(message);
@@ -241,7 +240,7 @@ function taggedOf({ output }: Endpoint, message: Message): TaggedBody {
 }
 
 /** Sent with every answer to a browser of any origin. */
-const forBrowsers: readonly [string, string][] = [
+const browserHeaders: readonly [string, string][] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id'],
 ];
@@ -251,12 +250,12 @@ const preflight: readonly [string, string][] = [
   ['Access-Control-Max-Age', '7200'],
 ];
 
-/** A path is for browsers if its endpoints are, whatever the request's HTTP method. */
-function isForBrowsers(match: Match<Endpoint> | undefined): boolean {
-  return [...(match?.byMethod.values() ?? [])].some((endpoint) => endpoint.isForBrowsers);
+/** A path is for browsers if its routes are, whatever the request's HTTP method. */
+function isForBrowsers(match: Match<CompiledRoute> | undefined): boolean {
+  return [...(match?.byMethod.values() ?? [])].some((route) => route.isForBrowsers);
 }
 
-/** True if an `If-None-Match` has that tag, or any. Weak and strong ones are the same here. */
+/** True if `If-None-Match` contains this tag or `*`. Weak and strong tags are equal here. */
 function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
   return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
 }
@@ -264,48 +263,52 @@ function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
 type DecodedRequest = Decoded<HttpRoute['method']['input']>;
 
 async function readMessage(
-  endpoint: Endpoint,
+  route: CompiledRoute,
   header: RawHeaders,
   request: NodeRequest,
   response: NodeResponse,
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
-  if (endpoint.allowsEmptyBody && !hasBody(request, header)) return endpoint.input.decode({});
+  if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
   const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
-  if (bytes.length === 0 && endpoint.allowsEmptyBody) return endpoint.input.decode({});
-  return endpoint.input.decode(parseJsonBody(bytes));
+  if (bytes.length === 0 && route.allowsEmptyBody) return route.input.decode({});
+  return route.input.decode(parseJsonBody(bytes));
 }
 
-function messageFromQuery(endpoint: Endpoint, header: RawHeaders, request: NodeRequest): DecodedRequest {
+function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: NodeRequest): DecodedRequest {
   if (hasBody(request, header)) {
     throw new ServiceError('invalid_body', {
       message: `${request.method} has no body here. Send the fields in the query.`,
     });
   }
   const violations: FieldViolation[] = [];
-  const json = parseQuery(queryOf(request), endpoint.queryFields, violations);
-  const decoded = endpoint.input.decode(json);
+  const json = parseQuery(queryOf(request), route.queryFields, violations);
+  const decoded = route.input.decode(json);
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
 }
 
 /**
- * The faults of a query where the fields come in the body. A path without variables ignores it: `CreatePaymentIntent`
- * did so in the first release.
+ * Returns the violations of a query whose fields belong in the body. Paths without variables ignore the query, as
+ * `CreatePaymentIntent` did in the first release.
  */
-function queryBesideBody({ hasBody, pathFields }: Endpoint, request: NodeRequest): FieldViolation[] {
+function queryViolations({ hasBody, pathFields }: CompiledRoute, request: NodeRequest): FieldViolation[] {
   const violations: FieldViolation[] = [];
   if (hasBody && pathFields.length > 0) parseQuery(queryOf(request), [], violations);
   return violations;
 }
 
-/** Puts the path's values into their fields. */
-function bindVariables(message: Message, { pathFields }: Endpoint, { values }: Match<Endpoint>): void {
+/** Sets the fields of the path variables. */
+function bindVariables(
+  message: Message,
+  { pathFields }: CompiledRoute,
+  { values }: Match<CompiledRoute>,
+): void {
   pathFields.forEach(({ localName }, i) => {
     (message as Message & Record<string, unknown>)[localName] = values[i];
   });
 }
 
-/** Characters of an unknown method and path that are shown. */
+/** Most characters of an unknown method and path in the message. */
 const maxPathShown = 120;
 
 function noRoute(httpMethod: string | undefined, path: string): ServiceError {
@@ -327,9 +330,9 @@ function methodNotAllowed(
   });
 }
 
-function compileEndpoints({ services, scheme }: PublicDoorOptions): Endpoint[] {
+function compileRoutes({ services, scheme }: PublicDoorOptions): CompiledRoute[] {
   return services.flatMap((service) =>
-    httpRoutesOf(service.desc).map((route): Endpoint => {
+    httpRoutesOf(service.desc).map((route): CompiledRoute => {
       const { method, pathFields } = route;
       const implementation = service.methods.get(method);
       if (implementation === undefined)
@@ -357,16 +360,16 @@ function compileEndpoints({ services, scheme }: PublicDoorOptions): Endpoint[] {
   );
 }
 
-/** The faults of shape, and the broken rules of the remaining fields. */
+/** Returns the violations of shape, and of the rules of the remaining fields. */
 function allViolations(
-  endpoint: Endpoint,
+  route: CompiledRoute,
   message: Message | undefined,
   violations: FieldViolation[],
   caller: unknown,
 ): FieldViolation[] {
   if (message === undefined) return violations;
   const faulty = new Set(violations.map(({ field }) => field));
-  const broken = endpoint.implementation.violations?.(message, caller) ?? [];
+  const broken = route.implementation.violations?.(message, caller) ?? [];
   return [...violations, ...broken.filter(({ field }) => !faulty.has(field))];
 }
 

@@ -1,76 +1,75 @@
 import type { HttpRoute } from '../../contract/http-routes.ts';
 import { percentDecoded } from './percent-decoding.ts';
 
-/** What a path leads to. */
-export interface Match<Endpoint> {
-  /** The endpoints of the path by HTTP method. */
-  byMethod: ReadonlyMap<string, Endpoint>;
-  /** The values of the path's variables in their order, decoded. */
+/** The routes of a path. */
+export interface Match<Route> {
+  /** By HTTP method. */
+  byMethod: ReadonlyMap<string, Route>;
+  /** The values of the path variables, in order, decoded. */
   values: readonly string[];
 }
 
-export interface Router<Endpoint> {
-  /** Returns the match of a path without its query, or undefined. A literal segment goes before a variable. */
-  find(path: string): Match<Endpoint> | undefined;
+export interface Router<Route> {
+  /** Returns the match of a path without its query, or undefined. Literal segments take precedence over variables. */
+  find(path: string): Match<Route> | undefined;
 }
 
-/** Paths that share their beginning, segment by segment. */
-interface Node<Endpoint> {
-  literals: Map<string, Node<Endpoint>>;
-  variable: Node<Endpoint> | undefined;
-  byMethod: Map<string, Endpoint>;
+/** A tree of path segments. */
+interface PathSegment<Route> {
+  literals: Map<string, PathSegment<Route>>;
+  variable: PathSegment<Route> | undefined;
+  byMethod: Map<string, Route>;
 }
 
 /** Throws if two routes have the same HTTP method and match the same paths. */
-export function createRouter<Endpoint extends HttpRoute>(endpoints: readonly Endpoint[]): Router<Endpoint> {
-  const root = newNode<Endpoint>();
-  /** Paths without variables, which are found at once. */
-  const literalPaths = new Map<string, Match<Endpoint>>();
-  for (const endpoint of endpoints) {
+export function createRouter<Route extends HttpRoute>(routes: readonly Route[]): Router<Route> {
+  const root = newSegment<Route>();
+  /** Paths without variables, found by one lookup. */
+  const literalPaths = new Map<string, Match<Route>>();
+  for (const route of routes) {
     let node = root;
-    for (const segment of endpoint.segments) {
+    for (const segment of route.segments) {
       if (typeof segment !== 'string') {
-        node.variable ??= newNode();
+        node.variable ??= newSegment();
         node = node.variable;
         continue;
       }
-      const next = node.literals.get(segment) ?? newNode<Endpoint>();
+      const next = node.literals.get(segment) ?? newSegment<Route>();
       node.literals.set(segment, next);
       node = next;
     }
-    if (node.byMethod.has(endpoint.httpMethod)) {
-      throw new Error(`${endpoint.httpMethod} ${endpoint.path} is annotated on two methods`);
+    if (node.byMethod.has(route.httpMethod)) {
+      throw new Error(`${route.httpMethod} ${route.path} is annotated on two methods`);
     }
-    node.byMethod.set(endpoint.httpMethod, endpoint);
-    if (endpoint.pathFields.length === 0)
-      literalPaths.set(endpoint.path, { byMethod: node.byMethod, values: [] });
+    node.byMethod.set(route.httpMethod, route);
+    if (route.pathFields.length === 0) literalPaths.set(route.path, { byMethod: node.byMethod, values: [] });
   }
   return {
     find(path) {
-      // HTTP/2 also has paths without a slash at their beginning, which no route has.
+      // HTTP/2 allows paths without a leading slash. No route has one.
       if (!path.startsWith('/')) return undefined;
       return literalPaths.get(path) ?? search(root, path.split('/'), 1, []);
     },
   };
 }
 
-function newNode<Endpoint>(): Node<Endpoint> {
+function newSegment<Route>(): PathSegment<Route> {
   return { literals: new Map(), variable: undefined, byMethod: new Map() };
 }
 
-function search<Endpoint>(
-  { literals, variable, byMethod }: Node<Endpoint>,
+function search<Route>(
+  { literals, variable, byMethod }: PathSegment<Route>,
   segments: readonly string[],
   at: number,
   values: readonly string[],
-): Match<Endpoint> | undefined {
+): Match<Route> | undefined {
   const segment = segments[at];
   if (segment === undefined) return byMethod.size > 0 ? { byMethod, values } : undefined;
   const literal = literals.get(segment);
   const found = literal && search(literal, segments, at + 1, values);
   if (found !== undefined || variable === undefined) return found;
   const value = percentDecoded(segment);
-  // No route has an empty segment, or one that cannot be decoded.
+  // A variable matches neither an empty segment nor one that cannot be decoded.
   return value === undefined || value === ''
     ? undefined
     : search(variable, segments, at + 1, [...values, value]);

@@ -5,12 +5,12 @@ import { isLastOfConnection } from '../pipelining.ts';
 
 export interface JsonAnswer {
   status: number;
-  /** Left out of a 204 and a 304. */
+  /** Omitted in a 204 and a 304. */
   body: string;
   headers: Iterable<[string, string]>;
 }
 
-/** Answers with a JSON text. While the service is stopping, it ends the connection. */
+/** Sends a JSON text. Closes the connection while the service is draining. */
 export function sendJson(
   { request, response, context }: { request: NodeRequest; response: NodeResponse; context: RequestContext },
   { status, body, headers }: JsonAnswer,

@@ -1,4 +1,5 @@
-// Files of the public port. Everything is read and compressed before the port opens, so that no answer depends on a file.
+// The static files of the public port. They are read and compressed before the port opens, so answers do not depend on
+// the disk.
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -12,41 +13,41 @@ export interface SiteFile {
   path: string;
   location: URL;
   contentType: string;
-  /** Returns the text that is served in place of the file's. */
+  /** Returns the text to serve instead of the file's. */
   edit?: ((text: string) => string) | undefined;
-  /** Sent with this file only, besides the site's. */
+  /** Headers of this file only. */
   headers?: Readonly<Record<string, string>>;
 }
 
 export interface StaticSiteOptions {
   /** The name of its requests in the log and the metrics. */
   name: string;
-  /** What it is called in an error message, such as `the documentation`. */
+  /** Its name in error messages, such as `the documentation`. */
   title: string;
   files: readonly SiteFile[];
-  /** Sent with every file, besides those of every site. */
+  /** Headers of every file of this site. */
   headers: Readonly<Record<string, string>>;
 }
 
-/** Sent with every file of every site. */
+/** Headers of every file of every site. */
 const commonHeaders: Readonly<Record<string, string>> = {
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'no-referrer',
-  // The browser revalidates each time; the file is sent again only if it has changed.
+  // Browsers revalidate each time; the file is sent again only if it has changed.
   'Cache-Control': 'no-cache',
 };
 
 interface LoadedFile {
   body: Buffer;
-  /** The same body, compressed, the smallest first. */
+  /** The same body, compressed, smallest first. */
   compressed: readonly { coding: 'br' | 'gzip'; content: Buffer }[];
   etag: string;
   headers: OutgoingHttpHeaders;
 }
 
 /**
- * Reads and compresses the files, and answers GET and HEAD for them, whoever asks. Throws StartupError if a file cannot
- * be read: it would otherwise be missing for as long as the service runs.
+ * Reads and compresses the files, and answers GET and HEAD requests for them without authentication. Throws
+ * StartupError if a file cannot be read, because it would be missing for as long as the service runs.
  */
 export async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
   const { name, files } = options;
@@ -91,15 +92,15 @@ async function load(
   };
 }
 
-/** Match an Accept-Encoding that lists the coding without `q=0`, which refuses it. */
+/** Match an Accept-Encoding that lists the coding without `q=0`. */
 const accepts = {
   br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
   gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
 };
 
 /**
- * The start waits for this. This quality takes milliseconds; the best takes half a second and saves only a tenth more.
- * A window no larger than the files uses less memory than the default. The thread pool would be slower.
+ * The start waits for the compression. This quality takes milliseconds; the best takes half a second and saves only a
+ * tenth more. A window no larger than the file uses less memory than the default. The thread pool would be slower.
  */
 function brotliParams(bytes: number): Record<number, number> {
   return {
@@ -116,17 +117,17 @@ function answer(
   const accepted = String(request.headers['accept-encoding'] ?? '');
   const choice = compressed.find(({ coding }) => accepts[coding].test(accepted));
   const content = choice?.content ?? body;
-  // Weak, because it stands for the same file in every coding.
+  // Weak, because it is the same for every coding.
   const known = String(request.headers['if-none-match'] ?? '').split(',');
-  const isKnown = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
-  (response as ServerResponse).writeHead(isKnown ? 304 : 200, {
+  const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
+  (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
     ...headers,
     ...(choice === undefined ? {} : { 'Content-Encoding': choice.coding }),
-    ...(isKnown ? {} : { 'Content-Length': content.length }),
+    ...(isUnchanged ? {} : { 'Content-Length': content.length }),
     Vary: 'Accept-Encoding',
     ETag: `W/"${etag}"`,
     'X-Request-Id': context.requestId,
   });
-  if (isKnown || request.method === 'HEAD') response.end();
+  if (isUnchanged || request.method === 'HEAD') response.end();
   else response.end(content);
 }

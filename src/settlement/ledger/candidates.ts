@@ -1,62 +1,61 @@
-// Whose payment each transfer of a block is, as far as the database knows. Asked before anything of the block is recorded:
-// what one of its transfers does to an intent says nothing of the others.
+// Finds the intent of each transfer of a block. All are looked up before any is recorded, so that they do not
+// influence each other.
 
 import type { Address, Hash } from 'viem';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { inHalves } from '../../database/halves.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import { mapInSlices, turn } from '../../scheduling/slices.ts';
+import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import { onlyCandidate } from '../attribution.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
-/** An intent that ended without being paid may still be paid by a transfer without an id so long. */
+/** An ended, unpaid intent can still be paid by a transfer without an id for this long. */
 const candidateHours = 24;
 
-/** A transfer for which an intent is looked for, within one merchant. */
-export interface Arriving {
+/** A transfer to be attributed within one merchant. */
+export interface TransferToAttribute {
   merchantId: string;
   wallet: Address;
   amountUnits: bigint;
-  /** The public id of the intent that the owner of the money named. */
+  /** The public id of the intent named by the owner of the money. */
   named: string | undefined;
-  /** Only its id tells: without one it stays what it is. */
-  isOnlyNamed: boolean;
+  /** The transfer can only be attributed by its id, and otherwise stays as it is. */
+  requiresId: boolean;
 }
 
-/** What is known of the intent that a transfer belongs to. */
 export interface Attribution {
-  /** Undefined: it is nobody's. */
+  /** Undefined if the transfer is unattributed. */
   intentId: string | undefined;
-  /** Intents may be meant, but which one is not certain, or could not be found out. */
-  isDoubtful: boolean;
+  /** Some intents may be meant but none is certain, or the lookup failed. */
+  isAmbiguous: boolean;
 }
 
 export interface CandidatesOptions {
   networkIds: readonly number[];
-  /** Called with an error of a statement that failed for one question alone. What it asked for counts as nobody's. */
+  /** Called with the error of a statement that failed for a single item. Its transfers stay unattributed. */
   onFailedAlone: (reason: unknown) => void;
-  isNobodys: (reason: unknown) => boolean;
+  isFatal: (reason: unknown) => boolean;
 }
 
-/** Returns a function that finds the intent of each transfer of a block with that time, in their order. */
+/** Returns a function that attributes the transfers of a block with this time, in their order. */
 export function createAttribution(
   run: RunPrepared,
-  { networkIds, onFailedAlone, isNobodys }: CandidatesOptions,
-): (blockTime: Date, transfers: readonly Arriving[]) => Promise<Attribution[]> {
-  /** Asks bit by bit, and less at once if that fails. Returns the questions that failed alone. */
+  { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
+): (blockTime: Date, transfers: readonly TransferToAttribute[]) => Promise<Attribution[]> {
+  /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
   const ask = async <T>(questions: readonly T[], work: (some: readonly T[]) => Promise<void>) => {
     const failed = new Set<T>();
     const alone = async (question: T, reason: unknown) => {
       failed.add(question);
       onFailedAlone(reason);
     };
-    for (const some of inChunks(questions)) await inHalves(some, { work, alone, run, isNobodys });
+    for (const some of inChunks(questions)) await inHalves(some, { work, alone, run, isFatal });
     return failed;
   };
 
-  /** The named intents that there are, by their public id; undefined for one that could not be looked up. */
-  const findNamed = async (transfers: readonly Arriving[]) => {
+  /** The named intents that exist, by public id; undefined for one that could not be looked up. */
+  const findNamed = async (transfers: readonly TransferToAttribute[]) => {
     const named = new Map<string, { id: string; merchantId: string; wallet: Hash } | undefined>();
     const publicIds = new Map<string, string>();
     for (const { named: publicId } of transfers) {
@@ -73,7 +72,7 @@ export function createAttribution(
     return named;
   };
 
-  /** The lowest id that an intent may have which a transfer at that time can be for: a bound for the search. */
+  /** The lowest id of an intent that a transfer at this time can be for. Bounds the search. */
   const oldestCandidate = async (timeMs: number): Promise<string> => {
     const { rows } = await run(findOldestOpen, [networkIds]);
     const oldestOpenMs = rows[0]?.expires_at == null ? timeMs : new Date(rows[0].expires_at).getTime();
@@ -81,8 +80,8 @@ export function createAttribution(
     return lowestUuid(Math.min(oldestOpenMs, timeMs - candidateHours * 3_600_000 - longestMs) - longestMs);
   };
 
-  /** What equal transfers have in common is asked once. */
-  const findCandidates = async (blockTime: Date, transfers: ReadonlyMap<string, Arriving>) => {
+  /** One lookup for equal transfers. */
+  const findCandidates = async (blockTime: Date, transfers: ReadonlyMap<string, TransferToAttribute>) => {
     const timeMs = blockTime.getTime();
     const found = new Map<string, Attribution>();
     if (transfers.size === 0) return found;
@@ -94,15 +93,15 @@ export function createAttribution(
         some.map(([, { merchantId }]) => merchantId),
         some.map(([, { amountUnits }]) => String(amountUnits)),
         networkIds,
-        // Created no later than the block, in whole seconds.
+        // Creation times are compared with the block's time, which is in whole seconds.
         new Date(timeMs + 1_000).toISOString(),
         new Date(timeMs - candidateHours * 3_600_000).toISOString(),
         oldest,
       ]);
       for (const { place, expecting, named_count: count, named_id: payable } of rows) {
         const intentId = onlyCandidate(expecting ?? [], { count, payable: payable ?? undefined });
-        const isDoubtful = intentId === undefined && (expecting ?? []).length > 0;
-        found.set(some[place]?.[0] ?? '', { intentId, isDoubtful });
+        const isAmbiguous = intentId === undefined && (expecting ?? []).length > 0;
+        found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous });
       }
     });
     return found;
@@ -110,16 +109,18 @@ export function createAttribution(
 
   return async (blockTime, transfers) => {
     const named = await findNamed(transfers);
-    const provenOf = ({ named: publicId = '', wallet }: Arriving) => {
+    const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
       return intent?.wallet === wallet ? intent : undefined;
     };
-    const isUnknown = ({ named: publicId = '' }: Arriving) => named.has(publicId) && !named.get(publicId);
-    const keyOf = ({ merchantId, wallet, amountUnits }: Arriving) => `${merchantId} ${wallet} ${amountUnits}`;
-    const questions = new Map<string, Arriving>();
+    const isUnknown = ({ named: publicId = '' }: TransferToAttribute) =>
+      named.has(publicId) && !named.get(publicId);
+    const keyOf = ({ merchantId, wallet, amountUnits }: TransferToAttribute) =>
+      `${merchantId} ${wallet} ${amountUnits}`;
+    const questions = new Map<string, TransferToAttribute>();
     for (const transfer of transfers) {
-      await turn();
-      if (transfer.isOnlyNamed || isUnknown(transfer) || provenOf(transfer) !== undefined) continue;
+      await nextSlice();
+      if (transfer.requiresId || isUnknown(transfer) || provenOf(transfer) !== undefined) continue;
       questions.set(keyOf(transfer), transfer);
     }
     const candidates = await findCandidates(blockTime, questions);
@@ -127,12 +128,12 @@ export function createAttribution(
       const proven = provenOf(transfer);
       if (proven !== undefined) {
         const isOwn = proven.merchantId === transfer.merchantId;
-        return { intentId: isOwn ? proven.id : undefined, isDoubtful: false };
+        return { intentId: isOwn ? proven.id : undefined, isAmbiguous: false };
       }
-      // What was answered of an equal transfer is not meant for it.
-      if (transfer.isOnlyNamed || isUnknown(transfer)) return { intentId: undefined, isDoubtful: true };
-      // Without an answer its statement has failed.
-      return candidates.get(keyOf(transfer)) ?? { intentId: undefined, isDoubtful: true };
+      // The lookup was for an equal transfer without this restriction.
+      if (transfer.requiresId || isUnknown(transfer)) return { intentId: undefined, isAmbiguous: true };
+      // No result: its statement has failed.
+      return candidates.get(keyOf(transfer)) ?? { intentId: undefined, isAmbiguous: true };
     });
   };
 }
@@ -143,11 +144,11 @@ const findIntents = preparedStatement(
     where id = any ($1::uuid[]) and network = any ($2::smallint[])`,
 );
 /**
- * For each question, the intents that expect its amount, two at most; and, if only one intent of the merchant ever named
- * the wallet, that one, if it is of this chain and older than the block.
+ * For each lookup: at most two intents that expect its amount; and the only intent that ever named the wallet, if
+ * there is exactly one, it is on this chain and older than the block.
  *
- * A wallet has thousands of intents, and a block thousands of transfers: each question is answered by an index that begins
- * with the wallet. The column's `n_distinct` is set, so that the planner takes it whatever it has sampled.
+ * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index that begins
+ * with the wallet. `n_distinct` of the column is set, so that the planner chooses it whatever it has sampled.
  */
 export const findCandidatesOf = preparedStatement(
   'find_candidates',

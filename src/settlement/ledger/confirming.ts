@@ -1,4 +1,4 @@
-// Transfers that are deep enough in the chain, and the intents that they pay.
+// Confirms transfers, and the intents that they pay.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
@@ -14,8 +14,8 @@ import type { Lease } from './lease.ts';
 import { findTransfersById } from './reverting.ts';
 import { inChunks } from './values.ts';
 
-/** A transfer that is on the chain as far as we know. */
-export type DueTransfer = Pick<
+/** A recorded transfer that is not reorged. */
+export type RecordedTransfer = Pick<
   TransferRow,
   | 'id'
   | 'transactionHash'
@@ -29,15 +29,15 @@ export type DueTransfer = Pick<
 > & { blockNumber: number };
 
 export interface Confirming {
-  /** Pending transfers in blocks up to that one. */
-  due(upTo: number): Promise<DueTransfer[]>;
-  /** Confirms transfers, and with them the intents that they pay. Throws LeaseLost. */
+  /** Pending transfers in blocks up to this one. */
+  due(upTo: number): Promise<RecordedTransfer[]>;
+  /** Confirms transfers and the intents that they pay. Throws LeaseLost. */
   confirmAll(lease: bigint, ids: readonly string[]): Promise<void>;
-  /** Transfers in these blocks that are on the chain as far as we know. */
-  transfersIn(from: number, to: number): Promise<DueTransfer[]>;
+  /** Transfers in these blocks that are not reorged. */
+  transfersIn(from: number, to: number): Promise<RecordedTransfer[]>;
 }
 
-/** `durable` is called with what has changed as soon as it is durable. */
+/** `durable` is called with the changes after each commit. */
 export function createConfirming(
   em: EntityManager,
   run: RunPrepared,
@@ -48,7 +48,7 @@ export function createConfirming(
 ): Confirming {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const read = (rows: readonly Record<string, unknown>[]) =>
-    mapInSlices(rows, (row) => dueOf(transfers.read(row)));
+    mapInSlices(rows, (row) => toRecordedTransfer(transfers.read(row)));
 
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
@@ -90,7 +90,7 @@ export function createConfirming(
   };
 }
 
-function dueOf(row: TransferRow): DueTransfer {
+function toRecordedTransfer(row: TransferRow): RecordedTransfer {
   const { id, transactionHash, logIndex, blockHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
   return {
     id,

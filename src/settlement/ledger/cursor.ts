@@ -1,4 +1,4 @@
-// How far a chain has been read, and which blocks it is believed to have.
+// Stores how far a chain has been read, and the headers of its blocks.
 
 import type { Hash } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
@@ -7,33 +7,32 @@ import type { Header } from '../node-answers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { bytes, hashOf } from './values.ts';
 
-/** A block that was read. */
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 
-/** How far a chain has been read. */
+/** How far a chain has been read and verified. */
 export interface Progress {
   genesisHash: Hash;
   cursor: Tip;
-  secondNumber: number;
+  verifiedNumber: number;
 }
 
 export interface Cursor {
-  /** Undefined if the chain was never watched. */
+  /** Undefined if the chain is not watched. */
   progress(): Promise<Progress | undefined>;
-  /** Begins to watch the chain from that block on: those behind it are read. Does nothing if it is watched. */
+  /** Starts watching the chain after this block. Does nothing if it is watched already. */
   begin(genesisHash: Hash, from: Header): Promise<void>;
-  /** Blocks up to that one of which we know the hash, newest first: headers that are held, and blocks with payments. */
+  /** Blocks up to this one whose hash is known, newest first: those with a stored header or a payment. */
   knownBlocks(upTo: number, limit: number): Promise<Tip[]>;
-  /** Blocks of the last day whose answer is doubted, newest first. */
+  /** Doubtful blocks of the last day, newest first. */
   doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
-  /** The answer for that block is no longer doubted. Throws LeaseLost. */
+  /** Marks the block as no longer doubtful. Throws LeaseLost. */
   trust(lease: bigint, number: number): Promise<void>;
   /**
-   * Notes that everything up to this block was read a second time, while `cursor` was read once. Resolves with false, and
-   * notes nothing, if that was reverted meanwhile. Throws LeaseLost.
+   * Stores that everything up to this block is verified. Does nothing and resolves with false if `cursor` has been
+   * reverted. Throws LeaseLost.
    */
-  noteSecondReading(lease: bigint, number: number, cursor: Tip): Promise<boolean>;
-  /** Forgets headers below that number but for one a day. */
+  noteVerified(lease: bigint, number: number, cursor: Tip): Promise<boolean>;
+  /** Deletes headers below this number, but for one a day. Throws LeaseLost. */
   forgetHeaders(lease: bigint, below: number): Promise<void>;
 }
 
@@ -54,7 +53,7 @@ export function createCursor(
             hash: hashOf(row.cursor_hash),
             time: new Date(row.cursor_time),
           },
-          secondNumber: Number(row.second_number),
+          verifiedNumber: Number(row.second_number),
         }
       );
     },
@@ -84,9 +83,9 @@ export function createCursor(
     async trust(lease, number) {
       await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
     },
-    async noteSecondReading(lease, number, cursor) {
+    async noteVerified(lease, number, cursor) {
       const { rowCount } = await holding(lease, (inside) =>
-        inside(noteSecond, [chainId, number, cursor.number, bytes(cursor.hash)]),
+        inside(noteVerifiedBlock, [chainId, number, cursor.number, bytes(cursor.hash)]),
       );
       return rowCount === 1;
     },
@@ -114,12 +113,12 @@ export async function moveCursor(
   if (rowCount !== 1) throw new LeaseLost();
 }
 
-/** Moves the cursor back to that block. */
+/** Moves the cursor back to an ancestor. */
 export async function moveCursorBack(inside: RunPrepared, chainId: number, to: Tip): Promise<void> {
   await inside(revertToAncestor, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
 }
 
-/** Moves the cursor to the first block of a chain that has begun anew, and forgets the others. */
+/** Moves the cursor to block 0 of a restarted chain and deletes all other headers. */
 export async function restartCursor(inside: RunPrepared, chainId: number, genesis: Tip): Promise<void> {
   await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
 }
@@ -152,7 +151,9 @@ const advance = preparedStatement(
    returning chain_id`,
 );
 
-/** A payment stands for its block where no header does: the second reading may have found it in one that replaces that. */
+/**
+ * A payment stands in for its block's header if there is none: verification may have found it in a block that replaced one.
+ */
 const findKnownBlocks = preparedStatement(
   'find_known_blocks',
   `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)
@@ -164,7 +165,7 @@ const findKnownBlocks = preparedStatement(
    order by number desc limit $3`,
 );
 const revertToAncestor = preparedStatement(
-  'step_chain_back',
+  'revert_chain',
   `with removed as (
      delete from block_headers where chain_id = $1 and number > $2
    )
@@ -194,8 +195,8 @@ const clearDoubt = preparedStatement(
   'clear_doubt',
   'update block_headers set is_doubtful = false where chain_id = $1 and number = $2',
 );
-const noteSecond = preparedStatement(
-  'note_second_reading',
+const noteVerifiedBlock = preparedStatement(
+  'note_verified_block',
   `update watched_chains set second_number = greatest(second_number, $2)
     where chain_id = $1 and cursor_number >= $3
       and not exists (select from block_headers where chain_id = $1 and number = $3 and hash <> $4)`,

@@ -4,7 +4,7 @@ import { preparedStatement } from '../../database/prepared.ts';
 import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import type { Lease } from './lease.ts';
 
-/** Expires some intents by the chain's clock, without a word of each. Throws LeaseLost. */
+/** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
 export function createExpireByChain(
   em: EntityManager,
   { holding }: Pick<Lease, 'holding'>,
@@ -19,7 +19,7 @@ export function createExpireByChain(
         const { rows } = await inside(findClock, [chainId, confirmationsRequired - 1]);
         const [row] = rows;
         if (row === undefined) continue;
-        // A block later than the moment until which the intent may be paid: not one at it.
+        // The deadline is inclusive: only a later block expires an intent.
         const until = new Date(new Date(row.time).getTime() - 1);
         const { expired, lagMs, hasMore } = await expire(inside, { network: id, until });
         total.expired += expired;
@@ -31,8 +31,8 @@ export function createExpireByChain(
 }
 
 /**
- * The moment that has all confirmations: the time of the block that many below the cursor. No later block is earlier, so one
- * wrong time cannot put the clock forward.
+ * The chain's clock: the time of the newest block with all confirmations. It is at most the time of every later block,
+ * so a single wrong header cannot advance it.
  */
 const findClock = preparedStatement(
   'find_chain_clock',

@@ -1,4 +1,4 @@
-// Changes of intents that the chain makes: lock, judge, store, tell.
+// Locks, changes and stores intents, and records their events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { EventType } from '../../contract/event-types.ts';
@@ -11,20 +11,20 @@ import { createPaymentsReader } from '../../payment-intents/payments.ts';
 import type { Tracing } from '../../requests/tracing.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 
-/** A change of an intent that is durable, or another event. */
+/** A committed change of an intent, or of unattributed transfers. */
 export interface Change {
   merchantId: string;
   event: EventType;
-  /** Without one: transfers are unattributed. */
+  /** Undefined for unattributed transfers. */
   paymentIntent?: { id: string; status: StatusName; labels: readonly string[] };
-  /** The largest of the transfers that are unattributed, and how many there are. */
+  /** The largest of the unattributed transfers, and their number. */
   transfer?: { id: string; transactionHash: string; amountUnits: bigint; count: number };
 }
 
 export interface IntentChanges {
-  /** Locks intents in the order of their ids. */
+  /** Locks intents in id order to prevent deadlocks. */
   lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, PaymentIntentRow>>;
-  /** Stores the steps of locked intents, with their payments as they are now. */
+  /** Stores the steps of locked intents, with their current payments. */
   store(
     inside: RunPrepared,
     steps: ReadonlyMap<PaymentIntentRow, readonly ChangeStep[]>,
@@ -32,7 +32,7 @@ export interface IntentChanges {
   ): Promise<Change[]>;
 }
 
-/** `traceparent` returns the trace in which events are recorded. */
+/** `traceparent` returns the trace that events are recorded in. */
 export function createIntentChanges(
   em: EntityManager,
   traceparent: Tracing['chainTraceparent'],
@@ -53,7 +53,7 @@ export function createIntentChanges(
     async store(inside, steps, at) {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return [];
-      // The count of a row that is read is still the one before: the new payments are looked for too.
+      // With the new count: the payments of an intent are read only if its count is above 0.
       const payments = await readPayments(
         inside,
         changing.map(([row, own]) => ({

@@ -3,32 +3,33 @@ import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 import type { WalletOwner } from './owners.ts';
 
-/** A transfer to a wallet that matters to somebody. */
+/** A transfer to a wallet of at least one merchant. */
 export interface FoundTransfer {
   log: TransferLog;
   blockTime: Date;
-  /** The public id of the intent that the owner of the money named. */
+  /** The public id of the intent named by the owner of the money. */
   named: string | undefined;
   owners: readonly WalletOwner[];
 }
 
-/** A transfer for one of the merchants to whom it matters, and what is known of it. */
+/** A transfer for one of its merchants, and its row if it was recorded before. */
 export interface KnownTransfer {
   transfer: FoundTransfer;
   merchantId: string;
-  /** The merchant is told of it if it is nobody's payment. */
+  /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
   ordinal: number;
-  /** As it was before; undefined if it is new. */
+  /** The existing row; undefined if the transfer is new. */
   before: TransferRow | undefined;
-  /** It was in this place of this block before. */
+  /** The existing row is at the same position of the same block. */
   isThere: boolean;
 }
 
 /**
- * What is known of each transfer of a block, for each merchant to whom it matters. One that is there is known by its place.
- * Another takes the lowest number that none which is there has, among the transfers of its transaction that are equal in
- * everything else: where the transaction was in another block before, it had other places.
+ * Matches the transfers of a block with the recorded ones, for each merchant. A recorded transfer at the same position
+ * of this block is the same transfer. Otherwise its log index may have changed with the block, so it is matched with a
+ * reverted or moved transfer of the same transaction with equal contents. `ordinal` numbers equal transfers; each
+ * takes the lowest free one.
  */
 export async function matchKnown(
   block: Pick<Header, 'hash'>,
@@ -38,15 +39,15 @@ export async function matchKnown(
   const there = new Map<string, TransferRow>();
   const elsewhere = new Map<string, TransferRow>();
   const used = new Set<string>();
-  /** The number that was tried last: numbers are not given back, so that the search goes on from there. */
+  /** The next ordinal to try. Ordinals are never freed, so the search continues from there. */
   const tried = new Map<string, number>();
   await mapInSlices(known, (row) => {
-    const identity = identityOf(row.merchantId, row);
-    const numbered = `${identity} ${row.ordinal}`;
+    const contents = contentsKeyOf(row.merchantId, row);
+    const numbered = `${contents} ${row.ordinal}`;
     if (row.state === 'reorged' || row.blockHash !== block.hash.slice(2)) {
       elsewhere.set(numbered, row);
     } else {
-      there.set(`${identity} ${row.logIndex}`, row);
+      there.set(`${contents} ${row.logIndex}`, row);
       used.add(numbered);
     }
   });
@@ -60,28 +61,28 @@ export async function matchKnown(
   });
   return mapInSlices(entries, (entry) => {
     const { log } = entry.transfer;
-    const identity = identityOf(entry.merchantId, {
+    const contents = contentsKeyOf(entry.merchantId, {
       transactionHash: log.transactionHash.slice(2),
       tokenAddress: log.token,
       fromAddress: log.from,
       toAddress: log.to,
       amountUnits: log.amountUnits,
     });
-    const before = there.get(`${identity} ${log.logIndex}`);
+    const before = there.get(`${contents} ${log.logIndex}`);
     if (before !== undefined) return { ...entry, ordinal: before.ordinal, before, isThere: true };
-    let ordinal = tried.get(identity) ?? 0;
-    while (used.has(`${identity} ${ordinal}`)) ordinal++;
-    tried.set(identity, ordinal + 1);
-    return { ...entry, ordinal, before: elsewhere.get(`${identity} ${ordinal}`), isThere: false };
+    let ordinal = tried.get(contents) ?? 0;
+    while (used.has(`${contents} ${ordinal}`)) ordinal++;
+    tried.set(contents, ordinal + 1);
+    return { ...entry, ordinal, before: elsewhere.get(`${contents} ${ordinal}`), isThere: false };
   });
 }
 
-type Identity = Pick<
+type TransferContents = Pick<
   TransferRow,
   'transactionHash' | 'tokenAddress' | 'fromAddress' | 'toAddress' | 'amountUnits'
 >;
 
-function identityOf(merchantId: string, row: Identity): string {
+function contentsKeyOf(merchantId: string, row: TransferContents): string {
   const { transactionHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
   return [merchantId, transactionHash, tokenAddress, fromAddress, toAddress, amountUnits]
     .join(' ')

@@ -1,12 +1,12 @@
-// Who watches a chain. Everything that changes what is known of it names the lease under which it was read: a watcher whose
-// lease has gone to another one changes nothing any more.
+// The lease of a chain: only its holder may write. Every change names the lease under which its data was read, so a
+// watcher that has lost the lease cannot change anything.
 
 import { type PreparedStatements, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 
-/** How long a lease lasts: several polls. A watcher that waits longer for its node may lose it to another, which does no harm. */
+/** Several polling intervals. A watcher that waits longer for its node may lose the lease, which is harmless. */
 const defaultLeaseMs = 6_000;
 
-/** The lease has gone to another watcher, or the chain was reverted by it: begin again from the database. */
+/** Another watcher has the lease, or has reverted the chain: reload the state from the database. */
 export class LeaseLost extends Error {
   constructor() {
     super('another process watches this chain now');
@@ -15,18 +15,18 @@ export class LeaseLost extends Error {
 }
 
 export interface Lease {
-  /** Takes the lease for this holder. Returns its number, or undefined while another holder has it. */
+  /** Acquires the lease. Returns its number, or undefined while another holder has it. */
   acquire(holder: string): Promise<bigint | undefined>;
-  /** Keeps the lease, and notes the node's newest and newest final block. Throws LeaseLost. */
+  /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
   keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void>;
-  /** Keeps the lease during work that takes long, if a third of it has passed. Throws LeaseLost. */
+  /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
   renew(lease: bigint): Promise<void>;
   release(lease: bigint): Promise<void>;
-  /** Does the work in one transaction that holds the lease. Throws LeaseLost. */
+  /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
   holding<T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T>;
 }
 
-/** Returns the lease of one chain. `inTrace` runs each transaction. */
+/** Returns the lease of one chain. `inTrace` wraps each transaction. */
 export function createLease(
   { run, transaction }: PreparedStatements,
   chainId: number,
@@ -67,8 +67,8 @@ export function createLease(
 }
 
 /**
- * Less than any statement may take (`DATABASE_TIMEOUT` is a second at least): who waits for a lock is told so, and is not taken
- * for a statement that cannot end. It is tried again.
+ * Shorter than any statement timeout (`DATABASE_TIMEOUT` is at least a second), so that waiting for a lock fails with
+ * its own error, which is retried.
  */
 const limitLockWait = preparedStatement(
   'limit_lock_wait',

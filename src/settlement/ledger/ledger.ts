@@ -1,7 +1,7 @@
-// What is known of one chain, in the database. Everything that changes it names the lease under which it was read from
-// the chain: a watcher whose lease has gone to another one changes nothing any more.
+// Everything recorded about one chain. Every change names the lease under which its data was read: a watcher that has
+// lost the lease cannot change anything.
 //
-// Order of locks, here as everywhere: the lease, intents by id, transfers, events.
+// The lock order is the same everywhere: lease, intents by id, transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
@@ -20,22 +20,21 @@ import { createReverting, type Reverting } from './reverting.ts';
 
 export interface Ledger extends Omit<Lease, 'holding'>, Cursor, Owners, Confirming, Reverting {
   apply: RecordBlock;
-  /** Expires some intents by the chain's clock, without a word to `onChanges`. Throws LeaseLost. */
+  /** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
   expireSome(lease: bigint): Promise<Expiry>;
 }
 
 export interface LedgerOptions {
   settings: ChainSettings;
-  /** Called with what has become durable at once. */
+  /** Called with the changes after each commit. */
   onChanges: (changes: readonly Change[]) => void;
   onUnreadable: (id: string, reason: unknown) => void;
-  /** Called with an error that a single transfer caused alone, which stays unattributed, or what was asked for it. */
+  /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
   onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
-  /** Transfers of less that are nobody's payment are not recorded. In the smallest units. */
+  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
-  /** The trace in which transactions are, and the events they record. */
+  /** The traces of transactions and of the events recorded in them. */
   tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
-  /** How long a lease lasts. */
   leaseMs?: number;
 }
 
@@ -44,7 +43,7 @@ const untraced: NonNullable<LedgerOptions['tracing']> = {
   chainTraceparent: () => null,
 };
 
-/** Returns what is known of one chain. Several may exist at once, in any number of processes: the lease decides. */
+/** Returns the ledger of one chain. Any number may exist, in any number of processes: only the lease holder writes. */
 export function createLedger(
   em: EntityManager,
   {
@@ -80,13 +79,13 @@ export function createLedger(
     onFailedAlone,
   });
 
-  // What takes several transactions is done by one at a time: both readings of a watcher have the same lease.
-  let inHand: Promise<unknown> = Promise.resolve();
-  const inTurn =
+  // Following and verifying share the lease, so work of several transactions is serialised.
+  let queue: Promise<unknown> = Promise.resolve();
+  const serialised =
     <Args extends unknown[], T>(work: (...args: Args) => Promise<T>) =>
     (...args: Args): Promise<T> => {
-      const turn = inHand.then(() => work(...args));
-      inHand = turn.catch(() => {});
+      const turn = queue.then(() => work(...args));
+      queue = turn.catch(() => {});
       return turn;
     };
 
@@ -96,10 +95,10 @@ export function createLedger(
     ...createOwners(run, settings),
     ...createConfirming(em, run, { holding }, changes, chainId, durable),
     reverted: reverting.reverted,
-    beginAnew: inTurn(reverting.beginAnew),
-    revertTo: inTurn(reverting.revertTo),
-    revertTransfers: inTurn(revertTransfers),
-    apply: inTurn(record),
+    restartChain: serialised(reverting.restartChain),
+    revertTo: serialised(reverting.revertTo),
+    revertTransfers: serialised(revertTransfers),
+    apply: serialised(record),
     expireSome: createExpireByChain(em, { holding }, settings, onUnreadable),
   };
 }

@@ -1,4 +1,4 @@
-// To whom transfers to a wallet matter.
+// Finds the merchants that transfers to a wallet concern.
 
 import { checksum } from 'ox/Address';
 import type { Address } from 'viem';
@@ -9,22 +9,21 @@ import { preparedStatement, type RunPrepared } from '../../database/prepared.ts'
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
-/** Merchants are told of a transfer to a wallet that an intent of theirs expected so long ago at most. */
+/** Merchants are notified of transfers to wallets that their intents expected within this time. */
 const reportDays = 30;
 
-/** A merchant to whom transfers to a wallet matter. */
+/** A merchant that transfers to a wallet concern. */
 export interface WalletOwner {
   merchantId: string;
-  /** It is the merchant's payout wallet. */
   isPayoutWallet: boolean;
-  /** An intent of the merchant expected it lately. */
+  /** An intent of the merchant expected a payment there within the last `reportDays`. */
   isExpected: boolean;
 }
 
 export interface Owners {
-  /** Wallets that transfers may matter to, in lower case, at most that many. */
+  /** The wallets of all merchants, in lower case, at most `limit`. */
   wallets(limit: number): Promise<Address[]>;
-  /** To whom transfers to these addresses (in lower case) matter. */
+  /** The merchants that transfers to these addresses (in lower case) concern. */
   ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>>;
 }
 
@@ -44,7 +43,7 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
           mode,
           chain,
           networkIds,
-          // It was created before it expected anything for the last time.
+          // An intent expires at most `maxExpiryMinutes` after its creation.
           lowestUuid(Date.now() - reportDays * 86_400_000 - maxExpiryMinutes * 60_000),
         ]);
         for (const row of rows) {
@@ -80,7 +79,7 @@ const findWallets = preparedStatement(
    ) as wallets limit $3`,
 );
 
-/** Payout wallets, and the wallets of intents that are open or were lately. */
+/** Payout wallets, and the wallets of open and recently ended intents. */
 const findOwners = preparedStatement(
   'find_wallet_owners',
   `with recursive wanted as (

@@ -1,8 +1,8 @@
-// Records the transfers of a block, and what they do to intents. A stranger decides how many there are: they are recorded bit
-// by bit, and the cursor moves with the last of them.
+// Records the transfers of a block and their effect on intents. A stranger decides how many there are, so they are
+// recorded in chunks, and the cursor moves with the last one.
 //
-// A block that was recorded in part is recorded again from its beginning, which changes nothing twice: a transfer is known by
-// its place. If the chain has another block there by then, what is left of the first one is reverted before.
+// A partly recorded block is recorded again from its beginning. That is idempotent, because a transfer is identified
+// by its position. If the block was reorged in between, its recorded part is reverted first.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
@@ -12,7 +12,7 @@ import { entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import { mapInSlices, turn } from '../../scheduling/slices.ts';
+import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { createAttribution } from './candidates.ts';
 import { moveCursor } from './cursor.ts';
@@ -23,19 +23,17 @@ import { type Reverting, revertRows } from './reverting.ts';
 import { createStoring, type Entry } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
-/** A block whose transfers are recorded. */
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
 
-/** What a block has changed. */
 export interface Recorded {
   changes: Change[];
-  /** Transfers that were too small to be recorded, and nobody's payment. */
+  /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
 }
 
 /**
- * Records a block and what is in it. `after` is the hash of the block it follows; undefined for blocks that were read
- * before, in which something is found late. Throws LeaseLost.
+ * Records a block. `after` is the hash of its parent, or undefined for a block that was read before, in which
+ * transfers were found late. Throws LeaseLost.
  */
 export type RecordBlock = (
   lease: bigint,
@@ -51,12 +49,12 @@ export interface RecordingOptions {
   changes: IntentChanges;
   revertTransfers: Reverting['revertTransfers'];
   settings: ChainSettings;
-  /** Below it, what is nobody's payment is not recorded. */
+  /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
   traceparent: () => string | null;
-  /** Called with what has changed as soon as it is durable. */
+  /** Called with the changes after each commit. */
   durable: (changes: readonly Change[]) => void;
-  /** Called with an error that a single transfer caused alone. It stays unattributed. */
+  /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
   onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
 }
 
@@ -82,11 +80,11 @@ export function createRecording({
     'find_transfers_as_they_are',
     `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
   );
-  const isNobodys = (reason: unknown) => reason instanceof LeaseLost;
+  const isFatal = (reason: unknown) => reason instanceof LeaseLost;
   const attribute = createAttribution(run, {
     networkIds: networks.map(({ id }) => id),
     onFailedAlone,
-    isNobodys,
+    isFatal,
   });
   const store = createStoring({ settings, intentChanges, traceparent });
 
@@ -100,9 +98,9 @@ export function createRecording({
     return known;
   };
 
-  /** What of a block is to be recorded, with its intents, and how much of it is dust. */
+  /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
   const entriesOf = async (block: Block, matched: readonly KnownTransfer[], at: Date) => {
-    // A node may have hidden the id of what is there already: the second reading finds it.
+    // A recorded transfer is attributed again if a node had hidden the id in it.
     const arriving = matched.filter(({ isThere, before, transfer }) =>
       isThere ? before?.paymentIntent == null && transfer.named !== undefined : true,
     );
@@ -113,26 +111,26 @@ export function createRecording({
         wallet: transfer.log.to,
         amountUnits: transfer.log.amountUnits,
         named: transfer.named,
-        isOnlyNamed: isThere || before?.isDetached === true,
+        requiresId: isThere || before?.isDetached === true,
       })),
     );
     const entries: Entry[] = [];
     let dust = 0;
     for (const [i, known] of arriving.entries()) {
-      await turn();
-      const { intentId: found, isDoubtful } = attributions[i] ?? { intentId: undefined, isDoubtful: true };
-      // A transfer that returns stays with its intent, also if it was attributed by hand.
+      await nextSlice();
+      const { intentId: found, isAmbiguous } = attributions[i] ?? { intentId: undefined, isAmbiguous: true };
+      // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
       if (intentId === undefined && (known.isThere || !known.isReported)) continue;
       const isSmall = known.transfer.log.amountUnits < unattributedMinUnits;
-      if (intentId === undefined && known.before === undefined && isSmall && !isDoubtful) dust++;
+      if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId });
     }
-    tellLargest(entries);
+    reportLargest(entries);
     return { entries, dust };
   };
 
-  /** Records some of a block in one transaction; the last ones move the cursor. */
+  /** Records a chunk in one transaction. The last one moves the cursor. */
   const recordSome = (
     lease: bigint,
     block: Block,
@@ -143,17 +141,18 @@ export function createRecording({
     holding(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, chainId, block, after);
       if (some.length === 0) return [];
-      // Read again: somebody may have attributed one by hand meanwhile, or this is repeated after a COMMIT without an answer.
+      // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT with an
+      // unknown outcome.
       const { rows } = await inside(findByIds, [some.map(({ id, before }) => before?.id ?? id)]);
       const fresh = new Map((await mapInSlices(rows, transfers.read)).map((row) => [row.id, row]));
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
       const moved = [...fresh.values()]
-        .filter((row) => isElsewhere(row, block))
+        .filter((row) => isInAnotherBlock(row, block))
         .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
-      const taken = await revertRows(inside, intentChanges, moved, at);
-      return [...taken, ...(await store(inside, block, entries, at))];
+      const reverted = await revertRows(inside, intentChanges, moved, at);
+      return [...reverted, ...(await store(inside, block, entries, at))];
     });
 
   const recordAll: (...args: Parameters<typeof recordSome>) => Promise<Change[]> = async (
@@ -174,70 +173,71 @@ export function createRecording({
     };
     const alone = async (entry: Entry, reason: unknown): Promise<void> => {
       const { transactionHash: hash, logIndex } = entry.transfer.log;
-      await work([{ ...entry, intentId: undefined, hasFailed: true, toldCount: entry.toldCount ?? 1 }]);
+      await work([
+        { ...entry, intentId: undefined, hasFailed: true, reportedCount: entry.reportedCount ?? 1 },
+      ]);
       onFailedAlone(reason, { hash, logIndex });
     };
-    // One chunk that may be empty moves the cursor.
+    // Without entries, one empty chunk moves the cursor.
     const chunks = entries.length === 0 ? [[]] : inChunks(entries);
-    for (const some of chunks) await inHalves(some, { work, alone, run, isNobodys });
+    for (const some of chunks) await inHalves(some, { work, alone, run, isFatal });
     return all;
   };
 
   return async (lease, block, found, after) => {
     const at = new Date();
     const left =
-      after === undefined ? [] : (await run(findInPlace, [chainId, block.number, bytes(block.hash)])).rows;
+      after === undefined ? [] : (await run(findReplaced, [chainId, block.number, bytes(block.hash)])).rows;
     const known = await readKnown(found);
     const matched = await matchKnown(block, found, known);
-    // Said to be in another block before, which cannot be as well, and not in this one.
+    // Transfers recorded in another block that are not in this one: a transaction can be in one block only.
     const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
-    const gone = known.filter((row) => !here.has(row.id) && isElsewhere(row, block));
-    const taken = await revertTransfers(
+    const gone = known.filter((row) => !here.has(row.id) && isInAnotherBlock(row, block));
+    const reverted = await revertTransfers(
       lease,
       [...left, ...gone].map(({ id }) => id),
     );
     const { entries, dust } = await entriesOf(block, matched, at);
-    const changes = await recordAll(lease, block, inOrderOfIntents(entries), at, after);
-    return { changes: [...taken, ...changes], dust };
+    const changes = await recordAll(lease, block, groupedByIntent(entries), at, after);
+    return { changes: [...reverted, ...changes], dust };
   };
 }
 
-/** The entry as its row is now; nothing if there is nothing left to record. */
+/** Updates the entry to its current row. Returns nothing if it is recorded already. */
 function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): Entry[] {
   if (row === undefined) return [entry];
   const isThere =
-    row.state !== 'reorged' && !isElsewhere(row, block) && row.logIndex === entry.transfer.log.logIndex;
+    row.state !== 'reorged' && !isInAnotherBlock(row, block) && row.logIndex === entry.transfer.log.logIndex;
   const wasDetached = row.isDetached && entry.before?.isDetached !== true;
   const found = wasDetached ? undefined : entry.intentId;
   const intentId = entry.hasFailed ? undefined : (row.paymentIntent ?? found);
-  // A new one that is there was recorded by the attempt before.
+  // A previous attempt recorded it.
   if (isThere && (entry.before === undefined || row.paymentIntent != null || intentId === undefined))
     return [];
   return [{ ...entry, before: row, isThere, intentId }];
 }
 
-/** The entries of an intent stand together if they are not all recorded at once: it hears of them as seldom as can be. */
-function inOrderOfIntents(entries: readonly Entry[]): readonly Entry[] {
+/** Keeps the entries of an intent together if there are several chunks, so that it gets as few events as possible. */
+function groupedByIntent(entries: readonly Entry[]): readonly Entry[] {
   if (entries.length <= maxAtOnce) return entries;
   return [...Map.groupBy(entries, ({ intentId }) => intentId).values()].flat();
 }
 
-/** Each merchant is told of the largest of its new transfers that are nobody's payment. */
-function tellLargest(entries: readonly Entry[]): void {
+/** Each merchant is notified of the largest of its new unattributed transfers. */
+function reportLargest(entries: readonly Entry[]): void {
   const isNew = ({ intentId, before }: Entry) => intentId === undefined && before === undefined;
   for (const own of Map.groupBy(entries.filter(isNew), ({ merchantId }) => merchantId).values()) {
     const largest = own.reduce((a, b) => (b.transfer.log.amountUnits > a.transfer.log.amountUnits ? b : a));
-    largest.toldCount = own.length;
+    largest.reportedCount = own.length;
   }
 }
 
-/** It is on the chain, but said to be in another block. */
-function isElsewhere({ state, blockHash }: TransferRow, block: Block): boolean {
+function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): boolean {
   return state !== 'reorged' && blockHash !== block.hash.slice(2);
 }
 
-/** What is left of a block that was recorded in part before the chain took it back: the cursor was never there. */
-const findInPlace = preparedStatement(
+/** Transfers of a partly recorded block that was reorged: the cursor was never there. */
+const findReplaced = preparedStatement(
   'find_transfers_in_place',
   `select id from transfers
     where chain_id = $1 and block_number >= $2 and block_hash <> $3 and state <> 'reorged'`,

@@ -11,25 +11,25 @@ import type { Change, IntentChanges } from './intent-changes.ts';
 import type { Lease } from './lease.ts';
 import { hashOf, maxAtOnce } from './values.ts';
 
-/** A transfer with its intent. */
-export interface TakenTransfer {
+/** A transfer to revert, and its intent. */
+export interface ReorgedTransfer {
   id: string;
   state: TransferState;
   payment_intent: string | null;
 }
 
 export interface Reverting {
-  /** Forgets every block: the chain of this machine has begun anew. Its transfers are reverted. Throws LeaseLost. */
-  beginAnew(lease: bigint, genesis: Tip): Promise<void>;
-  /** Reverts every block above the ancestor. Returns the transfers that were reverted. Throws LeaseLost. */
+  /** Reverts all transfers and forgets all blocks of a local chain that was restarted. Throws LeaseLost. */
+  restartChain(lease: bigint, genesis: Tip): Promise<void>;
+  /** Reverts every block above the ancestor. Returns the number of reverted transfers. Throws LeaseLost. */
   revertTo(lease: bigint, ancestor: Tip): Promise<number>;
-  /** Reverts transfers that the chain turned out not to have. Throws LeaseLost. */
+  /** Reverts transfers that no node has. Throws LeaseLost. */
   revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]>;
-  /** Transactions of transfers that were found in the last day and reverted, newest first. */
+  /** The transactions of reverted transfers found in the last day, newest first. */
   reverted(limit: number): Promise<Hash[]>;
 }
 
-/** `durable` is called with what has changed as soon as it is durable. */
+/** `durable` is called with the changes after each commit. */
 export function createReverting(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
@@ -37,32 +37,32 @@ export function createReverting(
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Reverting {
-  /** `last` is done in the transaction that takes the last of them back. */
+  /** `last` runs in the transaction of the last chunk. */
   const revert = async (
     lease: bigint,
-    rows: readonly TakenTransfer[],
+    rows: readonly ReorgedTransfer[],
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<Change[]> => {
     const all: Change[] = [];
     const chunks = byIntent(rows);
     for (const [i, chunk] of chunks.entries()) {
-      const taken = await holding(lease, async (inside) => {
-        // Read again: somebody may have attributed one by hand meanwhile.
+      const reverted = await holding(lease, async (inside) => {
+        // Read again: a transfer may have been attributed by hand meanwhile.
         const own = await findTransfersById(
           inside,
           chunk.map(({ id }) => id),
         );
-        const taken = await revertRows(inside, changes, own, new Date());
+        const reverted = await revertRows(inside, changes, own, new Date());
         if (i === chunks.length - 1) await last(inside);
-        return taken;
+        return reverted;
       });
-      durable(taken);
-      for (const change of taken) all.push(change);
+      durable(reverted);
+      for (const change of reverted) all.push(change);
     }
     return all;
   };
   return {
-    async beginAnew(lease, genesis) {
+    async restartChain(lease, genesis) {
       const { rows } = await run(findAbove, [chainId, -1]);
       await revert(lease, rows, (inside) => restartCursor(inside, chainId, genesis));
     },
@@ -81,10 +81,13 @@ export function createReverting(
   };
 }
 
-/** Some at a time, but all of an intent at once: it hears of a reorganisation once. At least one chunk, perhaps empty. */
-function byIntent(rows: readonly TakenTransfer[]): TakenTransfer[][] {
-  const chunks: TakenTransfer[][] = [];
-  let chunk: TakenTransfer[] = [];
+/**
+ * Chunks with all transfers of an intent together, so that it gets one `reorged` event. At least one chunk, which may
+ * be empty.
+ */
+function byIntent(rows: readonly ReorgedTransfer[]): ReorgedTransfer[][] {
+  const chunks: ReorgedTransfer[][] = [];
+  let chunk: ReorgedTransfer[] = [];
   for (const own of Map.groupBy(rows, ({ id, payment_intent }) => payment_intent ?? id).values()) {
     if (chunk.length > 0 && chunk.length + own.length > maxAtOnce) {
       chunks.push(chunk);
@@ -95,17 +98,20 @@ function byIntent(rows: readonly TakenTransfer[]): TakenTransfer[][] {
   return [...chunks, chunk];
 }
 
-/** Those of these transfers that are on the chain as far as we know. */
-export async function findTransfersById(run: RunPrepared, ids: readonly string[]): Promise<TakenTransfer[]> {
+/** The transfers with these ids that are not reorged. */
+export async function findTransfersById(
+  run: RunPrepared,
+  ids: readonly string[],
+): Promise<ReorgedTransfer[]> {
   const { rows } = await run(findByIds, [ids]);
   return rows;
 }
 
-/** Reverts transfers, and what they did to intents. */
+/** Reverts transfers and recalculates their intents. */
 export async function revertRows(
   inside: RunPrepared,
   { lock, store }: IntentChanges,
-  rows: readonly TakenTransfer[],
+  rows: readonly ReorgedTransfer[],
   at: Date,
 ): Promise<Change[]> {
   if (rows.length === 0) return [];
@@ -126,7 +132,7 @@ export async function revertRows(
   return store(inside, steps, at);
 }
 
-/** Returns a function that tells what is left of an intent's payments. */
+/** Returns a function that returns the remaining sum and labels of an intent's payments. */
 export async function readRemaining(
   inside: RunPrepared,
   intentIds: readonly string[],
@@ -163,7 +169,7 @@ const findByIds = preparedStatement(
   `select id, payment_intent, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 
-/** A payment of an open intent is judged anew if it returns: what it was is forgotten. */
+/** Payments of open intents are judged anew if they return, so their verdict is cleared. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
   `update transfers

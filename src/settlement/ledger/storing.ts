@@ -13,26 +13,25 @@ import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
 import { bytes } from './values.ts';
 
-/** A transfer that is to be recorded for a merchant. */
 export interface Entry extends KnownTransfer {
-  /** Of its row, if it is new. */
+  /** The id of the new row, if there is none yet. */
   id: string;
   intentId: string | undefined;
-  /** It could not be recorded as the payment of its intent. */
+  /** Recording it as a payment failed: it is recorded as unattributed. */
   hasFailed?: boolean;
-  /** So many new transfers of the block are nobody's payment, of which this is the largest: the merchant is told. */
-  toldCount?: number;
+  /** Set on the largest of the merchant's new unattributed transfers of a block: their number. */
+  reportedCount?: number;
 }
 
-/** What a transfer becomes: its row, and what arrives at its intent. */
+/** The row of a transfer, and its arrival at an intent. */
 interface Arrived {
   row: TransferRow;
   intent?: PaymentIntentRow;
   arrival?: Arrival & { judged: Judged };
-  toldCount?: number | undefined;
+  reportedCount?: number | undefined;
 }
 
-/** Stores transfers of one block, what they do to intents, and the events that tell of it, inside a transaction. */
+/** Stores transfers of one block, their effect on intents and their events, in the transaction of the caller. */
 export type StoreTransfers = (
   inside: RunPrepared,
   block: { number: number },
@@ -87,7 +86,7 @@ export function createStoring({
     if (intent === undefined) {
       return {
         row: { ...row, labels: isUsdc(log.token) ? null : ['wrong_token'] },
-        toldCount: entry.toldCount,
+        reportedCount: entry.reportedCount,
       };
     }
     const network = networkOf(intent.network);
@@ -147,35 +146,35 @@ export function createStoring({
       [...restored].map(({ id }) => id),
     );
     for (const intent of restored) {
-      // The last word: what has returned is in this sum again.
+      // After the other steps: the sum includes all returned payments.
       const before = steps.get(intent) ?? [];
       const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
       steps.set(intent, [...before, ...revert(now, { ...remaining(intent.id), wasConfirmed: false })]);
     }
     const changes = await store(inside, steps, at);
-    return [...changes, ...(await tell(inside, arrived, block.number, at))];
+    return [...changes, ...(await recordTransferEvents(inside, arrived, block.number, at))];
   };
 
-  /** One event for each merchant that is told. */
-  async function tell(
+  /** Records one event for each merchant to notify. */
+  async function recordTransferEvents(
     inside: RunPrepared,
     arrived: readonly Arrived[],
     head: number,
     at: Date,
   ): Promise<Change[]> {
-    const told = arrived.flatMap(({ row, toldCount: count }) =>
+    const reported = arrived.flatMap(({ row, reportedCount: count }) =>
       count === undefined ? [] : [{ row, count }],
     );
-    if (told.length === 0) return [];
+    if (reported.length === 0) return [];
     await inside(insertTransferEvents, [
-      told.map(() => newUuid(at.getTime())),
-      told.map(({ row }) => row.merchantId),
-      told.map(({ row, count }) => transferEventData(row, head, count)),
+      reported.map(() => newUuid(at.getTime())),
+      reported.map(({ row }) => row.merchantId),
+      reported.map(({ row, count }) => transferEventData(row, head, count)),
       mode,
       at.toISOString(),
       traceparent(),
     ]);
-    return told.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
+    return reported.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
       merchantId,
       event: 'transfer.unattributed',
       transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },

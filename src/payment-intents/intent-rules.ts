@@ -41,7 +41,7 @@ export interface BrokenRule {
 }
 
 /** Reads the newest intents, or all, and returns the rules that some of them break. */
-export async function verifyPaymentIntents(
+export async function findBrokenRules(
   em: EntityManager,
   newest: number | 'all',
 ): Promise<{ read: number; broken: BrokenRule[] }> {

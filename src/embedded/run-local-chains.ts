@@ -1,4 +1,4 @@
-// The chains of the embedded mode: where no node is configured for a test network, one runs on this machine.
+// The local chains of the embedded mode: one for each test network without a configured node.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -9,18 +9,18 @@ import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
 
-/** A block each second is looked for each second. */
+/** Polling interval: these chains have a block each second while they are used. */
 const pollMs = 1_000;
 
-export interface StandIns {
-  /** The chains that are run on this machine. */
+export interface LocalChainPlan {
+  /** The chains to run locally. */
   chains: readonly ChainName[];
   /** Why there are none, although there should be. */
   missing: string | undefined;
 }
 
-/** The test networks that this process has to run itself. Starts nothing. */
-export function standInsOf({ databaseUrl, roles, chainNodes }: Config): StandIns {
+/** Returns the test networks that this process has to run locally. Starts nothing. */
+export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): LocalChainPlan {
   const chains =
     databaseUrl === undefined && roles.has('watcher')
       ? chainNames.filter(
@@ -31,9 +31,11 @@ export function standInsOf({ databaseUrl, roles, chainNodes }: Config): StandIns
   return typeof anvil === 'object' ? { chains: [], missing: anvil.missing } : { chains, missing: undefined };
 }
 
-/** Runs the chains and has the server watch them. Returns a function that ends them; call it when the server has stopped. */
-export function runStandIns(
-  { chains }: StandIns,
+/**
+ * Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped.
+ */
+export function runLocalChains(
+  { chains }: LocalChainPlan,
   { dataDir }: Config,
   em: EntityManager,
   server: { watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void> },
@@ -46,14 +48,14 @@ export function runStandIns(
     const { rows } = await run(findAwaited, [id, chainId]);
     return rows[0]?.is_awaited === true;
   };
-  // After the start: viem takes a while to load, and nobody has to wait for the chains.
+  // In the background, because loading viem takes a while.
   const starting = import('./start-local-chains.ts').then(({ startLocalChains }) =>
     startLocalChains({ dataDir, chains, isBusy, logger }),
   );
   const running = starting
     .then(async (started) => {
       if ('missing' in started) {
-        logger.warn(`there is no chain on this machine: ${started.missing}`);
+        logger.warn(`no local chains: ${started.missing}`);
         return;
       }
       await server.watch(
@@ -65,10 +67,10 @@ export function runStandIns(
       );
       logger.info(
         { chains: started.rpcUrls },
-        'local stand-ins for the test networks: their money is worth nothing',
+        'local chains in place of the test networks: their money is worth nothing',
       );
     })
-    .catch((reason) => logger.error({ err: reason }, 'the chains of this machine cannot be run'));
+    .catch((reason) => logger.error({ err: reason }, 'could not run the local chains'));
   return async () => {
     await running;
     const started = await starting.catch(() => undefined);

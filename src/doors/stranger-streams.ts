@@ -1,13 +1,13 @@
 import { constants, type Http2Stream } from 'node:http2';
 
-/** The maximum of HTTP/2 streams without a key issued here, on all connections of a door: about 20 to 100 KB each. */
-const maxUnidentified = 512;
+/** Most HTTP/2 streams of strangers on all connections of a door, about 20 to 100 KB each. */
+const maxStrangers = 512;
 
 /**
- * The open streams of a door that have shown no key issued here: key lookups in progress, refusals whose answer is not
- * read, and probes. Above the limit one is closed: the one answered first, or, if none was answered, the oldest.
+ * The open HTTP/2 streams of strangers on a door: key lookups in progress, unread refusals, and probes. Above the
+ * limit one is closed: the one answered first or, if none was answered, the oldest.
  */
-export class UnidentifiedStreams {
+export class StrangerStreams {
   // Both in chronological order.
   readonly #asking = new Set<Http2Stream>();
   readonly #answered = new Set<Http2Stream>();
@@ -18,7 +18,7 @@ export class UnidentifiedStreams {
     this.#limit();
   }
 
-  /** The stream has its answer, and no key was accepted. It is counted, or counted again, until it is closed. */
+  /** The stream was answered without an accepted key. It is counted until it closes. */
   answered(stream: Http2Stream): void {
     this.#asking.delete(stream);
     if (stream.closed || stream.destroyed) return;
@@ -32,14 +32,14 @@ export class UnidentifiedStreams {
     else stream.once('close', () => this.remove(stream));
   }
 
-  /** The stream has shown a key issued here, or is limited in another way. */
+  /** The stream has a key issued here, or is limited in another way. */
   remove(stream: Http2Stream): void {
     this.#asking.delete(stream);
     this.#answered.delete(stream);
   }
 
   #limit(): void {
-    if (this.#asking.size + this.#answered.size <= maxUnidentified) return;
+    if (this.#asking.size + this.#answered.size <= maxStrangers) return;
     const [first] = this.#answered.size > 0 ? this.#answered : this.#asking;
     if (first === undefined) return;
     this.remove(first);
