@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
+import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
 
 const run = promisify(execFile);
 /** A folder with only the package installed. */
@@ -65,7 +65,7 @@ test('contains its own modules, their types and the README, and depends on nothi
 });
 
 test('passes Are The Types Wrong, as ES modules only', { timeout: 60_000 }, async () => {
-  const { stdout } = await run('node_modules/.bin/attw', [
+  const { stdout } = await run('test/interop/node_modules/.bin/attw', [
     ...['--format', 'json', '--profile', 'esm-only', tarball],
   ]);
   const { analysis, problems } = JSON.parse(stdout);
