@@ -1,40 +1,52 @@
-// `npm ci` installs and runs only what package.json lists.
+// `npm ci` installs and runs only what package.json lists, and not more than a checkout needs every day.
 
+import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { expect, test } from 'vitest';
+import { promisify } from 'node:util';
+import { describe, expect, test } from 'vitest';
 
 interface Manifest {
-  dependencies: Record<string, string>;
+  dependencies?: Record<string, string>;
   devDependencies: Record<string, string>;
   allowScripts: Record<string, boolean>;
 }
 
-const manifest: Manifest = JSON.parse(await readFile('package.json', 'utf8'));
-const lock: { packages: Record<string, { hasInstallScript?: boolean }> } = JSON.parse(
-  await readFile('package-lock.json', 'utf8'),
-);
+const read = async <T>(file: string): Promise<T> => JSON.parse(await readFile(file, 'utf8'));
+const versionsOf = ({ dependencies, devDependencies }: Manifest) => ({ ...devDependencies, ...dependencies });
 
-test('every package with an install script is listed as allowed or not', () => {
-  const withScript = Object.entries(lock.packages)
-    .filter(([, { hasInstallScript }]) => hasInstallScript)
-    .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
-  expect(Object.keys(manifest.allowScripts)).toEqual(expect.arrayContaining(withScript));
-  expect(withScript.length).toBeGreaterThan(0);
+describe.each(['.', 'test/interop'])('%s', async (folder) => {
+  const manifest = await read<Manifest>(`${folder}/package.json`);
+  const lock = await read<{ packages: Record<string, { hasInstallScript?: boolean }> }>(
+    `${folder}/package-lock.json`,
+  );
+
+  test('every package with an install script is listed as allowed or not', () => {
+    const withScript = Object.entries(lock.packages)
+      .filter(([path, { hasInstallScript }]) => path !== '' && hasInstallScript)
+      .map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length));
+    expect(Object.keys(manifest.allowScripts)).toEqual(expect.arrayContaining(withScript));
+    expect(withScript.length).toBeGreaterThan(0);
+  });
+
+  test('every version is exact', () => {
+    for (const [name, version] of Object.entries(versionsOf(manifest))) {
+      expect([name, version]).toEqual([
+        name,
+        expect.stringMatching(/^(?:npm:@?[\w/-]+@)?\d+\.\d+\.\d+(?:-[\w.-]+)?$/),
+      ]);
+    }
+  });
 });
 
 test('the client uses the same versions as the service', async () => {
-  const client: Manifest & { version: string } = JSON.parse(await readFile('client/package.json', 'utf8'));
-  const installed = { ...manifest.devDependencies, ...manifest.dependencies };
+  const installed: Record<string, string> = versionsOf(await read<Manifest>('package.json'));
+  const client = await read<Required<Manifest>>('client/package.json');
   for (const [name, version] of Object.entries(client.dependencies)) {
     expect([name, version]).toEqual([name, installed[name]]);
   }
 });
 
-test('every version is exact', () => {
-  for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
-    expect([name, version]).toEqual([
-      name,
-      expect.stringMatching(/^(?:npm:@?[\w/-]+@)?\d+\.\d+\.\d+(?:-[\w.-]+)?$/),
-    ]);
-  }
+test('node_modules takes 800 MB at the most', async () => {
+  const { stdout } = await promisify(execFile)('du', ['-sm', '--exclude=.cache', 'node_modules']);
+  expect(Number.parseInt(stdout, 10)).toBeLessThanOrEqual(800);
 });

@@ -1,4 +1,4 @@
-// Checks of ops/ that need no cluster and no running systemd. test/interop/image.test.ts builds the image.
+// Checks of ops/ that need no cluster and no running systemd. test/interop builds the image and has Kubernetes' schemas.
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,9 +8,6 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
-import { validate as validateDeployment } from 'kubernetes-models/_schemas/IoK8sApiAppsV1Deployment';
-import { validate as validateService } from 'kubernetes-models/_schemas/IoK8sApiCoreV1Service';
-import { validate as validatePodDisruptionBudget } from 'kubernetes-models/_schemas/IoK8sApiPolicyV1PodDisruptionBudget';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
@@ -100,29 +97,6 @@ describe('the Kubernetes manifest', async () => {
   const deployment = documents.find(({ kind }) => kind === 'Deployment') as unknown as Deployment;
   const pod = deployment.spec.template;
   const [container] = pod.spec.containers;
-
-  const validators = {
-    Deployment: validateDeployment,
-    PodDisruptionBudget: validatePodDisruptionBudget,
-    Service: validateService,
-  } as unknown as Record<string, Validator>;
-
-  test.each(documents.map((document) => [document.kind, document] as const))(
-    '%s: is valid by Kubernetes’ schema, without unknown names',
-    (kind, document) => {
-      expect(check(validators[kind] as Validator, document)).toEqual([]);
-    },
-  );
-
-  test('the check detects a wrong type, a missing field and an unknown name', () => {
-    const faulty = structuredClone(deployment) as unknown as { spec: Record<string, unknown> };
-    faulty.spec.replicas = 'two';
-    faulty.spec.replica = 2;
-    delete faulty.spec.selector;
-    const faults = check(validators.Deployment as Validator, faulty);
-    expect(faults).toHaveLength(3);
-    expect(faults.join('; ')).toMatch(/"selector".*replicas.*: \.spec\.replica$/);
-  });
 
   test('uses the ports, paths and service name of the service', () => {
     expect(container.ports).toEqual([
@@ -358,34 +332,3 @@ describe('the dashboard', async () => {
     expect(new Set(cells).size).toBe(cells.length);
   });
 });
-
-type Validator = ((data: unknown) => boolean) & { errors: { instancePath: string; message?: string }[] };
-
-/**
- * Returns the faults that a schema's validator reports, and unknown names. The validator reads every property of the
- * schema, so a name that it never reads is not in the schema.
- */
-function check(validate: Validator, document: object): string[] {
-  const asked = new Set<object | string>();
-  const watch = (value: unknown, path: string): unknown => {
-    if (value === null || typeof value !== 'object') return value;
-    return new Proxy(value, {
-      get(target, key) {
-        if (typeof key === 'symbol') return Reflect.get(target, key);
-        asked.add(`${path}.${key}`);
-        return watch(Reflect.get(target, key), `${path}.${key}`);
-      },
-    });
-  };
-  const isValid = validate(watch(document, ''));
-  const faults = isValid ? [] : validate.errors.map((error) => JSON.stringify(error));
-  const visit = (value: unknown, path: string) => {
-    if (value === null || typeof value !== 'object') return;
-    for (const [name, inner] of Object.entries(value)) {
-      if (asked.has(`${path}.${name}`)) visit(inner, `${path}.${name}`);
-      else faults.push(`no such name: ${path}.${name}`);
-    }
-  };
-  visit(document, '');
-  return faults;
-}

@@ -64,7 +64,7 @@ test('contains its own modules, their types and the README, and depends on nothi
 });
 
 test('passes Are The Types Wrong, as ES modules only', { timeout: 60_000 }, async () => {
-  const { stdout } = await run('node_modules/.bin/attw', [
+  const { stdout } = await run('test/interop/node_modules/.bin/attw', [
     ...['--format', 'json', '--profile', 'esm-only', tarball],
   ]);
   const { analysis, problems } = JSON.parse(stdout);

@@ -6,8 +6,8 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import openapi from '../src/contract/gen/openapi.json' with { type: 'json' };
-import { samplesOnPage } from './support/reference-page.ts';
+import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
+import { samplesOnPage } from '../support/reference-page.ts';
 
 const run = promisify(execFile);
 /** Inside the repository, so that the compiler finds @types/node. */
@@ -22,8 +22,12 @@ type Failure = components['schemas']['Error'];
 beforeAll(async () => {
   await mkdir(folder, { recursive: true });
   await run(process.execPath, [
-    ...['--import', './test/support/typescript-5.ts', 'node_modules/openapi-typescript/bin/cli.js'],
-    ...['src/contract/gen/openapi.json', '--output', join(folder, 'openapi.ts')],
+    ...[
+      'test/interop/node_modules/openapi-typescript/bin/cli.js',
+      'src/contract/gen/openapi.json',
+      '--output',
+      join(folder, 'openapi.ts'),
+    ],
   ]);
 });
 
