@@ -8,7 +8,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
-import type { Change } from '../settlement/ledger/intent-changes.ts';
+import type { Change } from '../settlement/ledger/change.ts';
 import { createLedger } from '../settlement/ledger/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';

@@ -8,6 +8,7 @@ import type { TransferRow } from '../database/entities/settlement.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
@@ -25,7 +26,8 @@ export function attributeTransfer(
   em: EntityManager,
   onEvent: () => void,
 ): Method<AttributeTransferRequest, Transfer> {
-  const { change, store } = createTransferChanges(em);
+  const { change } = createTransferChanges(em);
+  const { apply } = createApplySteps(em);
 
   const attribute = async (
     inside: RunPrepared,
@@ -47,7 +49,7 @@ export function attributeTransfer(
     const arrived = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
     const sums = await confirmedUnits(inside, [intent.id]);
     const succeeds = confirm(arrived, sums.get(intent.id) ?? 0n, at);
-    await store(inside, intent, [...steps, ...(succeeds ? [succeeds] : [])], at, traceparent);
+    await apply(inside, new Map([[intent, [...steps, ...(succeeds ? [succeeds] : [])]]]), at, traceparent);
     return { ...row, paymentIntent: intent.id, labels: judged.labels.length > 0 ? judged.labels : null };
   };
 

@@ -6,8 +6,6 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { type ChangeStep, changeOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
-import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Identity } from '../requests/request-context.ts';
 
@@ -28,21 +26,12 @@ export interface TransferChanges {
     intentIdOf: (transfer: TransferRow) => string | null | undefined,
     work: (inside: RunPrepared, found: FoundTransferRow, intent: PaymentIntentRow | undefined) => Promise<T>,
   ): Promise<T>;
-  /** Stores the steps of the locked intent, and their events. */
-  store(
-    inside: RunPrepared,
-    intent: PaymentIntentRow,
-    steps: readonly ChangeStep[],
-    at: Date,
-    traceparent: string | null,
-  ): Promise<void>;
 }
 
 export function createTransferChanges(em: EntityManager): TransferChanges {
   const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const readPayments = createPaymentsReader(em);
   const ofMerchant = `from transfers t left join watched_chains c on c.chain_id = t.chain_id
                      where t.id = $1 and t.merchant_id = $2 and t.mode = $3`;
   const selected = `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head`;
@@ -70,13 +59,6 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
           intentId == null ? [] : (await inside(lockIntent, [intentId, merchantId, mode])).rows;
         return work(inside, await find(lockTransfer), intent && intents.read(intent));
       }),
-    async store(inside, intent, steps, at, traceparent) {
-      const after = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
-      const payments = await readPayments(inside, [after]);
-      const change = changeOf(intent, steps, payments.get(intent.id) ?? [], at, traceparent);
-      const stored = await storeChanges(inside, [change]);
-      if (stored.size !== 1) throw new Error('an intent was changed while it was locked');
-    },
   };
 }
 

@@ -6,6 +6,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
@@ -21,7 +22,8 @@ export function detachTransfer(
   em: EntityManager,
   onEvent: () => void,
 ): Method<DetachTransferRequest, Transfer> {
-  const { change, store } = createTransferChanges(em);
+  const { change } = createTransferChanges(em);
+  const { apply } = createApplySteps(em);
 
   const detachFrom = async (
     inside: RunPrepared,
@@ -40,7 +42,7 @@ export function detachTransfer(
       if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) throw hasSucceeded();
     }
     const remaining = await readRemaining(inside, [intent.id]);
-    await store(inside, intent, [detach(intent, remaining(intent.id))], new Date(), traceparent);
+    await apply(inside, new Map([[intent, [detach(intent, remaining(intent.id))]]]), new Date(), traceparent);
     return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
   };
 

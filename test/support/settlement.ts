@@ -5,7 +5,7 @@ import { stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
 import type { WatchObserver } from '../../src/settlement/chain-state.ts';
-import type { Change } from '../../src/settlement/ledger/intent-changes.ts';
+import type { Change } from '../../src/settlement/ledger/change.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { connectNode } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';

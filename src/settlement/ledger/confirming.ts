@@ -5,11 +5,12 @@ import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { entityColumns } from '../../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirmedUnits } from '../confirmed-units.ts';
 import { confirm } from '../judgement.ts';
-import type { Change, IntentChanges } from './intent-changes.ts';
+import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
 import { findTransfersById } from './reverting.ts';
 import { inChunks } from './values.ts';
@@ -42,7 +43,7 @@ export function createConfirming(
   em: EntityManager,
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
-  { lock, store }: IntentChanges,
+  { lock, apply }: ApplySteps,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Confirming {
@@ -69,7 +70,7 @@ export function createConfirming(
         return [row, step === undefined ? [] : [step]];
       }),
     );
-    return store(inside, steps, at);
+    return apply(inside, steps, at);
   };
 
   return {

@@ -7,12 +7,13 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { createPreparedStatements } from '../../database/prepared.ts';
+import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import type { Tracing } from '../../requests/tracing.ts';
+import type { Change } from './change.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
 import { type Cursor, createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
-import { type Change, createIntentChanges } from './intent-changes.ts';
 import { createLease, type Lease } from './lease.ts';
 import { createOwners, type Owners } from './owners.ts';
 import { createRecording, type RecordBlock } from './recording.ts';
@@ -60,17 +61,17 @@ export function createLedger(
   const statements = createPreparedStatements(em);
   const { run } = statements;
   const { holding, ...lease } = createLease(statements, chainId, tracing.transaction, leaseMs);
-  const changes = createIntentChanges(em, tracing.chainTraceparent);
+  const steps = createApplySteps(em, tracing.chainTraceparent);
   const durable = (some: readonly Change[]): void => {
     if (some.length > 0) onChanges(some);
   };
-  const reverting = createReverting(run, { holding }, changes, chainId, durable);
+  const reverting = createReverting(run, { holding }, steps, chainId, durable);
   const { revertTransfers } = reverting;
   const record = createRecording({
     em,
     run,
     lease: { holding },
-    changes,
+    steps,
     revertTransfers,
     settings,
     unattributedMinUnits,
@@ -93,7 +94,7 @@ export function createLedger(
     ...lease,
     ...createCursor(run, { holding }, settings),
     ...createOwners(run, settings),
-    ...createConfirming(em, run, { holding }, changes, chainId, durable),
+    ...createConfirming(em, run, { holding }, steps, chainId, durable),
     reverted: reverting.reverted,
     restartChain: serialised(reverting.restartChain),
     revertTo: serialised(reverting.revertTo),

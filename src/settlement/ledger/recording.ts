@@ -12,11 +12,12 @@ import { entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { createAttribution } from './candidates.ts';
+import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
-import type { Change, IntentChanges } from './intent-changes.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { type Reverting, revertRows } from './reverting.ts';
@@ -46,7 +47,7 @@ export interface RecordingOptions {
   em: EntityManager;
   run: RunPrepared;
   lease: Pick<Lease, 'holding'>;
-  changes: IntentChanges;
+  steps: ApplySteps;
   revertTransfers: Reverting['revertTransfers'];
   settings: ChainSettings;
   /** Unattributed transfers below this amount are not recorded. */
@@ -62,7 +63,7 @@ export function createRecording({
   em,
   run,
   lease: { holding },
-  changes: intentChanges,
+  steps: intentSteps,
   revertTransfers,
   settings,
   unattributedMinUnits,
@@ -86,7 +87,7 @@ export function createRecording({
     onFailedAlone,
     isFatal,
   });
-  const store = createStoring({ settings, intentChanges, traceparent });
+  const store = createStoring({ settings, intentSteps, traceparent });
 
   const readKnown = async (found: readonly FoundTransfer[]): Promise<TransferRow[]> => {
     const hashes = [...new Set(found.map(({ log }) => bytes(log.transactionHash)))];
@@ -151,7 +152,7 @@ export function createRecording({
       const moved = [...fresh.values()]
         .filter((row) => isInAnotherBlock(row, block))
         .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
-      const reverted = await revertRows(inside, intentChanges, moved, at);
+      const reverted = await revertRows(inside, intentSteps, moved, at);
       return [...reverted, ...(await store(inside, block, entries, at))];
     });
 

@@ -4,10 +4,11 @@ import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferState } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { isOpen, revert } from '../judgement.ts';
+import type { Change } from './change.ts';
 import { moveCursorBack, restartCursor, type Tip } from './cursor.ts';
-import type { Change, IntentChanges } from './intent-changes.ts';
 import type { Lease } from './lease.ts';
 import { hashOf, maxAtOnce } from './values.ts';
 
@@ -33,7 +34,7 @@ export interface Reverting {
 export function createReverting(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
-  changes: IntentChanges,
+  changes: ApplySteps,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Reverting {
@@ -110,7 +111,7 @@ export async function findTransfersById(
 /** Reverts transfers and recalculates their intents. */
 export async function revertRows(
   inside: RunPrepared,
-  { lock, store }: IntentChanges,
+  { lock, apply }: ApplySteps,
   rows: readonly ReorgedTransfer[],
   at: Date,
 ): Promise<Change[]> {
@@ -129,7 +130,7 @@ export async function revertRows(
   for (const [id, intent] of affected) {
     steps.set(intent, revert(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
   }
-  return store(inside, steps, at);
+  return apply(inside, steps, at);
 }
 
 /** Returns a function that returns the remaining sum and labels of an intent's payments. */

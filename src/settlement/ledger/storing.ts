@@ -4,11 +4,12 @@ import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
-import type { Change, IntentChanges } from './intent-changes.ts';
+import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
 import { bytes } from './values.ts';
@@ -41,11 +42,11 @@ export type StoreTransfers = (
 
 export function createStoring({
   settings: { chainId, mode, networks },
-  intentChanges: { lock, store },
+  intentSteps: { lock, apply },
   traceparent,
 }: {
   settings: ChainSettings;
-  intentChanges: IntentChanges;
+  intentSteps: ApplySteps;
   traceparent: () => string | null;
 }): StoreTransfers {
   const isUsdc = (token: string) => networks.some((network) => isRightToken(network, token));
@@ -151,7 +152,7 @@ export function createStoring({
       const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
       steps.set(intent, [...before, ...revert(now, { ...remaining(intent.id), wasConfirmed: false })]);
     }
-    const changes = await store(inside, steps, at);
+    const changes = await apply(inside, steps, at);
     return [...changes, ...(await recordTransferEvents(inside, arrived, block.number, at))];
   };
 

@@ -1,42 +1,39 @@
-// Locks, changes and stores intents, and records their events.
+// Changes of intents that others hold still meanwhile: locked, changed by steps, stored, and told by events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { EventType } from '../../contract/event-types.ts';
-import type { StatusName } from '../../contract/words.ts';
-import { PaymentIntentEntity, type PaymentIntentRow } from '../../database/entities/payment-intent.ts';
-import { entityColumns } from '../../database/entity-columns.ts';
-import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import { type ChangeStep, changeOf, storeChanges } from '../../payment-intents/change-payment-intents.ts';
-import { createPaymentsReader } from '../../payment-intents/payments.ts';
-import type { Tracing } from '../../requests/tracing.ts';
-import { mapInSlices } from '../../scheduling/slices.ts';
+import type { EventType } from '../contract/event-types.ts';
+import type { StatusName } from '../contract/words.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { mapInSlices } from '../scheduling/slices.ts';
+import { type ChangeStep, changeOf, storeChanges } from './change-payment-intents.ts';
+import { createPaymentsReader } from './payments.ts';
 
-/** A committed change of an intent, or of unattributed transfers. */
-export interface Change {
+/** A durable change of an intent, with one of its events. */
+export interface IntentChange {
   merchantId: string;
   event: EventType;
-  /** Undefined for unattributed transfers. */
-  paymentIntent?: { id: string; status: StatusName; labels: readonly string[] };
-  /** The largest of the unattributed transfers, and their number. */
-  transfer?: { id: string; transactionHash: string; amountUnits: bigint; count: number };
+  paymentIntent: { id: string; status: StatusName; labels: readonly string[] };
 }
 
-export interface IntentChanges {
+export interface ApplySteps {
   /** Locks intents in id order to prevent deadlocks. */
   lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, PaymentIntentRow>>;
-  /** Stores the steps of locked intents, with their current payments. */
-  store(
+  /** Stores the steps of locked intents, with their current payments and the events that tell of them. */
+  apply(
     inside: RunPrepared,
     steps: ReadonlyMap<PaymentIntentRow, readonly ChangeStep[]>,
     at: Date,
-  ): Promise<Change[]>;
+    traceparent?: string | null,
+  ): Promise<IntentChange[]>;
 }
 
-/** `traceparent` returns the trace that events are recorded in. */
-export function createIntentChanges(
+/** `traceparentNow` returns the trace in which steps are applied, unless `apply` is told another. */
+export function createApplySteps(
   em: EntityManager,
-  traceparent: Tracing['chainTraceparent'],
-): IntentChanges {
+  traceparentNow: () => string | null = () => null,
+): ApplySteps {
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createPaymentsReader(em);
   const lockIntents = preparedStatement(
@@ -50,7 +47,7 @@ export function createIntentChanges(
       const { rows } = await inside(lockIntents, [wanted]);
       return new Map(rows.map((row) => [row.id as string, intents.read(row)]));
     },
-    async store(inside, steps, at) {
+    async apply(inside, steps, at, traceparent = traceparentNow()) {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return [];
       // With the new count: the payments of an intent are read only if its count is above 0.
@@ -64,7 +61,7 @@ export function createIntentChanges(
         })),
       );
       const changes = await mapInSlices(changing, ([row, own]) =>
-        changeOf(row, own, payments.get(row.id) ?? [], at, traceparent()),
+        changeOf(row, own, payments.get(row.id) ?? [], at, traceparent),
       );
       const stored = await storeChanges(inside, changes);
       if (stored.size !== changes.length) throw new Error('an intent was changed while it was locked');
