@@ -3,31 +3,24 @@
 // and any other continues.
 
 import type { Logger } from 'pino';
-import type { Hash } from 'viem';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
-import { readTransfers, transfersToMerchants } from './block-reader.ts';
 import { createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext, WatchObserver } from './chain-state.ts';
 import { createConfirmDue } from './confirm-payments.ts';
+import { type ChainStep, createFollowChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
-import type { FoundTransfer } from './ledger/known-transfers.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
-import { type Header, NodeError } from './node-answers.ts';
+import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { createRangeSize, type RangeSize } from './range-size.ts';
 import { createReadBetween } from './read-between.ts';
+import { createReadChain } from './read-chain.ts';
 import { createReorganisation, maxHeaders } from './reorganisation.ts';
 import { createVerification } from './verify-final-blocks.ts';
 
-/** Ranges are read if the cursor is this far below the final block. */
-const farBehind = 32;
-/** Blocks or ranges read in one pass, before confirmations and expiry run. */
-const maxBlocksAtOnce = 32;
-/** Time limit of the same, for a node with a low rate limit. */
-const maxReadingMs = 5_000;
 const maxRange = 2_000;
 const defaultFinalizedEveryMs = 10_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
@@ -97,6 +90,8 @@ export function createWatcher({
   const identity = createChainIdentity(context, holder, finalizedEveryMs);
   const reorganisation = createReorganisation(context, identity);
   const readBetween = createReadBetween(context);
+  const followChain = createFollowChain(settings.confirmations);
+  const readChain = createReadChain(context, identity, readBetween, rangeOf);
   const confirmDue = createConfirmDue(context, identity);
   const verification = createVerification(context, identity, readBetween, rangeOf, deniedAgainMs);
   let forgottenAt = 0;
@@ -104,8 +99,6 @@ export function createWatcher({
   let verifying: Promise<unknown> | undefined;
   /** The reader has finished its part of this pass. */
   let isRead = false;
-  /** The cursor is far behind: ranges are read until it reaches the final block. */
-  let isInRanges = false;
 
   /** Loads the state from the database. Resolves with false while another watcher has the lease. */
   const begin = async (): Promise<boolean> => {
@@ -144,42 +137,6 @@ export function createWatcher({
     observer.onReader?.(choice.place);
   };
 
-  const readBlock = async (lease: bigint, header: Header, after: Tip, seenAtMs: number): Promise<void> => {
-    const { logs, isDoubtful } = await state.node.transfersOf(header);
-    const relevant = await transfersToMerchants(logs, ledger.ownersOf);
-    const apply = async () => {
-      const found = await readTransfers(state.node, settings, header, relevant, () => ledger.renew(lease));
-      const { dust } = await ledger.apply(lease, { ...header, isDoubtful }, found, after.hash);
-      observer.onDust?.(dust);
-    };
-    const work = { name: 'block', chainId, block: header.number, transfers: relevant.length } as const;
-    await (relevant.length === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
-    observer.onBlock?.({
-      number: header.number,
-      transfers: relevant.length,
-      lagMs: performance.now() - seenAtMs,
-    });
-  };
-
-  /** Reads a range of final blocks and moves the cursor to its end. */
-  const readRange = async (lease: bigint, after: Tip, final: number): Promise<Tip> => {
-    const { last, blocks } = await rangeOf(state.node).reading(final - after.number, async (count) => {
-      // The local chain removes old empty blocks.
-      const end = (await state.node.header(after.number + count)) ?? (await identity.headerAt(final));
-      return { last: end, blocks: await readBetween(lease, state.node, after.number + 1, end.number) };
-    });
-    const to = last.number;
-    const apply = async (header: Header, found: readonly FoundTransfer[], follows: Hash | undefined) => {
-      const { dust } = await ledger.apply(lease, header, found, follows);
-      observer.onDust?.(dust);
-    };
-    for (const { header, found } of blocks) {
-      if (header.number < to) await apply(header, found, undefined);
-    }
-    await apply(last, blocks.find(({ header }) => header.number === to)?.found ?? [], after.hash);
-    return last;
-  };
-
   const expire = async (lease: bigint): Promise<boolean> => {
     const expiry = await ledger.expireSome(lease);
     observer.onExpiry?.(expiry);
@@ -191,6 +148,15 @@ export function createWatcher({
     const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
     await ledger.forgetHeaders(lease, below);
     forgottenAt = tip.number;
+  };
+
+  /** Takes a step from the block that was read last, and returns the one that now is. */
+  const take = async (step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> => {
+    if (step.kind === 'reorg') return reorganisation.revertToAncestor(lease, from);
+    if (step.kind === 'range') return readChain.range(lease, from, step.to);
+    await readChain.block(lease, step.header, from, seenAtMs);
+    reorganisation.forget();
+    return step.header;
   };
 
   const follow = async (): Promise<boolean> => {
@@ -205,54 +171,24 @@ export function createWatcher({
     if (head === undefined) throw new NodeError('no_answer', `${state.node.name} has no newest block`);
     state.headNumber = head.number;
     choice.noteHead(state.node, head.number);
-    let tip = state.cursor as Tip;
-    const isBehind = head.number - tip.number > farBehind;
-    const final = await identity.finalizedNumber(isBehind ? 0 : undefined);
-    observer.onHead?.({ head, finalized: final, cursor: tip.number });
+    const tip = () => state.cursor as Tip;
+    const final = await identity.finalizedNumber(isFarBehind(tip(), head) ? 0 : undefined);
+    observer.onHead?.({ head, finalized: final, cursor: tip().number });
     await ledger.keep(lease, { head: head.number, finalized: final });
-    if (head.number < tip.number) {
+    if (head.number < tip().number) {
       // The node is behind, or the local chain was restarted.
       await identity.assertGenesis();
       return false;
     }
-    const moveTo = (next: Tip) => {
-      tip = next;
-      state.cursor = next;
-    };
-    if (head.number === tip.number && head.hash !== tip.hash)
-      moveTo(await reorganisation.revertToAncestor(lease, tip));
-    // The newest blocks are read one by one: their headers are the chain's clock.
-    const rangesEnd = Math.min(final, head.number - 2 * settings.confirmations);
-    if (rangesEnd - tip.number > farBehind) {
-      // One check for all ranges: they begin and end at final blocks.
-      const here = await identity.headerAt(tip.number);
-      if (here.hash !== tip.hash) moveTo(await reorganisation.revertToAncestor(lease, tip));
-      isInRanges = true;
-    }
-    const mayRead = (blocks: number) =>
-      blocks < maxBlocksAtOnce && performance.now() - seenAtMs < maxReadingMs;
-    for (let blocks = 0; tip.number < head.number && mayRead(blocks); blocks++) {
-      if (isInRanges && rangesEnd > tip.number) {
-        moveTo(await readRange(lease, tip, rangesEnd));
-        continue;
-      }
-      isInRanges = false;
-      const header = tip.number + 1 === head.number ? head : await identity.headerAt(tip.number + 1);
-      if (header.parentHash !== tip.hash) {
-        moveTo(await reorganisation.revertToAncestor(lease, tip));
-        continue;
-      }
-      await readBlock(lease, header, tip, seenAtMs);
-      reorganisation.forget();
-      moveTo(header);
-    }
+    const view = { head, final, startedAtMs: seenAtMs, tip, headerAt: identity.headerAt };
+    for await (const step of followChain(view)) state.cursor = await take(step, lease, tip(), seenAtMs);
     isRead = true;
     choice.noteWorked();
     // Last, because confirming depends on another node.
     const mayExpireMore = await expire(lease);
-    await forget(lease, tip, final);
-    const mayConfirmMore = await confirmDue(lease, tip);
-    return tip.number < head.number || mayExpireMore || mayConfirmMore;
+    await forget(lease, tip(), final);
+    const mayConfirmMore = await confirmDue(lease, tip());
+    return tip().number < head.number || mayExpireMore || mayConfirmMore;
   };
 
   /** After a node error its checks are repeated; after losing the lease all state is reloaded. */

@@ -1,0 +1,67 @@
+// How a chain goes on behind the block that was read last, step by step. It knows no database.
+
+import type { Tip } from './ledger/cursor.ts';
+import type { Header } from './node-answers.ts';
+
+/** Ranges are read if the last read block is this far below the final one. */
+const farBehind = 32;
+/** Blocks or ranges in one pass, before confirmations and expiry run. */
+const maxStepsAtOnce = 32;
+/** Time limit of the same, for a node with a low rate limit. */
+const maxReadingMs = 5_000;
+
+export type ChainStep =
+  /** The next block, the child of the one that was read last. */
+  | { kind: 'block'; header: Header }
+  /** Final blocks, up to this one at most, that can be read together. */
+  | { kind: 'range'; to: number }
+  /** The block that was read last is not on the chain. */
+  | { kind: 'reorg' };
+
+export interface ChainView {
+  head: Header;
+  /** Number of the newest final block. */
+  final: number;
+  /** When the pass began, by `performance.now()`. */
+  startedAtMs: number;
+  /** The block that was read last: whoever takes a step has moved it before asking for the next. */
+  tip(): Tip;
+  headerAt(number: number): Promise<Header>;
+}
+
+/** True if the block is so far behind that the final block has to be known before anything is read. */
+export function isFarBehind({ number }: Tip, head: Header): boolean {
+  return head.number - number > farBehind;
+}
+
+/**
+ * Returns a generator of the steps of each pass over a chain. It ends at the head, or when a pass has taken long enough.
+ * `confirmations` is how deep a payment has to be.
+ */
+export function createFollowChain(
+  confirmations: number,
+): (view: ChainView) => AsyncGenerator<ChainStep, void> {
+  /** Ranges are read until the cursor has reached the final block, also in later passes. */
+  let isInRanges = false;
+  return async function* ({ head, final, startedAtMs, tip, headerAt }) {
+    if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
+    // The newest blocks are read one by one: their headers are the chain's clock.
+    const rangesEnd = Math.min(final, head.number - 2 * confirmations);
+    if (rangesEnd - tip().number > farBehind) {
+      // One check for all ranges: they begin and end at final blocks.
+      if ((await headerAt(tip().number)).hash !== tip().hash) yield { kind: 'reorg' };
+      isInRanges = true;
+    }
+    for (let steps = 0; tip().number < head.number; steps++) {
+      if (steps >= maxStepsAtOnce || performance.now() - startedAtMs >= maxReadingMs) return;
+      if (isInRanges && rangesEnd > tip().number) {
+        yield { kind: 'range', to: rangesEnd };
+        continue;
+      }
+      isInRanges = false;
+      const next = tip().number + 1;
+      const header = next === head.number ? head : await headerAt(next);
+      yield header.parentHash === tip().hash ? { kind: 'block', header } : { kind: 'reorg' };
+    }
+  };
+}
