@@ -15,7 +15,8 @@ import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { createReceivedMeasure } from '../settlement/received.ts';
 import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { createWatcher } from '../settlement/watcher.ts';
-import type { ChainMetrics, Metrics } from '../telemetry/metrics.ts';
+import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */

@@ -1,6 +1,13 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { catalogue } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
+import {
+  type ChainMetrics,
+  type CountedOfChain,
+  createChainMetrics,
+  durationBuckets,
+  type ExpiryMetrics,
+} from './chain-metrics.ts';
 
 /** The size of the database's connection pool, as `pg` reports it. */
 export interface PoolUse {
@@ -42,11 +49,7 @@ export interface Metrics {
   /** Records that this process has no node for a chain. */
   unwatchedChain(mode: string, chain: string): void;
   /** Returns the metrics of a watched chain, with all series at zero for these faults and event types. */
-  chain(
-    mode: string,
-    chain: string,
-    counted: { faults: readonly string[]; events: readonly string[] },
-  ): ChainMetrics;
+  chain(mode: string, chain: string, counted: CountedOfChain): ChainMetrics;
   /** Records the number of unattributed transfers and the age of the oldest. */
   unattributed(waiting: { count: number; oldestMs: number }): void;
   /** Records the amount received on each chain today, in USDC's smallest unit. */
@@ -56,35 +59,6 @@ export interface Metrics {
   /** Returns all metrics in Prometheus' text format. */
   text(): Promise<{ contentType: string; body: string }>;
 }
-
-export interface ChainMetrics {
-  /** Records the reader's newest and newest final block, and the last block read. */
-  head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
-  /** Records a committed block. `lagMs`: the time since the first answer with its header. */
-  block(transfers: number, lagMs: number): void;
-  /** Counts unattributed transfers that were too small to be recorded. */
-  dust(transfers: number): void;
-  /** Counts a reorganisation. `isFinal`: it reverted final blocks. */
-  reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
-  /** Counts recorded transfers that verification added or could not find. */
-  difference(difference: { missed: number; invented: number }): void;
-  /** Counts an answer of a node that could not be used. */
-  nodeFault(fault: string): void;
-  nodeRequest(method: string): void;
-  /** Counts an event, with the labels of its intent. */
-  change(event: string, labels: readonly string[]): void;
-  /** Records the block time of the oldest pending transfer with enough confirmations, if any. */
-  unconfirmed(since: Date | undefined): void;
-  /** Counts intents expired by the chain's clock. `lagMs`: how late the first of them was. */
-  expiry(expired: number, lagMs: number): void;
-  /** Records the index of the reader among the configured nodes. */
-  reader(place: number): void;
-  /** Removes the metrics that only the lease holder exports. */
-  leaseLost(): void;
-}
-
-/** In seconds, up to the default statement timeout. Most creates end in the first five buckets. */
-const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
 /**
  * Creates the metrics of one running service. Operators rely on their names: ops/ and docs/operations.md use them.
@@ -101,7 +75,8 @@ export function createMetrics(): Metrics {
     keyLookup: createKeyLookupMetrics(registry),
     expiry: (...counted) => expiry.count('service', ...counted),
     ...createWebhookMetrics(registry),
-    ...createSettlementMetrics(registry, expiry),
+    ...createChainMetrics(registry, expiry),
+    ...createTransferMetrics(registry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -187,13 +162,6 @@ function createKeyLookupMetrics(registry: Registry): Metrics['keyLookup'] {
   return (remembered) => (remembered ? hits : misses).inc();
 }
 
-interface ExpiryMetrics {
-  /** Counts intents expired by this clock. `lagMs`: how late the first of them was. */
-  count(clock: string, expired: number, lagMs: number): void;
-  /** Removes the lag of this clock: another process measures it now. */
-  forget(clock: string): void;
-}
-
 function createExpiryMetrics(registry: Registry): ExpiryMetrics {
   const expirations = new Counter({
     name: 'payment_intents_expired_total',
@@ -254,69 +222,7 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
   };
 }
 
-function createSettlementMetrics(
-  registry: Registry,
-  expiry: ExpiryMetrics,
-): Pick<Metrics, 'chain' | 'unwatchedChain' | 'unattributed' | 'received'> {
-  const labelNames = ['mode', 'chain'] as const;
-  const gauge = (name: string, help: string) =>
-    new Gauge({ name: `payment_intents_chain_${name}`, help, labelNames, registers: [registry] });
-  const counter = <Label extends string = never>(name: string, help: string, ...more: Label[]) =>
-    new Counter({
-      name: `payment_intents_chain_${name}_total`,
-      help,
-      labelNames: [...labelNames, ...more],
-      registers: [registry],
-    });
-  const watched = gauge('watched', '1 if this process has a node for the chain, 0 if it has none.');
-  const headBlock = gauge('head_block', "Number of the node's newest block.");
-  const finalBlock = gauge('finalized_block', "Number of the node's newest final block.");
-  const readBlock = gauge('read_block', 'Number of the last block read.');
-  const headTime = gauge('head_timestamp_seconds', "Time of the node's newest block, in seconds since 1970.");
-  const seenAt = gauge(
-    'seen_timestamp_seconds',
-    'Time of the last answer of the node, in seconds since 1970; 0 if there was none.',
-  );
-  const blocks = counter('blocks', 'Blocks that were read.');
-  const transfers = counter('transfers', 'Transfers to wallets of merchants that were read.');
-  const lags = new Histogram({
-    name: 'payment_intents_chain_block_lag_seconds',
-    help: "Time from the node's first answer with a block's header to the commit of what is in it.",
-    labelNames,
-    buckets: durationBuckets,
-    registers: [registry],
-  });
-  const reorganisations = counter('reorganisations', 'Reorganisations of the chain.');
-  const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation reverted.');
-  const finalReorganisations = counter(
-    'final_reorganisations',
-    'Reorganisations that reverted blocks that a node had called final.',
-  );
-  const unconfirmed = gauge(
-    'unconfirmed_oldest_seconds',
-    'Age of the oldest pending transfer with enough confirmations; 0 if there is none.',
-  );
-  const reader = gauge('reader_place', 'Which of the configured nodes reads the chain: 0 is the first.');
-  const missed = counter('missed_transfers', 'Transfers that only the verification of final blocks found.');
-  const invented = counter(
-    'invented_transfers',
-    'Recorded transfers that the verification of final blocks did not find.',
-  );
-  const faults = counter('node_faults', 'Answers of nodes that could not be used, by fault.', 'fault');
-  const requests = counter('node_requests', 'Requests to nodes by method.', 'method');
-  const events = counter('events', 'Events that the chain has caused, by type.', 'type');
-  const foundLate = counter(
-    'found_late',
-    'Payments in time that were found only when their intent had expired.',
-  );
-  const lost = counter(
-    'reorged_after_success',
-    'Confirmed payments that were reverted after their intent had succeeded.',
-  );
-  const dust = counter(
-    'dust_transfers',
-    'Unattributed transfers below UNATTRIBUTED_MIN_UNITS, which are not recorded.',
-  );
+function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed' | 'received'> {
   const waiting = new Gauge({
     name: 'payment_intents_unattributed_transfers',
     help: 'Transfers that wait to be attributed, counted up to a thousand.',
@@ -330,64 +236,10 @@ function createSettlementMetrics(
   const received = new Gauge({
     name: 'payment_intents_received_today_units',
     help: "Confirmed payments that count, recorded since midnight UTC, in USDC's smallest unit.",
-    labelNames,
+    labelNames: ['mode', 'chain'],
     registers: [registry],
   });
   return {
-    unwatchedChain: (mode, chain) => watched.set({ mode, chain }, 0),
-    chain(mode, chain, counted) {
-      const of = { mode, chain };
-      watched.set(of, 1);
-      // Without it, a node that never answers would not raise an alert.
-      seenAt.set(of, 0);
-      for (const fault of counted.faults) faults.inc({ ...of, fault }, 0);
-      for (const type of counted.events) events.inc({ ...of, type }, 0);
-      for (const count of [
-        ...[blocks, transfers, reorganisations, finalReorganisations],
-        ...[missed, invented, foundLate, lost, dust],
-      ])
-        count.inc(of, 0);
-      return {
-        head(head) {
-          headBlock.set(of, head.head);
-          finalBlock.set(of, head.finalized);
-          readBlock.set(of, head.cursor);
-          headTime.set(of, head.headTime.getTime() / 1000);
-          seenAt.set(of, Date.now() / 1000);
-        },
-        block(count, lagMs) {
-          blocks.inc(of);
-          transfers.inc(of, count);
-          lags.observe(of, lagMs / 1000);
-        },
-        reorganisation({ depth, isFinal }) {
-          reorganisations.inc(of);
-          if (isFinal) finalReorganisations.inc(of);
-          deepest.set(of, depth);
-        },
-        difference(difference) {
-          missed.inc(of, difference.missed);
-          invented.inc(of, difference.invented);
-        },
-        dust: (count) => dust.inc(of, count),
-        nodeFault: (fault) => faults.inc({ ...of, fault }),
-        nodeRequest: (method) => requests.inc({ ...of, method }),
-        change(type, labels) {
-          events.inc({ ...of, type });
-          if (type === 'payment_intent.late_payment' && labels.includes('found_late')) foundLate.inc(of);
-          if (type === 'payment_intent.reorged' && labels.includes('reorged')) lost.inc(of);
-        },
-        unconfirmed: (since) =>
-          unconfirmed.set(of, since === undefined ? 0 : (Date.now() - since.getTime()) / 1000),
-        expiry: (expired, lagMs) => expiry.count(`${mode} ${chain}`, expired, lagMs),
-        reader: (place) => reader.set(of, place),
-        leaseLost() {
-          reader.remove(of);
-          unconfirmed.remove(of);
-          expiry.forget(`${mode} ${chain}`);
-        },
-      };
-    },
     unattributed({ count, oldestMs }) {
       waiting.set(count);
       oldest.set(oldestMs / 1000);
