@@ -140,61 +140,20 @@ export async function startServer(
     new Listener(servers.operations, 'METRICS_PORT', config.metricsPort, operationsLimits(limits), logger),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
-  telemetry.metrics.watch({
-    version: manifest.version,
-    rpcs: core.services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
-    waitingCreates: core.store.waiting,
-    eventStreams: feed.streams,
-    droppedLogLines: droppedLines,
-    pool: await database.orm.em.getConnection().getNativeClient(),
-    connections: () => ({
-      public: publicListener.connections,
-      internal: internalListener.connections,
-      operations: operationsListener.connections,
-    }),
-    isReady: async () => (await core.readiness.check()) === 'ready',
-  });
-  const notifications = await listenForNotifications(
-    database.location,
-    {
-      [keysChangedChannel]: core.apiKeys.forget,
-      [eventsPositionedChannel]: () => {
-        feed.notify();
-        background.onDeliveries();
-      },
-      [watchedChainsChangedChannel]: background.onWatchedChains,
-    },
-    logger,
-  );
+  await measure(telemetry.metrics, core, database, feed, droppedLines, listeners);
+  const notifications = await listenForChanges(database, core, feed, background, logger);
   const servesApi = config.roles.has('api');
-  const watching: RunningWatchers[] = [];
-  const watch = async (nodes: readonly ChainNodes[], pollMs?: number) => {
-    if (nodes.length === 0 || stopping.signal.aborted) return;
-    // Loads viem, which takes longer than everything else.
-    const { watchChains } = await import('./watch-chains.ts');
-    const { metrics, tracing } = telemetry;
-    watching.push(
-      await watchChains(em, {
-        nodes,
-        metrics,
-        logger,
-        tracing,
-        onEvent: background.onEvent,
-        unattributedMinUnits: config.unattributedMinUnits,
-        ...(pollMs && { pollMs }),
-      }),
-    );
-  };
+  const watches = createWatches(em, config, telemetry, background, logger);
   const stopWork = (timeoutMs: number) =>
     Promise.all([
       notifications.stop(),
       // The background announces the changes made by the watchers, so it stops last.
-      Promise.all(watching.map((one) => one.stop())).then(() => background.stop(timeoutMs)),
+      watches.stop().then(() => background.stop(timeoutMs)),
       feed.stop(),
     ]);
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
-    if (config.roles.has('watcher')) await watch(config.chainNodes);
+    if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
     for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
@@ -219,8 +178,80 @@ export async function startServer(
       telemetry.requestLog.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
-    watch,
+    watch: watches.watch,
     reloadTls: () => reloadTls(config, servers),
+  };
+}
+
+/** Takes notice of what other processes have changed. */
+function listenForChanges(
+  { location }: Database,
+  { apiKeys }: Core,
+  feed: EventFeed,
+  { onDeliveries, onWatchedChains }: Background,
+  logger: Logger,
+) {
+  const listeners = {
+    [keysChangedChannel]: apiKeys.forget,
+    [eventsPositionedChannel]: () => {
+      feed.notify();
+      onDeliveries();
+    },
+    [watchedChainsChangedChannel]: onWatchedChains,
+  };
+  return listenForNotifications(location, listeners, logger);
+}
+
+/** Adds what is measured at each scrape. */
+async function measure(
+  metrics: Metrics,
+  { services, store, readiness }: Core,
+  { orm }: Database,
+  feed: EventFeed,
+  droppedLogLines: () => number,
+  [publicListener, internalListener, operationsListener]: readonly [Listener, Listener, Listener],
+): Promise<void> {
+  metrics.watch({
+    version: manifest.version,
+    rpcs: services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
+    waitingCreates: store.waiting,
+    eventStreams: feed.streams,
+    droppedLogLines,
+    pool: await orm.em.getConnection().getNativeClient(),
+    connections: () => ({
+      public: publicListener.connections,
+      internal: internalListener.connections,
+      operations: operationsListener.connections,
+    }),
+    isReady: async () => (await readiness.check()) === 'ready',
+  });
+}
+
+/** The chains that this process watches: those of its configuration, and those that its embedded mode starts later. */
+function createWatches(
+  em: EntityManager,
+  { unattributedMinUnits }: Config,
+  { metrics, tracing }: Telemetry,
+  { onEvent }: Background,
+  logger: Logger,
+): { watch: RunningServer['watch']; stop(): Promise<unknown> } {
+  const watching: RunningWatchers[] = [];
+  let isStopped = false;
+  return {
+    async watch(nodes, pollMs) {
+      if (nodes.length === 0 || isStopped) return;
+      // Loads viem, which takes longer than everything else.
+      const { watchChains } = await import('./watch-chains.ts');
+      const pace = pollMs === undefined ? {} : { pollMs };
+      const options = { nodes, metrics, logger, tracing, onEvent, unattributedMinUnits, ...pace };
+      const started = await watchChains(em, options);
+      watching.push(started);
+      if (isStopped) await started.stop();
+    },
+    stop() {
+      isStopped = true;
+      return Promise.all(watching.map((one) => one.stop()));
+    },
   };
 }
 
