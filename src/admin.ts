@@ -27,7 +27,7 @@ import {
   yesOption,
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
-import { type AdminProgram, addWebhookCommands } from './processes/admin-webhooks.ts';
+import type { AdminProgram } from './processes/admin-program.ts';
 import type { Finding } from './processes/doctor.ts';
 import type { Database } from './processes/open-database.ts';
 
@@ -292,17 +292,12 @@ const adminProgram: AdminProgram = {
   group,
   withExample,
   withDatabase: (use) => withDatabase({}, use),
-  print({ json, rows, secret, note }, whenEmpty) {
+  print({ json, rows, note }, whenEmpty) {
     if (note !== undefined) console.error(`admin: note: ${note}`);
-    if (secret === undefined || program.opts().json) return print(json, rows, whenEmpty);
-    // On a line of its own, because a table could break it and the user has to copy it.
-    console.log(`${secret}\n`);
-    print(json, rows);
-    console.log('\nKeep the secret now: it is not stored, and only "webhook rotate" shows another.');
+    print(json, rows, whenEmpty);
   },
   confirm,
 };
-addWebhookCommands(adminProgram);
 addChainCommands(adminProgram);
 addListCommands(adminProgram);
 

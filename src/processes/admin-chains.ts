@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { chainNames, modeNames } from '../contract/words.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, yesOption } from './admin-options.ts';
-import type { AdminProgram } from './admin-webhooks.ts';
+import type { AdminProgram } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./chain-tasks.ts');

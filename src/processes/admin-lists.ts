@@ -5,7 +5,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import { chainNames, modeNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption } from './admin-options.ts';
-import type { AdminProgram } from './admin-webhooks.ts';
+import type { AdminProgram } from './admin-program.ts';
 
 const maxLimit = 1_000;
 

@@ -20,8 +20,10 @@ export function expiresInOption(): Option {
 }
 
 /** How long a replaced key stays valid, in milliseconds; 0 ends it at once. */
-export function overlapOption(description = 'how long the old key works on, such as 24h'): Option {
-  return new Option('--overlap <duration>', description).makeOptionMandatory().argParser(parseDuration);
+export function overlapOption(): Option {
+  return new Option('--overlap <duration>', 'how long the old key works on, such as 24h')
+    .makeOptionMandatory()
+    .argParser(parseDuration);
 }
 
 export function merchantOption(): Option {

@@ -8,9 +8,9 @@ import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
+import type { Output } from './admin-program.ts';
 import { chainsHealth } from './chain-health.ts';
 import type { Database } from './open-database.ts';
-import type { Output } from './webhook-tasks.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

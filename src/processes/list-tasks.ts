@@ -6,6 +6,8 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
+import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import {
   type ChainName,
@@ -13,6 +15,7 @@ import {
   type LaneName,
   type ModeName,
   modeNames,
+  nameOf,
   type StatusName,
 } from '../contract/words.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
@@ -31,8 +34,8 @@ import { createPaymentIntentReader } from '../payment-intents/reader.ts';
 import { toTransfer } from '../settlement/transfer.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { formatMinute, type Row } from './admin-output.ts';
+import type { Output } from './admin-program.ts';
 import type { Database } from './open-database.ts';
-import { deliveryFields, deliveryRow, type Output } from './webhook-tasks.ts';
 
 /** Most rows that a list searches, newest first; with `--merchant`, for each mode. */
 const maxScanned = 10_000;
@@ -320,5 +323,38 @@ export async function listDeliveries(
       'created (UTC)': createdAt[i] && minuteOf(createdAt[i]),
     })),
     note,
+  };
+}
+
+/** A delivery as the command line shows it in JSON. */
+function deliveryFields(delivery: WebhookDelivery) {
+  const { id, event, eventType, paymentIntent, webhookEndpoint, status, attempts, nextAttemptAt } = delivery;
+  return {
+    webhook_delivery: id,
+    event,
+    event_type: eventType,
+    payment_intent: paymentIntent === '' ? undefined : paymentIntent,
+    webhook_endpoint: webhookEndpoint,
+    status: nameOf(webhookDeliveryStatusWords, status),
+    attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
+      at: at && timestampDate(at).toISOString(),
+      status_code: statusCode,
+      duration_ms: durationMs,
+      error,
+      response,
+    })),
+    next_attempt_at: nextAttemptAt && timestampDate(nextAttemptAt).toISOString(),
+  };
+}
+
+function deliveryRow(delivery: WebhookDelivery): Row {
+  const { event, status, attempts, next_attempt_at } = deliveryFields(delivery);
+  const last = attempts.at(-1);
+  return {
+    event,
+    status,
+    attempts: attempts.length,
+    last: last?.error ?? (last && `${last.status_code} in ${last.duration_ms} ms`),
+    'next (UTC)': next_attempt_at && formatMinute(next_attempt_at),
   };
 }
