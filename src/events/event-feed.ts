@@ -112,15 +112,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
 
   return {
     subscribe({ keyId, merchantId, mode }) {
-      const ofKey = [...streams].filter((open) => open.keyId === keyId).length;
-      if (streams.size >= maxStreams || ofKey >= maxStreamsOfKey) {
-        throw new ServiceError('rate_limited', {
-          message:
-            ofKey >= maxStreamsOfKey
-              ? `This API key has ${ofKey} streams open already, the most it may have. One stream carries all events.`
-              : 'Too many streams are open. Wait and connect again, or list the events.',
-        });
-      }
+      assertRoom(streams, keyId);
       const stream: Stream = {
         keyId,
         merchantId,
@@ -132,24 +124,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
       streams.add(stream);
       begin();
       return {
-        wait(timeoutMs, signal) {
-          if (stream.isStale || signal.aborted) {
-            stream.isStale = false;
-            return Promise.resolve();
-          }
-          return new Promise((resolve) => {
-            const done = () => {
-              clearTimeout(timer);
-              signal.removeEventListener('abort', done);
-              stream.wake = undefined;
-              stream.isStale = false;
-              resolve();
-            };
-            const timer = setTimeout(done, timeoutMs);
-            signal.addEventListener('abort', done);
-            stream.wake = done;
-          });
-        },
+        wait: (timeoutMs, signal) => untilStale(stream, timeoutMs, signal),
         get last() {
           return last ?? 0n;
         },
@@ -169,6 +144,38 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
       await stopping;
     },
   };
+}
+
+/** Throws `rate_limited` if too many streams are open, of this key or in all. */
+function assertRoom(streams: ReadonlySet<Stream>, keyId: string): void {
+  const ofKey = [...streams].filter((open) => open.keyId === keyId).length;
+  if (streams.size < maxStreams && ofKey < maxStreamsOfKey) return;
+  throw new ServiceError('rate_limited', {
+    message:
+      ofKey >= maxStreamsOfKey
+        ? `This API key has ${ofKey} streams open already, the most it may have. One stream carries all events.`
+        : 'Too many streams are open. Wait and connect again, or list the events.',
+  });
+}
+
+/** Resolves when the stream may have new events, after the timeout, or when the signal aborts. */
+function untilStale(stream: Stream, timeoutMs: number, signal: AbortSignal): Promise<void> {
+  if (stream.isStale || signal.aborted) {
+    stream.isStale = false;
+    return Promise.resolve();
+  }
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      stream.wake = undefined;
+      stream.isStale = false;
+      resolve();
+    };
+    const timer = setTimeout(done, timeoutMs);
+    signal.addEventListener('abort', done);
+    stream.wake = done;
+  });
 }
 
 /** The newest position, and each merchant and mode with events after `$1`. */

@@ -46,12 +46,3 @@ export function transferUuidOf(transferId: string): string {
     `"${transferId}" is not a transfer's id: it ${identifierProblem('tr', transferId)}; "transfer list" shows them`,
   );
 }
-
-/** Returns the UUID of an event's id. Throws AdministrationError if the text is not one. */
-export function eventUuidOf(eventId: string): string {
-  const id = parseIdentifier('evt', eventId);
-  if (id !== undefined) return id;
-  throw new AdministrationError(
-    `"${eventId}" is not an event's id: it ${identifierProblem('evt', eventId)}; "event list" shows them`,
-  );
-}

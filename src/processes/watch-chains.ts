@@ -105,24 +105,6 @@ function watchedChainOf(
     }),
   ) as [Node, ...Node[]];
 
-  /** Checks the chains of the nodes that answer in time. */
-  const assertChains = async () => {
-    const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
-    const isLate = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
-    for (const [i, answer] of answers.entries()) {
-      const late = isLate.then(
-        () => new NodeError('late', `${nodes[i]?.name} has not answered within ${chainCheckMs / 1_000} s`),
-      );
-      const reason = await Promise.race([answer, late]);
-      if (reason instanceof NodeError && reason.fault === 'another_chain') {
-        throw new StartupError(`${rpcVariable} is not usable: ${reason.message}`, { cause: reason });
-      }
-      if (reason instanceof NodeError) {
-        logger.warn({ node: nodes[i]?.name, variable: rpcVariable }, `${reason.message}; it is asked again`);
-      }
-    }
-  };
-
   const start = (em: EntityManager): (() => Promise<void>) => {
     const ledger = createLedger(em, {
       settings,
@@ -189,7 +171,25 @@ function watchedChainOf(
       await watcher.release();
     };
   };
-  return { assertChains, start };
+  return { assertChains: () => assertChains(nodes, rpcVariable, logger), start };
+}
+
+/** Checks the chains of the nodes that answer in time. Throws StartupError for a node on another chain. */
+async function assertChains(nodes: readonly Node[], variable: string, logger: Logger): Promise<void> {
+  const answers = nodes.map((node) => node.assertChain().catch((reason) => reason));
+  const isLate = new Promise((resolve) => setTimeout(resolve, chainCheckMs).unref());
+  for (const [i, answer] of answers.entries()) {
+    const late = isLate.then(
+      () => new NodeError('late', `${nodes[i]?.name} has not answered within ${chainCheckMs / 1_000} s`),
+    );
+    const reason = await Promise.race([answer, late]);
+    if (reason instanceof NodeError && reason.fault === 'another_chain') {
+      throw new StartupError(`${variable} is not usable: ${reason.message}`, { cause: reason });
+    }
+    if (reason instanceof NodeError) {
+      logger.warn({ node: nodes[i]?.name, variable }, `${reason.message}; it is asked again`);
+    }
+  }
 }
 
 /** Logs one line for each change of an intent, and for the unattributed transfers of a block. */

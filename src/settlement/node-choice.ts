@@ -56,23 +56,24 @@ interface Health {
   probedAtMs: number;
 }
 
+function unknownHealth(node: Node): Health {
+  return {
+    node,
+    head: 0,
+    movedAtMs: performance.now(),
+    healthySinceMs: undefined,
+    failedAtMs: Number.NEGATIVE_INFINITY,
+    probedAtMs: Number.NEGATIVE_INFINITY,
+  };
+}
+
 export function createNodeChoice(
   nodes: readonly [Node, ...Node[]],
   logger: Logger,
   times: Partial<NodeChoiceTimes> = {},
 ): NodeChoice {
   const { failsMs, standsStillMs, wellMs, probeEveryMs } = { ...defaultTimes, ...times };
-  const startedAtMs = performance.now();
-  const health = nodes.map(
-    (node): Health => ({
-      node,
-      head: 0,
-      movedAtMs: startedAtMs,
-      healthySinceMs: undefined,
-      failedAtMs: Number.NEGATIVE_INFINITY,
-      probedAtMs: Number.NEGATIVE_INFINITY,
-    }),
-  );
+  const health = nodes.map(unknownHealth);
   let place = 0;
   /** Since when the reader has failed to finish a pass. */
   let stuckSinceMs: number | undefined;
@@ -98,15 +99,12 @@ export function createNodeChoice(
 
   /** Asks the other nodes for their newest block, without waiting for the answers. */
   const probe = (): void => {
-    const now = performance.now();
     for (const [i, of] of health.entries()) {
-      if (i === place || now - of.probedAtMs < probeEveryMs) continue;
-      of.probedAtMs = now;
-      of.node.header('latest').then(
-        (header) => header && noteHead(of.node, header.number),
-        // The node tracks its own failures.
-        () => {},
-      );
+      if (i === place || performance.now() - of.probedAtMs < probeEveryMs) continue;
+      of.probedAtMs = performance.now();
+      const onHeader = (header: { number: number } | undefined) => header && noteHead(of.node, header.number);
+      // The node tracks its own failures.
+      of.node.header('latest').then(onHeader, () => {});
     }
   };
 
@@ -125,9 +123,8 @@ export function createNodeChoice(
     if (problem === undefined) return before;
     const others = health.map((_, i) => (place + 1 + i) % health.length).filter((i) => i !== place);
     const healthy = others.filter((i) => health[i]?.healthySinceMs !== undefined);
-    return healthy.sort(
-      (a, b) => Number(isTrusted(health[b] as Health)) - Number(isTrusted(health[a] as Health)),
-    );
+    const trust = (i: number) => Number(isTrusted(health[i] as Health));
+    return healthy.sort((a, b) => trust(b) - trust(a));
   };
 
   return {

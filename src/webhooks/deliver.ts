@@ -118,10 +118,8 @@ export function createDeliverer(
     const running = attempt(delivery, onSlow)
       .catch((reason) => {
         // The outcome is not recorded, so it is attempted again when its lease has expired.
-        logger.warn(
-          { err: reason },
-          'could not record a webhook attempt; it is repeated when its lease expires',
-        );
+        const message = 'could not record a webhook attempt; it is repeated when its lease expires';
+        logger.warn({ err: reason }, message);
       })
       .finally(() => {
         inFlight.delete(running);
@@ -135,24 +133,16 @@ export function createDeliverer(
 
   return {
     async deliverSome() {
-      const unlimited = inFlight.size - limited;
-      const room = Math.min(maxPrompt - unlimited, maxInFlight - inFlight.size, maxClaimed);
+      const room = Math.min(maxPrompt - (inFlight.size - limited), maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const beganAtMs = performance.now();
-      const mostOfMerchant = Math.min(maxOfMerchant, Math.ceil((maxInFlight - inFlight.size) * freeShare));
       for (const [endpointId, untilMs] of pauses) if (untilMs <= beganAtMs) pauses.delete(endpointId);
       const claimed = await queue.claim({
-        byEndpoint,
-        byMerchant,
-        slow,
-        prompt,
-        paused: pauses,
+        ...{ byEndpoint, byMerchant, slow, prompt, paused: pauses, room },
+        ...limitsOfMerchant(inFlight.size),
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
-        maxOfMerchant: mostOfMerchant,
-        merchantReserve: Math.ceil(mostOfMerchant * reserveShare),
         maxInReserve,
-        room,
         roomForFailing: maxLimited - limited,
       });
       if (performance.now() - beganAtMs > maxClaimMs) return false;
@@ -163,6 +153,12 @@ export function createDeliverer(
       while (inFlight.size > 0) await Promise.allSettled(inFlight);
     },
   };
+}
+
+/** What one merchant may have in flight, of what the others leave free. */
+function limitsOfMerchant(inFlight: number): { maxOfMerchant: number; merchantReserve: number } {
+  const most = Math.min(maxOfMerchant, Math.ceil((maxInFlight - inFlight) * freeShare));
+  return { maxOfMerchant: most, merchantReserve: Math.ceil(most * reserveShare) };
 }
 
 /** Adds to a count and removes it at 0. */
