@@ -2,21 +2,21 @@
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEndpoint } from '../src/webhooks/endpoints.ts';
-import { openDoors } from './support/doors.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import type { TestMerchant } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 
 const run = promisify(execFile);
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let one: TestMerchant;
 let two: TestMerchant;
 /** Of the first merchant, oldest first: testnet, testnet, mainnet. */
@@ -45,10 +45,8 @@ async function json(...args: string[]): Promise<any> {
 }
 
 beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
   one = service.merchant;
-  two = await createTestMerchant(service.database);
-  const doors = openDoors(service);
+  two = await service.newMerchant();
   intents = [];
   for (const [merchant, mode, chain] of [
     [one, 'testnet', 'base'],
@@ -56,16 +54,13 @@ beforeAll(async () => {
     [one, 'mainnet', 'base'],
     [two, 'testnet', 'base'],
   ] as const) {
-    const { intent } = await doors[0].create(
+    const { json } = await service.call(
+      'createPaymentIntent',
       { amount_units: 5, chain, metadata: { order_id: 'a' } },
-      {
-        authorization: `Bearer ${merchant.keys[mode].apiKey}`,
-        idempotencyKey: `order-${intents.length}`,
-      },
+      { apiKey: merchant.keys[mode].apiKey, idempotencyKey: `order-${intents.length}` },
     );
-    intents.push(intent?.id ?? '');
+    intents.push(json.id);
   }
-  for (const door of doors) door.close();
   transfers = [
     ...(await insertTransfers(service, one, [
       { paymentIntent: intents[0] as string, labels: ['late'] },
@@ -97,8 +92,6 @@ beforeAll(async () => {
     [events[0], events[2]].map((id) => parseIdentifier('evt', id as string)),
   ]);
 });
-
-afterAll(() => service.close());
 
 const ids = (rows: { id: string }[]) => rows.map(({ id }) => id);
 

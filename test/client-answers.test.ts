@@ -9,7 +9,7 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import {
   chains,
   deliveryStatuses,
@@ -38,23 +38,17 @@ import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_in
 import { PaymentStatusSchema } from '../src/contract/gen/payments/v1/payment_pb.ts';
 import { WebhookDeliveryStatusSchema } from '../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { enumWords } from '../src/contract/json/json-codec.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 type Protocol = 'json' | 'grpc';
 const protocols = ['json', 'grpc'] as const;
 
-let service: TestService;
+const service = await useService();
 const opened: { close(): Promise<void> }[] = [];
-
-beforeAll(async () => {
-  service = await startService();
-});
 
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((server) => server.close()));
 });
-
-afterAll(() => service.close());
 
 /** Starts a server, which is closed with its connections when the test ends. Returns its address. */
 async function listen(server: Server): Promise<string> {

@@ -1,7 +1,7 @@
 // Input that the client refuses before it sends anything. Both protocols send the same.
 
 import { runInNewContext } from 'node:vm';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   type CreateOptions,
   type CreatePaymentIntent,
@@ -10,15 +10,9 @@ import {
   PaymentIntentsError,
 } from '../client/index.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 const protocols = ['json', 'grpc'] as const;
 

@@ -1,19 +1,14 @@
 // What the client returns, as JSON: what the service's own JSON says of it, whichever protocol it came by.
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { createPaymentIntentsClient, type PaymentIntentsClient } from '../client/index.ts';
-import { httpRequest } from './support/doors.ts';
+import { httpRequest } from './support/http-request.ts';
 import { startReceiver } from './support/receiver.ts';
-import { startService, type TestService } from './support/service.ts';
+import type { TestService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 const keyOf = ({ merchant }: TestService) => merchant.keys.testnet.apiKey;
 

@@ -5,7 +5,7 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   createPaymentIntentsClient,
   type List,
@@ -21,22 +21,17 @@ import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_
 import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import type { TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 const protocols = ['json', 'grpc'] as const;
 
-let service: TestService;
+const service = await useService();
 const opened: { close(): Promise<void> }[] = [];
-
-beforeAll(async () => {
-  service = await startService();
-});
 
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((server) => server.close()));
 });
-
-afterAll(() => service.close());
 
 /** Starts a server, which is closed with its connections when the test ends. Returns its address. */
 async function listen(server: Server): Promise<string> {
@@ -128,7 +123,7 @@ describe.each(protocols)('over %s', (protocol) => {
       protocol,
       ...change,
     });
-  const newClient = async () => clientFor(await createTestMerchant(service.database));
+  const newClient = async () => clientFor(await service.newMerchant());
 
   describe('payment intents', () => {
     test('a new intent is retrieved with every field', async () => {
@@ -477,7 +472,7 @@ describe.each(protocols)('over %s', (protocol) => {
     });
 
     test('a lost request and a lost answer are retried, for every kind of call', async () => {
-      const merchant = await createTestMerchant(service.database);
+      const merchant = await service.newMerchant();
       const direct = clientFor(merchant);
       const { id } = await direct.createPaymentIntent({ amountUnits: 1 });
       const endpoint = await direct.createWebhookEndpoint({ url: await startReceiver() });

@@ -15,19 +15,18 @@ import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/index.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
-import { startService, type TestService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 const require = createRequire(import.meta.url);
-let service: TestService;
+const service = await useService();
 /** A folder with only the package installed. */
 let folder: string;
 let tarball: string;
 let env: NodeJS.ProcessEnv;
 
 beforeAll(async () => {
-  service = await startService();
   folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
   const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
   tarball = resolve(packed.stdout.trim());
@@ -43,7 +42,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
-  await service.close();
 });
 
 const installed = (...path: string[]) => join(folder, 'node_modules/payment-intents-client', ...path);

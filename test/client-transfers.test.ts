@@ -5,7 +5,7 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import type { AddressInfo, Server } from 'node:net';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   createPaymentIntentsClient,
   type PaymentIntentsClient,
@@ -15,23 +15,18 @@ import {
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import type { TestMerchant } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
 const protocols = ['json', 'grpc'] as const;
 
-let service: TestService;
+const service = await useService();
 const servers: Server[] = [];
-
-beforeAll(async () => {
-  service = await startService();
-});
 
 afterEach(async () => {
   for (const server of servers.splice(0)) server.close();
 });
-
-afterAll(() => service.close());
 
 async function listen(server: Server): Promise<string> {
   server.listen(0, '127.0.0.1');
@@ -76,7 +71,7 @@ describe.each(protocols)('over %s', (protocol) => {
     });
 
   test('a transfer is listed with every field', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const [id] = await insertTransfers(service, merchant, [
       { ...onChain, amountUnits: Number.MAX_SAFE_INTEGER, state: 'confirmed', labels: ['late', 'brand_new'] },
     ]);
@@ -94,7 +89,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('a list reads every page, newest first, by its filter', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const { id: paymentIntent } = await client.createPaymentIntent({ amountUnits: 1 });
     const ids = await insertTransfers(service, merchant, [{}, { paymentIntent }, {}, {}, {}]);
@@ -111,7 +106,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('a transfer is attributed, and is a payment of the intent and of its event', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const { id: paymentIntent } = await client.createPaymentIntent({ amountUnits: 5 });
     const blockTime = new Date(Date.now() - 60_000);
@@ -166,7 +161,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('the event of an unattributed transfer has the transfer', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const [id] = await insertTransfers(service, merchant, [onChain]);
     const snapshot = {
@@ -204,7 +199,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('refusals say what is wrong', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const { id: paymentIntent } = await client.createPaymentIntent({ amountUnits: 5 });
     const { id: other } = await client.createPaymentIntent({ amountUnits: 5, chain: 'polygon' });
@@ -225,7 +220,7 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('an attribution whose request and answer are lost is done once', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const { id: paymentIntent } = await clientFor(merchant).createPaymentIntent({ amountUnits: 5 });
     const [id = ''] = await insertTransfers(service, merchant, [{ amountUnits: 5 }]);
     const network = await startLossyNetwork(port());

@@ -17,14 +17,14 @@ import {
   WebhookVerificationError,
   type WebhookVerificationErrorCode,
 } from '../client/webhook.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 interface Received {
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
-let service: TestService;
+const service = await useService();
 let client: PaymentIntentsClient;
 let receiver: http.Server;
 let endpoint: WebhookEndpointWithSecret;
@@ -46,7 +46,6 @@ const nextWebhook = (type: string) =>
   );
 
 beforeAll(async () => {
-  service = await startService();
   client = createPaymentIntentsClient({
     baseUrl: service.publicUrl,
     apiKey: service.merchant.keys.testnet.apiKey,
@@ -75,7 +74,6 @@ beforeAll(async () => {
 afterAll(async () => {
   receiver.closeAllConnections();
   await once(receiver.close(), 'close');
-  await service.close();
 });
 
 const verify = (change: Partial<ReceivedWebhook> = {}): Event =>

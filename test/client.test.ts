@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
   createPaymentIntentsClient,
@@ -8,15 +8,10 @@ import {
 } from '../client/index.ts';
 import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { startService, type TestService } from './support/service.ts';
+import { startService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 describe.each(['json', 'grpc'] as const)('over %s', (protocol) => {
   const port = () => service.server.ports[protocol === 'json' ? 'http' : 'grpc'];

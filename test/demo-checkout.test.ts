@@ -7,20 +7,18 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type Demo, demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 let dataDir: string;
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let demo: Demo;
 
 beforeAll(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
-  service = await startService({ ROLES: 'api' });
   demo = await ensureDemo(service.database, dataDir);
 });
 
 afterAll(async () => {
-  await service.close();
   await rm(dataDir, { recursive: true, force: true });
 });
 

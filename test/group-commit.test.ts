@@ -10,17 +10,14 @@ import {
   type PaymentIntentStore,
 } from '../src/payment-intents/store.ts';
 import { blockCreates } from './support/blocker.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService();
 let store: PaymentIntentStore;
 
 beforeAll(async () => {
-  service = await startService();
   store = createPaymentIntentStore(service.database.orm.em, { maxWaiting: 1_000, maxWaitMs: 60_000 });
 });
-
-afterAll(() => service.close());
 
 function row(change: Partial<NewPaymentIntentRow> = {}): NewPaymentIntentRow {
   const createdAt = new Date();

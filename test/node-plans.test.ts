@@ -1,26 +1,23 @@
 // Nodes as providers serve them: so many questions a second, ranges of so many blocks, and nodes that come and go.
 
 import type { Address } from 'viem';
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { readRefusal } from '../src/settlement/node-refusals.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let calls: ReturnType<typeof createMerchantCalls>;
 let chain: TestChain | undefined;
 let nodes: LyingNode[] = [];
 let watcher: ReturnType<typeof createTestWatcher> | undefined;
 
 beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
   calls = createMerchantCalls(service);
 });
-
-afterAll(() => service.close());
 
 afterEach(async () => {
   await watcher?.release();

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startService, type TestService } from './support/service.ts';
 import { succeeds } from './support/succeeds.ts';
+import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 
@@ -18,16 +18,14 @@ if (!canRun) {
   console.log('skipped: apt-get install protobuf-compiler python3-grpcio python3-protobuf');
 }
 
-let service: TestService;
+const service = await useService();
 let folder: string;
 
 beforeAll(async () => {
-  service = await startService();
   folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
 });
 
 afterAll(async () => {
-  await service.close();
   await rm(folder, { recursive: true, force: true });
 });
 

@@ -34,14 +34,14 @@ import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { invalidBody, ServiceError } from '../src/requests/errors.ts';
 import { implementService, type Method, type ServedService } from '../src/requests/method.ts';
 import { identityOf } from '../src/requests/request-context.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 type Fields = Record<string, unknown>;
 /** A method on messages whose types only the descriptor knows. */
 type AnyMethod = Method<Message & Fields, Fields>;
 
 let library: DescService;
-let service: TestService;
+const service = await useService();
 let publicServer: http.Server;
 let internalServer: http2.Http2Server;
 let client: grpc.Client;
@@ -116,7 +116,6 @@ function implementLibrary(desc: DescService, all: Record<string, AnyMethod> = me
 
 beforeAll(async () => {
   library = await compileLibrary();
-  service = await startService();
   const { database } = service;
   const authentication = createAuthentication(
     createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')),
@@ -170,7 +169,6 @@ afterAll(async () => {
   client.close();
   publicServer.close();
   internalServer.close();
-  await service.close();
 });
 
 const authorization = () => `Bearer ${service.merchant.keys.testnet.apiKey}`;

@@ -14,7 +14,7 @@ import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/embedded/find-local-chain.ts';
 import { runStandIns } from '../src/embedded/stand-in-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
-import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import { type HttpAnswer, httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 

@@ -10,15 +10,14 @@ import { createWebhookDeliveries } from '../src/webhooks/deliveries.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let em: EntityManager;
 let worker: WebhookWorker;
 
 beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
   em = service.database.orm.em;
   worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
   // So many others that every statement finds its rows by an index.
@@ -33,12 +32,11 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await worker.close();
-  await service.close();
 });
 
 /** Claims the deliveries of some events to some endpoints of a new merchant, the oldest event and endpoint first. */
 async function claimOfShop({ endpoints, events }: { endpoints: number; events: number }) {
-  const { id: merchantId } = await createTestMerchant(service.database);
+  const { id: merchantId } = await service.newMerchant();
   await service.query(
     `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
      select id, $1, 'testnet', 'https://shop.example/', '{*}', true, now() from unnest($2::uuid[]) as w (id)`,

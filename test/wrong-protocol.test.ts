@@ -12,7 +12,7 @@ import tls from 'node:tls';
 import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { answerOf, grpcCall, requestBytes } from './support/call.ts';
 import { startService, type TestService } from './support/service.ts';
 
 let folder: string;
@@ -133,9 +133,10 @@ describe('plain ports', () => {
     const client = new grpc.Client(`127.0.0.1:${ports(plain).grpc}`, grpc.credentials.createInsecure());
     const metadata = new grpc.Metadata();
     metadata.set('authorization', `Bearer ${plain.merchant.keys.testnet.apiKey}`);
-    expect(readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata)).code).toBe(
-      'ok',
-    );
+    expect(
+      answerOf(await grpcCall(client, requestBytes('createPaymentIntent', { amount_units: 1 }), metadata))
+        .code,
+    ).toBe('ok');
     client.close();
   });
 });
