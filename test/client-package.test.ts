@@ -266,42 +266,27 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
   });
 
   test('every returned field has a doc comment', async () => {
-    for (const [file, names] of [
-      [
-        'payment-intent.d.ts',
-        [
-          ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
-          ...['CreatePaymentIntent', 'ListPaymentIntents'],
-        ],
-      ],
-      ['event.d.ts', ['Event', 'EventData', 'ListEvents']],
-      ['transfer.d.ts', ['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer']],
-      [
-        'webhook-endpoint.d.ts',
-        [
-          ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
-          ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
-          ...['ListWebhookEndpoints', 'ListWebhookDeliveries'],
-        ],
-      ],
-      ['watch-events.d.ts', ['WatchEvents', 'WatchedEvent']],
-      ['list.d.ts', ['Page']],
-      ['webhook.d.ts', ['ReceivedWebhook', 'WebhookVerificationError']],
-      ['error.d.ts', ['PaymentIntentsError']],
-      [
-        'options.d.ts',
-        ['JsonClientOptions', 'PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
-      ],
-    ] as const) {
-      const text = await readFile(installed('dist/esm/client', file), 'utf8');
-      for (const name of names) {
-        const [, body = ''] =
-          new RegExp(`(?:interface|class) ${name}\\b[^{]*\\{\\n([\\s\\S]*?)\\n\\}`).exec(text) ?? [];
-        const fields = [...body.matchAll(/^(.*)\n {4}(?:readonly )?(\w+)\??:/gm)];
-        expect([name, fields.length > 0]).toEqual([name, true]);
-        for (const [, lineBefore = '', field] of fields) {
-          expect([name, field, lineBefore.trim()]).toEqual([name, field, expect.stringMatching(/\*\/$/)]);
-        }
+    const folders = installed('dist/esm');
+    const files = (await readdir(folders, { recursive: true })).filter((name) => name.endsWith('.d.ts'));
+    const texts = await Promise.all(files.map((name) => readFile(join(folders, name), 'utf8')));
+    for (const name of [
+      ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
+      ...['CreatePaymentIntent', 'ListPaymentIntents', 'Event', 'EventData', 'ListEvents'],
+      ...['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer'],
+      ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
+      ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
+      ...['ListWebhookEndpoints', 'ListWebhookDeliveries', 'WatchEvents', 'WatchedEvent', 'Page'],
+      ...['ReceivedWebhook', 'WebhookVerificationError', 'PaymentIntentsError', 'JsonClientOptions'],
+      ...['PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
+    ]) {
+      const declaration = new RegExp(
+        `export (?:declare )?(?:interface|class) ${name}\\b[^{]*\\{\\n([\\s\\S]*?)\\n\\}`,
+      );
+      const bodies = texts.flatMap((text) => declaration.exec(text)?.[1] ?? []);
+      const fields = bodies.flatMap((body) => [...body.matchAll(/^(.*)\n {4}(?:readonly )?(\w+)\??:/gm)]);
+      expect([name, fields.length > 0]).toEqual([name, true]);
+      for (const [, lineBefore = '', field] of fields) {
+        expect([name, field, lineBefore.trim()]).toEqual([name, field, expect.stringMatching(/\*\/$/)]);
       }
     }
   });
