@@ -1,7 +1,7 @@
 // Whose payment a transfer is: every way to pay, every theft that was tried, every doubt. Each row makes real transactions
 // on a chain, lets the watcher read them, and states everything that they may change in the database.
 
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { batchRows } from './attribution/batch-rows.ts';
 import { bundleRows } from './attribution/bundle-rows.ts';
@@ -9,24 +9,19 @@ import { candidateRows } from './attribution/candidate-rows.ts';
 import { directRows } from './attribution/direct-rows.ts';
 import { merchantRows } from './attribution/merchant-rows.ts';
 import { createStage, type Expected, fundPayers } from './attribution/stage.ts';
-import { startChain, type TestChain } from './support/chain.ts';
+import { startChain } from './support/chain.ts';
 import type { TestMerchant } from './support/service.ts';
 import { createTestWatcher } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-let chain: TestChain;
-let watcher: ReturnType<typeof createTestWatcher>;
-/** A merchant with an open intent of the usual amount, to whom nothing ever happens. */
-let bystander: TestMerchant;
 
-beforeAll(async () => {
-  chain = await startChain();
-  await fundPayers(chain);
-  watcher = createTestWatcher(service, { urls: [chain.url] });
-  await watcher.catchUp();
-  bystander = await service.newMerchant();
-});
+const chain = await startChain();
+await fundPayers(chain);
+const watcher = createTestWatcher(service, { urls: [chain.url] });
+await watcher.catchUp();
+/** A merchant with an open intent of the usual amount, to whom nothing ever happens. */
+const bystander = await service.newMerchant();
 
 afterAll(async () => {
   await watcher.release();

@@ -16,11 +16,8 @@ const secrets = { CLIENT_SECRET_KEYS: `2:${randomBytes(32).toString('base64')},$
 const metadata = { order_id: 'mark-of-metadata' };
 
 const service = await useService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { secrets });
-let merchant: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  merchant = createMerchantCalls(service);
-});
+const merchant = createMerchantCalls(service);
 
 type Headers = Record<string, string>;
 

@@ -12,7 +12,7 @@ import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/index.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
@@ -21,24 +21,19 @@ import { useService } from './support/use-service.ts';
 const run = promisify(execFile);
 const require = createRequire(import.meta.url);
 const service = await useService();
-/** A folder with only the package installed. */
-let folder: string;
-let tarball: string;
-let env: NodeJS.ProcessEnv;
 
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
-  const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
-  tarball = resolve(packed.stdout.trim());
-  await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
-  await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });
-  env = {
-    ...process.env,
-    PAYMENTS_URL: service.publicUrl,
-    PAYMENTS_GRPC_URL: service.internalUrl,
-    PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
-  };
-}, 180_000);
+/** A folder with only the package installed. */
+const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
+const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
+const tarball = resolve(packed.stdout.trim());
+await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
+await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });
+const env = {
+  ...process.env,
+  PAYMENTS_URL: service.publicUrl,
+  PAYMENTS_GRPC_URL: service.internalUrl,
+  PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+};
 
 afterAll(async () => {
   await rm(folder, { recursive: true, force: true });

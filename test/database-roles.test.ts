@@ -5,13 +5,13 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { getAddress } from 'viem/utils';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { Cluster } from './faults/support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
 import { doors } from './support/call.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
-import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { startOwnPostgres } from './support/own-postgres.ts';
 import { succeeds } from './support/succeeds.ts';
 import { insertTransfers, insertWatchedChain } from './support/transfer-rows.ts';
 
@@ -21,12 +21,9 @@ if (!hasPsql) console.log('skipped: no psql is installed (apt-get install postgr
 
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
 const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
-let postgres: OwnPostgres;
 
-beforeAll(async () => {
-  postgres = await startOwnPostgres({
-    hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
-  });
+const postgres = await startOwnPostgres({
+  hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
 });
 
 afterAll(async () => {

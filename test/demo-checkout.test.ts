@@ -3,20 +3,16 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { type Demo, demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
+import { demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
 import { useService } from './support/use-service.ts';
 
-let dataDir: string;
 const service = await useService({ ROLES: 'api' });
-let demo: Demo;
 
-beforeAll(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
-  demo = await ensureDemo(service.database, dataDir);
-});
+const dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
+const demo = await ensureDemo(service.database, dataDir);
 
 afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true });

@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { DescField } from '@bufbuild/protobuf';
-import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
   createPaymentIntentsClient,
@@ -59,7 +59,6 @@ const ways = [
 ] as const;
 
 const service = await useService();
-let creates: Record<(typeof ways)[number], Create>;
 
 const { fields } = CreatePaymentIntentRequestSchema;
 const snakeCase = (name: string) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
@@ -97,19 +96,17 @@ const overClient =
     }
   };
 
-beforeAll(async () => {
-  const { apiKey } = service.merchant.keys.testnet;
-  const { publicUrl, internalUrl } = service;
-  creates = {
-    'JSON over HTTP': overDoor('json'),
-    gRPC: overDoor('grpc'),
-    'the client over JSON': overClient(createPaymentIntentsClient({ baseUrl: publicUrl, apiKey })),
-    'the client over gRPC': overClient(
-      createPaymentIntentsClient({ baseUrl: internalUrl, apiKey, protocol: 'grpc' }),
-    ),
-    'the client for edge runtimes': overClient(createJsonClient({ baseUrl: publicUrl, apiKey })),
-  };
-});
+const { apiKey } = service.merchant.keys.testnet;
+const { publicUrl, internalUrl } = service;
+const creates = {
+  'JSON over HTTP': overDoor('json'),
+  gRPC: overDoor('grpc'),
+  'the client over JSON': overClient(createPaymentIntentsClient({ baseUrl: publicUrl, apiKey })),
+  'the client over gRPC': overClient(
+    createPaymentIntentsClient({ baseUrl: internalUrl, apiKey, protocol: 'grpc' }),
+  ),
+  'the client for edge runtimes': overClient(createJsonClient({ baseUrl: publicUrl, apiKey })),
+};
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);

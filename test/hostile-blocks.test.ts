@@ -2,7 +2,7 @@
 
 import pg from 'pg';
 import type { Address } from 'viem';
-import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/candidates.ts';
@@ -19,13 +19,10 @@ const price = 12_500_000n;
 // A statement may take two seconds.
 const service = await useService({ ROLES: 'api', DATABASE_TIMEOUT: '2' });
 let chain: TestChain;
-let calls: ReturnType<typeof createMerchantCalls>;
 let watcher: ReturnType<typeof createTestWatcher>;
 let hostile: Awaited<ReturnType<typeof prepareHostileBlocks>>;
 
-beforeAll(async () => {
-  calls = createMerchantCalls(service);
-});
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();

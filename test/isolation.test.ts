@@ -1,17 +1,14 @@
 // Two merchants and two modes: none of them sees what another one does.
 
 import fc from 'fast-check';
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { type Answer, type Door, doors } from './support/call.ts';
 import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
-let merchants: TestMerchant[];
 
-beforeAll(async () => {
-  merchants = [service.merchant, await service.newMerchant()];
-});
+const merchants = [service.merchant, await service.newMerchant()];
 
 const call = fc.record({
   merchant: fc.constantFrom(0, 1),

@@ -1,7 +1,7 @@
 // Nodes as providers serve them: so many questions a second, ranges of so many blocks, and nodes that come and go.
 
 import type { Address } from 'viem';
-import { afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { readRefusal } from '../src/settlement/node-refusals.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -10,14 +10,11 @@ import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-let calls: ReturnType<typeof createMerchantCalls>;
 let chain: TestChain | undefined;
 let nodes: LyingNode[] = [];
 let watcher: ReturnType<typeof createTestWatcher> | undefined;
 
-beforeAll(async () => {
-  calls = createMerchantCalls(service);
-});
+const calls = createMerchantCalls(service);
 
 afterEach(async () => {
   await watcher?.release();

@@ -5,7 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { succeeds } from './support/succeeds.ts';
 import { useService } from './support/use-service.ts';
 
@@ -19,11 +19,8 @@ if (!canRun) {
 }
 
 const service = await useService();
-let folder: string;
 
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
-});
+const folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
 
 afterAll(async () => {
   await rm(folder, { recursive: true, force: true });

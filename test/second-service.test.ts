@@ -22,7 +22,7 @@ import {
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import grpc from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 import { createAuthentication } from '../src/doors/authentication.ts';
 import { FairTurns } from '../src/doors/fair-turns.ts';
@@ -40,11 +40,7 @@ type Fields = Record<string, unknown>;
 /** A method on messages whose types only the descriptor knows. */
 type AnyMethod = Method<Message & Fields, Fields>;
 
-let library: DescService;
 const service = await useService();
-let publicServer: http.Server;
-let internalServer: http2.Http2Server;
-let client: grpc.Client;
 
 /** Compiled by buf, as a contract of one's own would be. */
 async function compileLibrary(): Promise<DescService> {
@@ -114,56 +110,54 @@ function implementLibrary(desc: DescService, all: Record<string, AnyMethod> = me
   return implementService(desc, Object.fromEntries(returning) as never);
 }
 
-beforeAll(async () => {
-  library = await compileLibrary();
-  const { database } = service;
-  const authentication = createAuthentication(
-    createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')),
-  );
-  const services = [implementLibrary(library)];
-  const rateLimit = createRateLimit({ reads: 1_000, changes: 500 }, services);
-  const common = {
-    services,
-    interceptors: [authentication.interceptor, rateLimit.interceptor],
-    gate: async (context: Parameters<typeof authentication.gate>[0]) => {
-      await authentication.gate(context);
-      rateLimit.take(context.values, context.method);
-    },
-    logger: pino({ level: 'silent' }),
-    onEnd: () => {},
-    keepConnection: () => {},
-    requestTimeoutMs: 30_000,
-  };
-  const turns = new FairTurns();
-  publicServer = http.createServer();
-  handlePipelined(
-    publicServer,
-    createPublicDoor({
-      ...common,
-      isDraining: () => false,
-      scheme: 'http',
-      sites: [],
-      allowsTryIt: false,
-    }),
+const library = await compileLibrary();
+const { database } = service;
+const authentication = createAuthentication(
+  createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')),
+);
+const services = [implementLibrary(library)];
+const rateLimit = createRateLimit({ reads: 1_000, changes: 500 }, services);
+const common = {
+  services,
+  interceptors: [authentication.interceptor, rateLimit.interceptor],
+  gate: async (context: Parameters<typeof authentication.gate>[0]) => {
+    await authentication.gate(context);
+    rateLimit.take(context.values, context.method);
+  },
+  logger: pino({ level: 'silent' }),
+  onEnd: () => {},
+  keepConnection: () => {},
+  requestTimeoutMs: 30_000,
+};
+const turns = new FairTurns();
+const publicServer = http.createServer();
+handlePipelined(
+  publicServer,
+  createPublicDoor({
+    ...common,
+    isDraining: () => false,
+    scheme: 'http',
+    sites: [],
+    allowsTryIt: false,
+  }),
+  turns,
+);
+const internalServer = http2.createServer();
+internalServer.on(
+  'stream',
+  createInternalDoor({
+    ...common,
     turns,
-  );
-  internalServer = http2.createServer();
-  internalServer.on(
-    'stream',
-    createInternalDoor({
-      ...common,
-      turns,
-      openRoutes: () => {},
-      shutdownSignal: new AbortController().signal,
-    }),
-  );
-  for (const server of [publicServer, internalServer]) {
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-  }
-  const { port } = internalServer.address() as AddressInfo;
-  client = new grpc.Client(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
-});
+    openRoutes: () => {},
+    shutdownSignal: new AbortController().signal,
+  }),
+);
+for (const server of [publicServer, internalServer]) {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+}
+const { port } = internalServer.address() as AddressInfo;
+const client = new grpc.Client(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
 
 afterAll(async () => {
   client.close();

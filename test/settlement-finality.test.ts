@@ -3,7 +3,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
-import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
 import type { Progress } from '../src/settlement/ledger/cursor.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
@@ -16,11 +16,8 @@ const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  calls = createMerchantCalls(service);
-});
+const calls = createMerchantCalls(service);
 
 /** A chain, and a node of it that can lie: the only one, or the second one. */
 async function watch(place: 'only' | 'second', options: ChainOptions = {}): Promise<void> {

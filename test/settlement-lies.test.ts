@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -13,11 +13,8 @@ const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  calls = createMerchantCalls(service);
-});
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();

@@ -2,7 +2,7 @@
 
 import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
-import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -13,11 +13,8 @@ import { useService } from './support/use-service.ts';
 const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  calls = createMerchantCalls(service);
-});
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();

@@ -4,32 +4,27 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
 import type { Door } from './support/call.ts';
 import { startChain } from './support/chain.ts';
-import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type ReceivedSpan, startCollector } from './support/collector.ts';
+import { startService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
-let collector: Collector;
-let service: TestService;
-
-beforeAll(async () => {
-  collector = await startCollector();
-  const env = {
-    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
-    OTEL_BSP_SCHEDULE_DELAY: '20',
-    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
-  };
-  // OpenTelemetry reads the variables of this process.
-  for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
-  service = await startService(env);
-});
+const collector = await startCollector();
+const env = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+  OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+  OTEL_BSP_SCHEDULE_DELAY: '20',
+  OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+};
+// OpenTelemetry reads the variables of this process.
+for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+const service = await startService(env);
 
 afterAll(async () => {
   await service.close();

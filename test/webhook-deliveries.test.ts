@@ -1,35 +1,31 @@
 // Which events are sent to which endpoint, what is recorded of each attempt, and when nothing more is sent.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
-import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
+import { type Answer, startReceiver } from './support/receiver.ts';
 import { startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
-import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './support/webhook-worker.ts';
+import { createWebhookWorker, policyWithPublic } from './support/webhook-worker.ts';
 
 // Without the role that delivers: the test's own worker does, when it is told to.
 const service = await useService({ ROLES: 'api' });
-let receiver: Receiver;
-/** Takes the receiver for one on the internet. */
-let worker: WebhookWorker;
 
 /** How the receiver answers a path. The others are answered 204. */
 const answers = new Map<string, Answer>();
 
-beforeAll(async () => {
-  receiver = await startReceiver((request, response) => {
-    const answer = answers.get(request.path);
-    if (answer === undefined) response.writeHead(204).end();
-    else answer(request, response);
-  });
-  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
-    policy: policyWithPublic('127.0.0.1'),
-  });
+const receiver = await startReceiver((request, response) => {
+  const answer = answers.get(request.path);
+  if (answer === undefined) response.writeHead(204).end();
+  else answer(request, response);
+});
+/** Takes the receiver for one on the internet. */
+const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
+  policy: policyWithPublic('127.0.0.1'),
 });
 
 afterAll(async () => {

@@ -1,7 +1,7 @@
 // Creating, reading, changing and deleting webhook endpoints, through both doors.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { eventTypes } from '../src/contract/event-types.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxEndpoints } from '../src/webhooks/endpoints.ts';
@@ -14,11 +14,8 @@ import { createWebhookWorker } from './support/webhook-worker.ts';
 
 // Without the role that delivers: nothing is sent anywhere.
 const service = await useService({ ROLES: 'api' });
-let apiKey: string;
 
-beforeAll(async () => {
-  apiKey = service.merchant.keys.testnet.apiKey;
-});
+const apiKey = service.merchant.keys.testnet.apiKey;
 
 const url = 'https://shop.example/webhooks';
 const uuidOf = (id: string) => parseIdentifier('we', id) as string;
@@ -143,8 +140,11 @@ describe.each(doors)('over %s', (door) => {
   });
 
   test('a deleted endpoint is gone; deleting it again is answered alike; its pending deliveries have failed', async () => {
-    const { id } = await created();
-    await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
+    // Of its own, so that no other test's event is delivered to it.
+    const merchant = await service.newMerchant();
+    const { apiKey } = merchant.keys.testnet;
+    const { id } = await created({}, apiKey);
+    await insertEventRows(service.query, [{ merchantId: merchant.id }]);
     const worker = createWebhookWorker(
       service.database.orm.em,
       service.database.keyRing('WEBHOOK_SECRET_KEYS'),
@@ -157,10 +157,10 @@ describe.each(doors)('over %s', (door) => {
         [uuidOf(id)],
       );
     expect(await deliveries()).toEqual([{ status: 'pending', ended: false }]);
-    expect(await ok(door, 'deleteWebhookEndpoint', { id })).toEqual({});
+    expect(await ok(door, 'deleteWebhookEndpoint', { id }, { apiKey })).toEqual({});
     expect(await deliveries()).toEqual([{ status: 'failed', ended: true }]);
     const [before] = await service.query('select * from webhook_endpoints where id = $1', [uuidOf(id)]);
-    expect(await ok(door, 'deleteWebhookEndpoint', { id })).toEqual({});
+    expect(await ok(door, 'deleteWebhookEndpoint', { id }, { apiKey })).toEqual({});
     expect(await service.query('select * from webhook_endpoints where id = $1', [uuidOf(id)])).toEqual([
       before,
     ]);
@@ -178,7 +178,7 @@ describe.each(doors)('over %s', (door) => {
         'resource_missing',
       ]);
     }
-    const { webhook_endpoints } = await ok(door, 'listWebhookEndpoints', { page_size: 100 });
+    const { webhook_endpoints } = await ok(door, 'listWebhookEndpoints', { page_size: 100 }, { apiKey });
     expect(webhook_endpoints.map((endpoint: { id: string }) => endpoint.id)).not.toContain(id);
   });
 

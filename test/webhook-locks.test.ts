@@ -1,9 +1,8 @@
 // Attempts are recorded while the same deliveries are redelivered or given up: neither ever has to be undone, because all
 // take the rows in one order. An attempt that is not recorded is made again.
 
-import type { EntityManager } from '@mikro-orm/postgresql';
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createWebhookDeliveries } from '../src/webhooks/deliveries.ts';
@@ -11,24 +10,20 @@ import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { useService } from './support/use-service.ts';
-import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
 
 const service = await useService({ ROLES: 'api' });
-let em: EntityManager;
-let worker: WebhookWorker;
 
-beforeAll(async () => {
-  em = service.database.orm.em;
-  worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
-  // So many others that every statement finds its rows by an index.
-  await service.query(
-    `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
-     select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
-       from generate_series(1, 5000)`,
-    [newUuid()],
-  );
-  await service.query('analyze webhook_deliveries');
-});
+const em = service.database.orm.em;
+const worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+// So many others that every statement finds its rows by an index.
+await service.query(
+  `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
+   select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
+     from generate_series(1, 5000)`,
+  [newUuid()],
+);
+await service.query('analyze webhook_deliveries');
 
 afterAll(async () => {
   await worker.close();

@@ -3,13 +3,13 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { MikroORM } from '@mikro-orm/postgresql';
-import { afterAll, afterEach, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import type { InHand } from '../src/webhooks/delivery-queue.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
+import { type Answer, startReceiver } from './support/receiver.ts';
 import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import {
@@ -19,17 +19,14 @@ import {
 } from './support/webhook-worker.ts';
 
 const service = await useService({ ROLES: 'api' });
-let receiver: Receiver;
 /** How the receiver answers a path. The others are answered 204. */
 const answers = new Map<string, Answer>();
 let opened: { orm: MikroORM; worker: WebhookWorker }[] = [];
 
-beforeAll(async () => {
-  receiver = await startReceiver((request, response) => {
-    const answer = answers.get(request.path);
-    if (answer === undefined) response.writeHead(204).end();
-    else answer(request, response);
-  });
+const receiver = await startReceiver((request, response) => {
+  const answer = answers.get(request.path);
+  if (answer === undefined) response.writeHead(204).end();
+  else answer(request, response);
 });
 
 afterEach(async () => {

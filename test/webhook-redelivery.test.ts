@@ -2,7 +2,7 @@
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { doors } from './support/call.ts';
@@ -10,7 +10,7 @@ import { insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
-import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
 
 const service = await useService({
   ROLES: 'api',
@@ -18,12 +18,9 @@ const service = await useService({
   RATE_LIMIT_CHANGES: '20',
   DATABASE_POOL: '1',
 });
-/** Makes deliveries, and attempts them when it is told to. */
-let worker: WebhookWorker;
 
-beforeAll(async () => {
-  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
-});
+/** Makes deliveries, and attempts them when it is told to. */
+const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
 
 afterAll(async () => {
   await worker.close();

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { type KeyRing, parseKeyRing } from '../src/config/key-ring.ts';
 import { StartupError } from '../src/config/startup-error.ts';
@@ -15,7 +15,7 @@ import { signedHeaders } from '../src/webhooks/signature.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import { findLeaks } from './support/leaks.ts';
-import { type Received, type Receiver, startReceiver } from './support/receiver.ts';
+import { type Received, startReceiver } from './support/receiver.ts';
 import { succeeds } from './support/succeeds.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
@@ -27,22 +27,16 @@ const [first, second] = [
 
 // Without the role that delivers: the test's own workers do.
 const service = await useService({ ROLES: 'api' }, { secrets: { WEBHOOK_SECRET_KEYS: first } });
-let receiver: Receiver;
-let worker: WebhookWorker;
-let apiKey: string;
 
-beforeAll(async () => {
-  receiver = await startReceiver();
-  worker = workerWith(parseKeyRing(first));
-  apiKey = service.merchant.keys.testnet.apiKey;
-});
+const receiver = await startReceiver();
+const workerWith = (keys: KeyRing) => createWebhookWorker(service.database.orm.em, keys);
+const worker = workerWith(parseKeyRing(first));
+const apiKey = service.merchant.keys.testnet.apiKey;
 
 afterAll(async () => {
   await worker.close();
   await receiver.close();
 });
-
-const workerWith = (keys: KeyRing) => createWebhookWorker(service.database.orm.em, keys);
 
 async function newEndpoint(): Promise<{ id: string; secret: string }> {
   const { code, json } = await service.call(
