@@ -2,27 +2,20 @@
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEndpoint } from '../src/webhooks/endpoints.ts';
-import { openDoors } from './support/doors.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 
 const run = promisify(execFile);
-let service: TestService;
-let one: TestMerchant;
-let two: TestMerchant;
-/** Of the first merchant, oldest first: testnet, testnet, mainnet. */
-let intents: string[];
-let transfers: string[];
-let events: string[];
+const service = await useService({ ROLES: 'api' });
 let endpoint: string;
 
 async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
@@ -44,61 +37,53 @@ async function json(...args: string[]): Promise<any> {
   return JSON.parse(stdout);
 }
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  one = service.merchant;
-  two = await createTestMerchant(service.database);
-  const doors = openDoors(service);
-  intents = [];
-  for (const [merchant, mode, chain] of [
-    [one, 'testnet', 'base'],
-    [one, 'testnet', 'polygon'],
-    [one, 'mainnet', 'base'],
-    [two, 'testnet', 'base'],
-  ] as const) {
-    const { intent } = await doors[0].create(
-      { amount_units: 5, chain, metadata: { order_id: 'a' } },
-      {
-        authorization: `Bearer ${merchant.keys[mode].apiKey}`,
-        idempotencyKey: `order-${intents.length}`,
-      },
-    );
-    intents.push(intent?.id ?? '');
-  }
-  for (const door of doors) door.close();
-  transfers = [
-    ...(await insertTransfers(service, one, [
-      { paymentIntent: intents[0] as string, labels: ['late'] },
-      {},
-      { state: 'reorged' },
-    ])),
-    ...(await insertTransfers(service, two, [{}])),
-  ];
-  await service.query('update payment_intents set payments_count = 1 where id = $1', [
-    parseIdentifier('pi', intents[0] as string),
-  ]);
-  const { em } = service.database.orm;
-  const keys = service.database.keyRing('WEBHOOK_SECRET_KEYS');
-  const settings = { url: 'https://shop.example/', eventTypes: ['*'], enabled: true, description: '' };
-  for (const { id } of [two, one]) {
-    const created = await createEndpoint(em, keys, { merchantId: id, mode: 'testnet' }, settings);
-    endpoint = formatIdentifier('we', created.endpoint.id);
-  }
-  const worker = createWebhookWorker(em, keys);
-  const paymentIntent = parseIdentifier('pi', intents[0] as string) as string;
-  events = await insertEventRows(service.query, [
-    { merchantId: one.id, paymentIntent },
-    { merchantId: one.id, type: 'payment_intent.succeeded' },
-    { merchantId: two.id },
-  ]);
-  await worker.makeDeliveries();
-  await worker.close();
-  await service.query(`update webhook_deliveries set status = 'failed' where event_id = any ($1)`, [
-    [events[0], events[2]].map((id) => parseIdentifier('evt', id as string)),
-  ]);
-});
-
-afterAll(() => service.close());
+const one = service.merchant;
+const two = await service.newMerchant();
+/** Of the first merchant, oldest first: testnet, testnet, mainnet. */
+const intents: string[] = [];
+for (const [merchant, mode, chain] of [
+  [one, 'testnet', 'base'],
+  [one, 'testnet', 'polygon'],
+  [one, 'mainnet', 'base'],
+  [two, 'testnet', 'base'],
+] as const) {
+  const { json } = await service.call(
+    'createPaymentIntent',
+    { amount_units: 5, chain, metadata: { order_id: 'a' } },
+    { apiKey: merchant.keys[mode].apiKey, idempotencyKey: `order-${intents.length}` },
+  );
+  intents.push(json.id);
+}
+const transfers = [
+  ...(await insertTransfers(service, one, [
+    { paymentIntent: intents[0] as string, labels: ['late'] },
+    {},
+    { state: 'reorged' },
+  ])),
+  ...(await insertTransfers(service, two, [{}])),
+];
+await service.query('update payment_intents set payments_count = 1 where id = $1', [
+  parseIdentifier('pi', intents[0] as string),
+]);
+const { em } = service.database.orm;
+const keys = service.database.keyRing('WEBHOOK_SECRET_KEYS');
+const settings = { url: 'https://shop.example/', eventTypes: ['*'], enabled: true, description: '' };
+for (const { id } of [two, one]) {
+  const created = await createEndpoint(em, keys, { merchantId: id, mode: 'testnet' }, settings);
+  endpoint = formatIdentifier('we', created.endpoint.id);
+}
+const worker = createWebhookWorker(em, keys);
+const paymentIntent = parseIdentifier('pi', intents[0] as string) as string;
+const events = await insertEventRows(service.query, [
+  { merchantId: one.id, paymentIntent },
+  { merchantId: one.id, type: 'payment_intent.succeeded' },
+  { merchantId: two.id },
+]);
+await worker.makeDeliveries();
+await worker.close();
+await service.query(`update webhook_deliveries set status = 'failed' where event_id = any ($1)`, [
+  [events[0], events[2]].map((id) => parseIdentifier('evt', id as string)),
+]);
 
 const ids = (rows: { id: string }[]) => rows.map(({ id }) => id);
 

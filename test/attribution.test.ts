@@ -1,7 +1,7 @@
 // Attribution of transfers: every way to pay, every attempted theft, every ambiguity. Each row makes real transactions
 // on a chain, lets the watcher read them, and lists every change in the database.
 
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { batchRows } from './attribution/batch-rows.ts';
 import { bundleRows } from './attribution/bundle-rows.ts';
@@ -9,29 +9,23 @@ import { candidateRows } from './attribution/candidate-rows.ts';
 import { directRows } from './attribution/direct-rows.ts';
 import { merchantRows } from './attribution/merchant-rows.ts';
 import { createStage, type Expected, fundPayers } from './attribution/stage.ts';
-import { startChain, type TestChain } from './support/chain.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { startChain } from './support/chain.ts';
+import type { TestMerchant } from './support/service.ts';
 import { createTestWatcher } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let chain: TestChain;
-let watcher: ReturnType<typeof createTestWatcher>;
+const service = await useService({ ROLES: 'api' });
+
+const chain = await startChain();
+await fundPayers(chain);
+const watcher = createTestWatcher(service, { urls: [chain.url] });
+await watcher.catchUp();
 /** A merchant with an open intent of the usual amount, to whom nothing ever happens. */
-let bystander: TestMerchant;
-
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  chain = await startChain();
-  await fundPayers(chain);
-  watcher = createTestWatcher(service, { urls: [chain.url] });
-  await watcher.catchUp();
-  bystander = await createTestMerchant(service.database);
-});
+const bystander = await service.newMerchant();
 
 afterAll(async () => {
   await watcher.release();
   await chain.stop();
-  await service.close();
 });
 
 beforeEach(async () => {
@@ -44,7 +38,7 @@ beforeEach(async () => {
 const rows = [...directRows, ...batchRows, ...bundleRows, ...candidateRows, ...merchantRows];
 
 test.for(rows)('$name', async ({ pay }) => {
-  const shop = await createTestMerchant(service.database);
+  const shop = await service.newMerchant();
   const stage = createStage(service, chain, shop);
   await createStage(service, chain, bystander).intent();
   const first = await chain.client.getBlockNumber();

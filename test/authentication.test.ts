@@ -15,19 +15,13 @@ import {
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf, apiKeyHint, generateApiKey } from '../src/merchants/api-key-format.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
+import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
-import { type Door, httpRequest } from './support/doors.ts';
+import { httpRequest } from './support/http-request.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
-import { createTestMerchant, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
+const service = await useService();
 
 const body = { amount_units: 1 };
 const peppers = () => service.database.keyRing('API_KEY_PEPPERS');
@@ -35,9 +29,12 @@ const em = () => service.database.orm.em;
 const newKey = (expiresAt?: Date) =>
   createApiKey(em(), peppers(), service.merchant.merchantId, 'testnet', expiresAt);
 
-describe.each(['public', 'internal'])('the %s door', (doorName) => {
+describe.each(doors)('over %s', (door) => {
   const create = (authorization: string | undefined) =>
-    (doors.find(({ name }) => name === doorName) as Door).create(body, { authorization });
+    service.call('createPaymentIntent', body, {
+      door,
+      ...(authorization === undefined ? { apiKey: null } : { authorization }),
+    });
 
   test.each<[string, string | undefined, string]>([
     ['nothing', undefined, 'api_key_missing'],
@@ -52,7 +49,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
     const answer = await create(authorization);
     expect(answer).toMatchObject({
       code,
-      status: doorName === 'public' ? 401 : grpc.status.UNAUTHENTICATED,
+      status: door === 'json' ? 401 : grpc.status.UNAUTHENTICATED,
       details: [],
     });
   });
@@ -87,7 +84,7 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
   test('the key decides the mode', async () => {
     for (const mode of ['testnet', 'mainnet'] as const) {
       const answer = await create(`Bearer ${service.merchant.keys[mode].apiKey}`);
-      expect(answer.intent?.mode).toBe(mode);
+      expect(answer.json.mode).toBe(mode);
     }
   });
 
@@ -120,12 +117,12 @@ describe.each(['public', 'internal'])('the %s door', (doorName) => {
   });
 
   test('a new payout wallet is used at once', async () => {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const authorization = `Bearer ${merchant.keys.testnet.apiKey}`;
-    expect((await create(authorization)).intent?.expected_wallet).toBe(merchant.wallets.testnet.base);
+    expect((await create(authorization)).json.expected_wallet).toBe(merchant.wallets.testnet.base);
     await setWallets(em(), merchant.merchantId, 'testnet', { base: `0x${'5'.repeat(40)}` });
     await service.keyChangesHeard();
-    expect((await create(authorization)).intent?.expected_wallet).toBe(`0x${'5'.repeat(40)}`);
+    expect((await create(authorization)).json.expected_wallet).toBe(`0x${'5'.repeat(40)}`);
   });
 });
 
@@ -361,7 +358,7 @@ async function storeCrc32Key(): Promise<string> {
 test('a key of the first release stays valid on both doors, and its format is shown', async () => {
   const apiKey = await storeCrc32Key();
   for (const door of doors) {
-    expect((await door.create(body, { authorization: `Bearer ${apiKey}` })).code).toBe('ok');
+    expect((await service.call('createPaymentIntent', body, { door, apiKey })).code).toBe('ok');
   }
   const keys = await listApiKeys(em(), service.merchant.merchantId);
   expect(keys.filter(({ format }) => format === 'crc32').map(({ hint }) => hint)).toEqual([

@@ -1,17 +1,11 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type HttpAnswer, httpRequest } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { afterEach, describe, expect, test } from 'vitest';
+import { type HttpAnswer, httpRequest } from './support/http-request.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);

@@ -1,62 +1,32 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
-import { create } from '@bufbuild/protobuf';
-import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
-import { type CreateBody, type Door, httpRequest, type Intent } from './support/doors.ts';
-import {
-  grpcUnary,
-  type IntentMethods,
-  openGrpcClient,
-  openIntentMethods,
-  type PresentIntent,
-} from './support/intent-methods.ts';
-import { createTestMerchant, type TestService } from './support/service.ts';
+import { type Door, doors, type Intent, type Request } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-let methods: IntentMethods[];
-let apiKey: string;
-
-useService(
-  (started, opened) => {
-    service = started;
-    doors = opened;
-    methods = openIntentMethods(started);
-    apiKey = started.merchant.keys.testnet.apiKey;
-  },
-  // What expires here, the test itself expires.
-  { ROLES: 'api' },
-);
-
-afterAll(() => {
-  for (const each of methods) each.close();
-});
+// What expires here, the test itself expires.
+const service = await useService({ ROLES: 'api' });
+const { apiKey } = service.merchant.keys.testnet;
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
 });
 
-const [overHttp, overGrpc] = [0, 1].map((i) => () => methods[i] as IntentMethods) as [
-  () => IntentMethods,
-  () => IntentMethods,
-];
-const bothDoors = [
-  ['HTTP', overHttp],
-  ['gRPC', overGrpc],
-] as const;
+const okStatus = { json: 200, grpc: grpc.status.OK };
+const get = (door: Door, id: string, key = apiKey) =>
+  service.call('getPaymentIntent', { id }, { door, apiKey: key });
+const cancel = (door: Door, id: string) => service.call('cancelPaymentIntent', { id }, { door });
 
 async function createIntent(
-  body: CreateBody = { amount_units: 12_500_000 },
+  body: Request = { amount_units: 12_500_000 },
   { key = apiKey, idempotencyKey = randomUUID() } = {},
 ): Promise<Intent> {
-  const answer = await (doors[0] as Door).create(body, { authorization: `Bearer ${key}`, idempotencyKey });
-  return answer.intent as Intent;
+  const answer = await service.call('createPaymentIntent', body, { apiKey: key, idempotencyKey });
+  return answer.json;
 }
 
 const uuidOf = (id: string) => parseIdentifier('pi', id) as string;
@@ -78,9 +48,7 @@ const cancelOverHttp = (id: string, headers: OutgoingHttpHeaders = {}, body?: st
     body,
   );
 
-describe.each(bothDoors)('over %s', (name, door) => {
-  const okStatus = name === 'HTTP' ? 200 : grpc.status.OK;
-
+describe.each(doors)('over %s', (door) => {
   test('an intent that requires payment is canceled', async () => {
     const created = await createIntent({
       amount_units: 5,
@@ -88,22 +56,22 @@ describe.each(bothDoors)('over %s', (name, door) => {
       lane: 'manual',
       metadata: { order_id: 'order-1' },
     });
-    const before = await door().get(created.id, apiKey);
+    const before = await get(door, created.id, apiKey);
     const startedAtMs = Date.now();
-    const canceled = await door().cancel(created.id, apiKey);
-    expect([canceled.code, canceled.status]).toEqual(['ok', okStatus]);
+    const canceled = await cancel(door, created.id);
+    expect([canceled.code, canceled.status]).toEqual(['ok', okStatus[door]]);
     const { canceled_at } = canceled.json;
     expect(canceled.json).toEqual({ ...before.json, status: 'canceled', canceled_at });
     expect(canceled.json.client_secret).toBe(created.client_secret);
     const canceledAtMs = new Date(canceled_at as string).getTime();
     expect(canceledAtMs).toBeGreaterThanOrEqual(startedAtMs);
     expect(canceledAtMs).toBeLessThanOrEqual(Date.now());
-    for (const each of methods) expect((await each.get(created.id, apiKey)).json).toEqual(canceled.json);
+    for (const each of doors) expect((await get(each, created.id)).json).toEqual(canceled.json);
   });
 
   test('its event has the canceled intent, without its client secret', async () => {
     const { id } = await createIntent();
-    const { client_secret, ...canceled } = (await door().cancel(id, apiKey)).json;
+    const { client_secret, ...canceled } = (await cancel(door, id)).json;
     const [event, ...others] = await eventsOf(id);
     expect(others).toEqual([]);
     expect(event).toMatchObject({ type: 'payment_intent.canceled', sequence: 1 });
@@ -112,9 +80,9 @@ describe.each(bothDoors)('over %s', (name, door) => {
 
   test('a second cancellation returns the same and records nothing', async () => {
     const { id } = await createIntent();
-    const first = await door().cancel(id, apiKey);
-    for (const again of [...methods, door()]) {
-      const answer = await again.cancel(id, apiKey);
+    const first = await cancel(door, id);
+    for (const again of [...doors, door]) {
+      const answer = await cancel(again, id);
       expect([answer.code, answer.json]).toEqual(['ok', first.json]);
     }
     expect(await eventsOf(id)).toHaveLength(1);
@@ -126,14 +94,14 @@ describe.each(bothDoors)('over %s', (name, door) => {
       id,
       `amount_received_units = 12499999, payments_count = 2, event_count = 4, labels = '{wrong_token}'`,
     );
-    const canceled = await door().cancel(id, apiKey);
+    const canceled = await cancel(door, id);
     expect(canceled.json).toMatchObject({
       status: 'canceled',
       amount_received_units: 12_499_999,
       payments_count: 2,
       labels: ['wrong_token', 'underpaid'],
     });
-    expect((await door().get(id, apiKey)).json).toEqual(canceled.json);
+    expect((await get(door, id, apiKey)).json).toEqual(canceled.json);
     const events = await eventsOf(id);
     expect(events.map(({ sequence }) => sequence)).toEqual([5]);
     expect(JSON.parse(events[0]?.data ?? '').payment_intent.labels).toEqual(['wrong_token', 'underpaid']);
@@ -141,7 +109,7 @@ describe.each(bothDoors)('over %s', (name, door) => {
 
   test('an unpaid intent gets no label', async () => {
     const { id } = await createIntent();
-    expect((await door().cancel(id, apiKey)).json.labels).toBeUndefined();
+    expect((await cancel(door, id)).json.labels).toBeUndefined();
   });
 
   test.each([
@@ -151,25 +119,25 @@ describe.each(bothDoors)('over %s', (name, door) => {
   ])('an intent that is %s cannot be canceled', async (status, assignments, why) => {
     const { id } = await createIntent();
     await change(id, `status = '${status}', ${assignments}`);
-    const before = await door().get(id, apiKey);
-    const refused = await door().cancel(id, apiKey);
+    const before = await get(door, id, apiKey);
+    const refused = await cancel(door, id);
     expect([refused.code, refused.status]).toEqual([
       'invalid_state',
-      name === 'HTTP' ? 409 : grpc.status.FAILED_PRECONDITION,
+      door === 'json' ? 409 : grpc.status.FAILED_PRECONDITION,
     ]);
     expect(refused.message).toMatch(why);
-    expect(await door().get(id, apiKey)).toEqual(before);
+    expect(await get(door, id, apiKey)).toEqual(before);
     expect(await eventsOf(id)).toEqual([]);
   });
 
-  test('an intent of another merchant or mode is not found, and not changed', async () => {
-    const other = await createTestMerchant(service.database);
+  test('anything but an own intent in the mode of the key is missing, and untouched', async () => {
+    const other = await service.newMerchant();
     const ofOther = await createIntent(undefined, { key: other.keys.testnet.apiKey });
     const ofMainnet = await createIntent(undefined, { key: service.merchant.keys.mainnet.apiKey });
-    const never = await door().cancel(formatIdentifier('pi', newUuid()), apiKey);
+    const never = await cancel(door, formatIdentifier('pi', newUuid()));
     expect(never).toMatchObject({
       code: 'resource_missing',
-      status: name === 'HTTP' ? 404 : grpc.status.NOT_FOUND,
+      status: door === 'json' ? 404 : grpc.status.NOT_FOUND,
     });
     for (const id of [
       'pi_x',
@@ -178,10 +146,10 @@ describe.each(bothDoors)('over %s', (name, door) => {
       ofOther.id,
       ofMainnet.id,
     ]) {
-      expect([id, await door().cancel(id, apiKey)]).toEqual([id, never]);
+      expect([id, await cancel(door, id)]).toEqual([id, never]);
     }
-    expect((await door().get(ofOther.id, other.keys.testnet.apiKey)).json.status).toBe('requires_payment');
-    expect((await door().get(ofMainnet.id, service.merchant.keys.mainnet.apiKey)).json.status).toBe(
+    expect((await get(door, ofOther.id, other.keys.testnet.apiKey)).json.status).toBe('requires_payment');
+    expect((await get(door, ofMainnet.id, service.merchant.keys.mainnet.apiKey)).json.status).toBe(
       'requires_payment',
     );
   });
@@ -189,15 +157,14 @@ describe.each(bothDoors)('over %s', (name, door) => {
   test('a retry of the creation still returns the original answer', async () => {
     const idempotencyKey = randomUUID();
     const body = { amount_units: 7, metadata: { b: 1, a: 2 } };
-    const options = { authorization: `Bearer ${apiKey}`, idempotencyKey };
     const created = await createIntent(body, { idempotencyKey });
-    await door().cancel(created.id, apiKey);
+    await cancel(door, created.id);
     for (const each of doors) {
-      const replay = await each.create(body, options);
+      const replay = await service.call('createPaymentIntent', body, { door: each, idempotencyKey });
       expect(replay).toMatchObject({ code: 'ok', replayed: true });
-      expect(replay.intent).toEqual(created);
+      expect(replay.json).toEqual(created);
     }
-    expect((await door().get(created.id, apiKey)).json.status).toBe('canceled');
+    expect((await get(door, created.id, apiKey)).json.status).toBe('canceled');
   });
 });
 
@@ -265,7 +232,7 @@ describe('its request over HTTP', () => {
     expect(error.details).toEqual(
       details.map(({ field, message }) => ({ field, message: expect.stringMatching(message) })),
     );
-    expect((await overHttp().get(id, apiKey)).json.status).toBe('requires_payment');
+    expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
   });
 
   test('the id of the intent itself in the body is refused too', async () => {
@@ -273,7 +240,7 @@ describe('its request over HTTP', () => {
     const headers = { 'Content-Type': 'application/json' };
     const answer = await cancelOverHttp(id, headers, JSON.stringify({ id }));
     expect(JSON.parse(answer.body).error.details[0].field).toBe('id');
-    expect((await overHttp().get(id, apiKey)).json.status).toBe('requires_payment');
+    expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
   });
 
   test.each([
@@ -286,7 +253,7 @@ describe('its request over HTTP', () => {
     const { error } = JSON.parse(answer.body);
     expect([answer.status, error.code]).toEqual([400, 'invalid_body']);
     expect(error.details.map(({ field }: { field: string }) => field)).toEqual(fields);
-    expect((await overHttp().get(id, apiKey)).json.status).toBe('requires_payment');
+    expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
   });
 
   test.each<[string, OutgoingHttpHeaders, string, string]>([
@@ -298,7 +265,7 @@ describe('its request over HTTP', () => {
     const { id } = await createIntent();
     const answer = await cancelOverHttp(id, headers, body);
     expect(JSON.parse(answer.body).error.code).toBe(code);
-    expect((await overHttp().get(id, apiKey)).json.status).toBe('requires_payment');
+    expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
   });
 
   test.each(['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE'])('%s is not allowed', async (method) => {
@@ -312,26 +279,19 @@ describe('its request over HTTP', () => {
 
 test('over gRPC, a field that the contract does not have is refused', async () => {
   const { id } = await createIntent();
-  const { cancelPaymentIntent, getPaymentIntent } = PaymentIntentService.method;
-  const client = openGrpcClient(service);
-  for (const method of [getPaymentIntent, cancelPaymentIntent]) {
-    const request = create(method.input, { id });
-    request.$unknown = [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }];
-    const answer = await grpcUnary<PresentIntent>(client, method, request, apiKey);
+  for (const method of ['getPaymentIntent', 'cancelPaymentIntent'] as const) {
+    const answer = await service.call(method, { id, unknown: 1 }, { door: 'grpc' });
     expect(answer).toMatchObject({ code: 'invalid_body', details: [{ field: 'field 9' }] });
   }
-  client.close();
-  expect((await overHttp().get(id, apiKey)).json.status).toBe('requires_payment');
+  expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
 });
 
 test('a hundred cancellations at once over both doors: one event, and the same answer for all', async () => {
   const { id } = await createIntent();
-  const answers = await Promise.all(
-    Array.from({ length: 100 }, (_, i) => (methods[i % 2] as IntentMethods).cancel(id, apiKey)),
-  );
+  const answers = await Promise.all(Array.from({ length: 100 }, (_, i) => cancel(doors[i % 2] as Door, id)));
   expect(answers.map(({ code }) => code)).toEqual(Array(100).fill('ok'));
   expect(answers.map(({ json }) => json)).toEqual(Array(100).fill(answers[0]?.json));
-  expect(answers[0]?.json).toEqual((await overHttp().get(id, apiKey)).json);
+  expect(answers[0]?.json).toEqual((await get('json', id, apiKey)).json);
   expect((await eventsOf(id)).map(({ type, sequence }) => [type, sequence])).toEqual([
     ['payment_intent.canceled', 1],
   ]);
@@ -339,7 +299,7 @@ test('a hundred cancellations at once over both doors: one event, and the same a
 
 describe('while intents expire', () => {
   const rounds = 60;
-  let ended: { answer: Awaited<ReturnType<IntentMethods['cancel']>>; id: string }[];
+  let ended: { answer: Awaited<ReturnType<typeof cancel>>; id: string }[];
 
   beforeAll(async () => {
     ended = [];
@@ -356,7 +316,7 @@ describe('while intents expire', () => {
     // The expiry takes all of them, each cancellation one.
     const cancellations = intents.map(async ({ id }, i) => ({
       id,
-      answer: await (methods[i % 2] as IntentMethods).cancel(id, apiKey),
+      answer: await cancel(doors[i % 2] as Door, id),
     }));
     const [canceled] = await Promise.all([Promise.all(cancellations), expire()]);
     ended = canceled;
@@ -365,7 +325,7 @@ describe('while intents expire', () => {
 
   test('each intent either expires or is canceled, with one event', async () => {
     for (const { id, answer } of ended) {
-      const { json } = await overHttp().get(id, apiKey);
+      const { json } = await get('json', id, apiKey);
       const events = await eventsOf(id);
       expect(events.map(({ type, sequence }) => [type, sequence])).toEqual([
         [`payment_intent.${json.status}`, 1],

@@ -3,8 +3,7 @@
 import http from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { httpRequest } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
 const files = [
@@ -17,10 +16,7 @@ const files = [
 ] as const;
 const paths = files.map(([path]) => path);
 
-let service: TestService;
-useService((started) => {
-  service = started;
-});
+const service = await useService();
 
 const get = (path: string, headers: Record<string, string> = {}) =>
   fetch(`${service.publicUrl}${path}`, { headers });

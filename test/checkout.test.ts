@@ -1,30 +1,23 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { CheckoutService } from '../src/contract/gen/payments/v1/checkout_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createClientAddress } from '../src/doors/client-address.ts';
 import { setOrigins } from '../src/merchants/administration.ts';
 import { clientSecret, intentOpenedBy } from '../src/payment-intents/client-secret.ts';
-import { type HttpAnswer, httpRequest } from './support/doors.ts';
-import { grpcUnary, openGrpcClient } from './support/intent-methods.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { type HttpAnswer, httpRequest } from './support/http-request.ts';
+import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
 const older = `1:${randomBytes(32).toString('base64')}`;
 const secrets = { CLIENT_SECRET_KEYS: `2:${randomBytes(32).toString('base64')},${older}` };
 const metadata = { order_id: 'mark-of-metadata' };
 
-let service: TestService;
-let merchant: ReturnType<typeof createMerchantCalls>;
+const service = await useService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { secrets });
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { secrets });
-  merchant = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const merchant = createMerchantCalls(service);
 
 type Headers = Record<string, string>;
 
@@ -62,13 +55,10 @@ describe('a checkout', () => {
 
   test('over gRPC is the same', async () => {
     const { client_secret } = await merchant.createIntent();
-    const client = openGrpcClient(service);
-    const answer = await grpcUnary<object>(client, CheckoutService.method.getCheckout, {}, client_secret);
-    const refused = await grpcUnary(client, CheckoutService.method.getCheckout, {}, `${client_secret}x`);
-    client.close();
-    // Protobuf's JSON leaves out what is 0 or empty.
-    const nothing = { amount_received_units: 0, payments_count: 0, allowed_origins: [] };
-    expect({ ...nothing, ...answer.json }).toEqual(JSON.parse((await get(client_secret)).body));
+    const over = (apiKey: string) => service.call('getCheckout', {}, { door: 'grpc', apiKey });
+    const answer = await over(client_secret);
+    const refused = await over(`${client_secret}x`);
+    expect(answer.json).toEqual(JSON.parse((await get(client_secret)).body));
     expect(refused).toMatchObject({ code: 'client_secret_invalid', status: 16 });
   });
 
@@ -102,7 +92,7 @@ describe('a checkout', () => {
 
   test('names the origins of its merchant and mode', async () => {
     const { client_secret } = await merchant.createIntent();
-    const other = await createTestMerchant(service.database);
+    const other = await service.newMerchant();
     const { em } = service.database.orm;
     await setOrigins(em, other.merchantId, 'testnet', ['https://other.example']);
     await setOrigins(em, service.merchant.merchantId, 'mainnet', ['https://real.example']);

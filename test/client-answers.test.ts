@@ -1,57 +1,27 @@
-// How the client handles answers from a newer service, answers from something else, and no answer.
+// How the client handles what a network, a proxy or the wrong server does to its calls: what it repeats, what it gives up,
+// and what its errors say.
 
-import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { inspect } from 'node:util';
 import { create } from '@bufbuild/protobuf';
-import { timestampFromDate } from '@bufbuild/protobuf/wkt';
-import { Code, ConnectError } from '@connectrpc/connect';
+import { Code } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import {
-  createPaymentIntentsClient,
-  type PaymentIntentsClientOptions,
-  PaymentIntentsError,
-} from '../client/index.ts';
-import { userAgent, version } from '../client/version.ts';
-import { ErrorInfoSchema } from '../src/contract/gen/google/rpc/error_details_pb.ts';
+import { describe, expect, test } from 'vitest';
+import { createPaymentIntentsClient, type PaymentIntentsError } from '../client/index.ts';
+import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type ClientChange, clientOf, errorOf, type Protocol, portOf, protocols } from './support/clients.ts';
+import { listen, listenInTest } from './support/listen.ts';
+import { startLossyNetwork } from './support/lossy-network.ts';
+import { startService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-type Protocol = 'json' | 'grpc';
-const protocols = ['json', 'grpc'] as const;
-
-let service: TestService;
-const opened: { close(): Promise<void> }[] = [];
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterEach(async () => {
-  await Promise.all(opened.splice(0).map((server) => server.close()));
-});
-
-afterAll(() => service.close());
-
-/** Starts a server, which is closed with its connections when the test ends. Returns its address. */
-async function listen(server: Server): Promise<string> {
-  const sockets = new Set<{ destroy(): void }>();
-  server.on('connection', (socket) => void sockets.add(socket));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  opened.push({
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-}
+const service = await useService();
+const amountUnits = 1;
 
 interface Answer {
   status: number;
@@ -59,157 +29,36 @@ interface Answer {
   body?: string;
 }
 
+type Handler = (request: http.IncomingMessage, response: http.ServerResponse) => void;
+const serve = (protocol: Protocol, handle: Handler) =>
+  listenInTest(protocol === 'json' ? http.createServer(handle) : http2.createServer(handle as never));
+
 /** A server that gives the same answer to every request of either protocol, and records the requests. */
 async function startAnswering(protocol: Protocol, answer: Answer) {
   const asked: { path: string; headers: http.IncomingHttpHeaders }[] = [];
-  const hear = (
-    request: http.IncomingMessage | http2.Http2ServerRequest,
-    response: http.ServerResponse | http2.Http2ServerResponse,
-  ) => {
+  const baseUrl = await serve(protocol, (request, response) => {
     asked.push({ path: request.url ?? '', headers: request.headers });
-    (response as http.ServerResponse).writeHead(answer.status, answer.headers).end(answer.body);
-  };
-  const baseUrl = await listen(protocol === 'json' ? http.createServer(hear) : http2.createServer(hear));
+    response.writeHead(answer.status, answer.headers).end(answer.body);
+  });
   return { asked, baseUrl };
 }
-
-const clientAt = (protocol: Protocol, baseUrl: string, change: Partial<PaymentIntentsClientOptions> = {}) =>
-  createPaymentIntentsClient({
-    baseUrl,
-    apiKey: service.merchant.keys.testnet.apiKey,
-    protocol,
-    ...change,
-  });
 
 async function errorAt(
   protocol: Protocol,
   baseUrl: string,
-  change: Partial<PaymentIntentsClientOptions> = {},
+  change: ClientChange = {},
 ): Promise<PaymentIntentsError> {
-  const error = await clientAt(protocol, baseUrl, { maxTries: 1, ...change })
-    .createPaymentIntent({ amountUnits: 1 })
-    .then(
-      (intent) => expect.fail(`created ${intent.id}`),
-      (reason: unknown) => reason,
-    );
-  expect(error).toBeInstanceOf(PaymentIntentsError);
+  const client = clientOf(service, protocol, { baseUrl, maxTries: 1, ...change });
+  const error = await errorOf(client.createPaymentIntent({ amountUnits }));
   expect(inspect(error, { depth: 20, showHidden: true })).not.toContain(service.merchant.keys.testnet.apiKey);
-  return error as PaymentIntentsError;
+  return error;
 }
 
 const html = (title: string) =>
   `<html>\r\n<head><style>b { color: red }</style><title>${title}</title></head>\r\n<body><h1>${title}</h1></body></html>`;
 
-describe('a service newer than the client', () => {
-  test('over JSON, unknown words are passed through', async () => {
-    const { baseUrl } = await startAnswering('json', {
-      status: 201,
-      body: JSON.stringify({
-        id: 'pi_01m7yzn0mtexwagr0spq4wg7vz',
-        status: 'refunded',
-        client_secret: 'pi_01m7yzn0mtexwagr0spq4wg7vz_secret_x',
-        mode: 'sandbox',
-        chain: 'solana',
-        chain_id: 101,
-        confirmations_required: 32,
-        amount_units: 1,
-        decimals: 6,
-        token_symbol: 'USDC',
-        token_address: '0x',
-        expected_wallet: '0x',
-        expires_at: '2026-11-21T12:30:15.514Z',
-        expires_in_minutes: 30,
-        lane: 'express',
-        metadata: {},
-        a_new_field: { of: ['any', 'kind'] },
-      }),
-    });
-    expect(await clientAt('json', baseUrl).createPaymentIntent({ amountUnits: 1 })).toMatchObject({
-      status: 'unknown:refunded',
-      mode: 'unknown:sandbox',
-      chain: 'unknown:solana',
-      lane: 'unknown:express',
-    });
-  });
-
-  test('over gRPC, unknown numbers are passed through', async () => {
-    const newer = connectNodeAdapter({
-      routes: (router) =>
-        router.service(PaymentIntentService, {
-          createPaymentIntent: () =>
-            create(PaymentIntentSchema, {
-              id: 'pi_01m7yzn0mtexwagr0spq4wg7vz',
-              clientSecret: 'pi_01m7yzn0mtexwagr0spq4wg7vz_secret_x',
-              expiresAt: timestampFromDate(new Date()),
-              // Numbers that are not in the contract yet.
-              ...({ status: 99, chain: 3, mode: 3, lane: 0 } as object),
-            }),
-        }),
-    });
-    const baseUrl = await listen(http2.createServer(newer));
-    expect(await clientAt('grpc', baseUrl).createPaymentIntent({ amountUnits: 1 })).toMatchObject({
-      status: 'unknown:99',
-      mode: 'unknown:3',
-      chain: 'unknown:3',
-      lane: 'unknown:0',
-    });
-  });
-
-  test.each<[number, boolean]>([
-    [402, false],
-    [409, false],
-    [503, true],
-  ])('a new code with status %i over JSON', async (status, isRetryable) => {
-    const { baseUrl } = await startAnswering('json', {
-      status,
-      body: JSON.stringify({
-        error: {
-          code: 'plan_exhausted',
-          message: 'No more.',
-          request_id: 'req_1',
-          doc_url: 'https://pay.example/docs#plan_exhausted',
-        },
-      }),
-    });
-    expect(await errorAt('json', baseUrl)).toMatchObject({
-      code: 'unknown:plan_exhausted',
-      message: 'No more.',
-      isRetryable,
-      httpStatus: status,
-      requestId: 'req_1',
-      docUrl: 'https://pay.example/docs#plan_exhausted',
-    });
-  });
-
-  test.each<[Code, boolean]>([
-    [Code.FailedPrecondition, false],
-    [Code.Unavailable, true],
-  ])('a new reason with gRPC code %i', async (code, isRetryable) => {
-    const newer = connectNodeAdapter({
-      routes: (router) =>
-        router.service(PaymentIntentService, {
-          createPaymentIntent() {
-            throw new ConnectError('No more.', code, undefined, [
-              {
-                desc: ErrorInfoSchema,
-                value: { reason: 'PLAN_EXHAUSTED', domain: 'payments', metadata: { doc_url: '/docs#error' } },
-              },
-            ]);
-          },
-        }),
-    });
-    const baseUrl = await listen(http2.createServer(newer));
-    expect(await errorAt('grpc', baseUrl)).toMatchObject({
-      code: 'unknown:plan_exhausted',
-      message: 'No more.',
-      docUrl: '/docs#error',
-      isRetryable,
-    });
-  });
-});
-
 describe.each(protocols)('over %s', (protocol) => {
-  const serviceUrl = () => (protocol === 'json' ? service.publicUrl : service.internalUrl);
+  const serviceUrl = `http://127.0.0.1:${portOf(service, protocol)}`;
 
   test.each<[number, string, string, boolean]>([
     [200, 'Welcome', 'unexpected_answer', false],
@@ -259,15 +108,13 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('an endless answer is not read to its end', async () => {
-    const flood = (_: unknown, answer: http.ServerResponse | http2.Http2ServerResponse) => {
-      const response = answer as http.ServerResponse;
+    const baseUrl = await serve(protocol, (_, response) => {
       const more = () => {
         while (response.write('x'.repeat(65_536)));
       };
       response.writeHead(200).on('drain', more);
       more();
-    };
-    const baseUrl = await listen(protocol === 'json' ? http.createServer(flood) : http2.createServer(flood));
+    });
     const error = await errorAt(protocol, baseUrl);
     expect(error).toMatchObject({ code: 'unexpected_answer', httpStatus: 200 });
     expect(error.message.length).toBeLessThan(400);
@@ -309,24 +156,22 @@ describe.each(protocols)('over %s', (protocol) => {
   test('the User-Agent has the client and its runtime', async () => {
     const { asked, baseUrl } = await startAnswering(protocol, { status: 404 });
     await errorAt(protocol, baseUrl);
-    expect(asked[0]?.headers['user-agent']).toBe(
-      `payment-intents-client/${version} node/${process.versions.node}`,
-    );
+    const { version } = JSON.parse(await readFile('client/package.json', 'utf8'));
+    const runtime = `node/${process.versions.node}`;
+    expect(asked[0]?.headers['user-agent']).toBe(`payment-intents-client/${version} ${runtime}`);
   });
 
-  test('nothing listens: the error has the cause', async () => {
-    const gone = http.createServer();
-    gone.listen(0, '127.0.0.1');
-    await once(gone, 'listening');
-    const { port } = gone.address() as AddressInfo;
-    await once(gone.close(), 'close');
-    const error = await errorAt(protocol, `http://127.0.0.1:${port}`);
-    expect(error).toMatchObject({
+  test('nothing listens: another try, and an error with the cause and the idempotency key', async () => {
+    const { url, port, close } = await listen(createServer());
+    await close();
+    expect(await errorAt(protocol, url, { maxTries: 2 })).toMatchObject({
       code: 'network',
       isRetryable: true,
       httpStatus: undefined,
+      requestId: undefined,
       message: `No answer came: connect ECONNREFUSED 127.0.0.1:${port}`,
       cause: expect.any(Error),
+      idempotencyKey: expect.stringMatching(/^[0-9a-f-]{36}$/),
     });
     // If a name has several addresses, each is listed.
     expect((await errorAt(protocol, `http://localhost:${port}`)).message).toMatch(
@@ -349,36 +194,67 @@ describe.each(protocols)('over %s', (protocol) => {
   });
 
   test('TLS to a port without it', async () => {
-    const error = await errorAt(protocol, serviceUrl().replace('http:', 'https:'));
+    const error = await errorAt(protocol, serviceUrl.replace('http:', 'https:'));
     expect(error.code).toBe('network');
     expect(error.message).toBe(
       'No answer came: this port does not speak TLS; use http in place of https in baseUrl',
     );
   });
 
-  test('an error from the service has its request id', async () => {
-    const linesBefore = service.log.length;
-    const error = await errorAt(protocol, serviceUrl(), { apiKey: 'sk_testnet_nonsense' });
+  test('a refusal of the service is a typed error with its request id, and is not retried', async () => {
+    const before = service.requestLines().length;
+    const faulty = { amountUnits: 0, walletAddress: 'nobody' };
+    const error = await errorOf(clientOf(service, protocol).createPaymentIntent(faulty));
     expect(error).toMatchObject({
-      code: 'api_key_invalid',
-      httpStatus: protocol === 'json' ? 401 : undefined,
-      requestId: expect.stringMatching(/^req_/),
+      code: 'invalid_body',
+      details: [
+        { field: 'amount_units', message: expect.any(String) },
+        { field: 'wallet_address', message: expect.any(String) },
+      ],
+      isRetryable: false,
     });
-    expect(service.log.slice(linesBefore).map(({ request_id }) => request_id)).toContain(error.requestId);
+    expect(await errorAt(protocol, serviceUrl, { apiKey: 'sk_testnet_nonsense', maxTries: 3 })).toMatchObject(
+      {
+        code: 'api_key_invalid',
+        httpStatus: protocol === 'json' ? 401 : undefined,
+      },
+    );
+    const lines = service.requestLines().slice(before);
+    expect(lines.map(({ code }) => code)).toEqual(['invalid_body', 'api_key_invalid']);
+    expect(lines[0]?.request_id).toBe(error.requestId);
+  });
+
+  test('Retry-After is respected', async () => {
+    const limited = await startService({ RATE_LIMIT: '1' });
+    const client = clientOf(limited, protocol);
+    // A limit of one allows a burst of two; the third is told to retry after a second.
+    await Promise.all([1, 2].map(() => client.createPaymentIntent({ amountUnits })));
+    const startedAtMs = performance.now();
+    await client.createPaymentIntent({ amountUnits });
+    expect(performance.now() - startedAtMs).toBeGreaterThan(950);
+    expect(limited.log.filter(({ code }) => code === 'rate_limited')).toHaveLength(1);
+    await limited.close();
   });
 
   describe('timeouts', () => {
     /** Accepts connections and never answers. */
-    const startSilent = () => listen(createServer());
+    const startSilent = () => listenInTest(createServer());
 
-    test('apply to each try', async () => {
-      const baseUrl = await startSilent();
-      const error = await errorAt(protocol, baseUrl, { timeoutMs: 100 });
-      expect(error).toMatchObject({
-        code: 'network',
-        isRetryable: true,
-        message: 'No answer came within 100 ms (timeoutMs)',
-      });
+    test('apply to each try, of every kind of call', async () => {
+      const client = clientOf(service, protocol, { baseUrl: await startSilent(), maxTries: 1 });
+      const options = { timeoutMs: 100 };
+      for (const call of [
+        () => client.createPaymentIntent({ amountUnits }, options),
+        () => client.retrievePaymentIntent('pi_1', options),
+        () => client.listEvents({}, options).page(),
+        () => client.deleteWebhookEndpoint('we_1', options),
+      ]) {
+        expect(await errorOf(call())).toMatchObject({
+          code: 'network',
+          isRetryable: true,
+          message: 'No answer came within 100 ms (timeoutMs)',
+        });
+      }
     });
 
     test('apply to the whole call, set for the client or for the call', async () => {
@@ -387,11 +263,9 @@ describe.each(protocols)('over %s', (protocol) => {
       const error = await errorAt(protocol, baseUrl, { timeoutMs: 150, callTimeoutMs: 700, maxTries: 100 });
       expect(error.code).toBe('network');
       expect(performance.now() - startedAtMs).toBeLessThan(1_500);
-      const client = clientAt(protocol, baseUrl);
-      const ended = await client
-        .createPaymentIntent({ amountUnits: 1 }, { callTimeoutMs: 100, idempotencyKey: 'order-1' })
-        .catch((reason) => reason);
-      expect(ended).toMatchObject({
+      const client = clientOf(service, protocol, { baseUrl });
+      const options = { callTimeoutMs: 100, idempotencyKey: 'order-1' };
+      expect(await errorOf(client.createPaymentIntent({ amountUnits }, options))).toMatchObject({
         code: 'network',
         idempotencyKey: 'order-1',
         message: 'No answer came within 100 ms (callTimeoutMs)',
@@ -406,17 +280,20 @@ describe.each(protocols)('over %s', (protocol) => {
       expect(performance.now() - startedAtMs).toBeLessThan(2_500);
     });
 
-    test('a signal aborts a try in flight', async () => {
+    test('a signal aborts a try in flight, and a pause between two', async () => {
       const controller = new AbortController();
       const silent = createServer();
-      const baseUrl = await listen(silent);
+      const baseUrl = await listenInTest(silent);
       const reason = new Error('the payer has left');
       silent.on('connection', () => controller.abort(reason));
-      const call = clientAt(protocol, baseUrl).createPaymentIntent(
-        { amountUnits: 1 },
-        { signal: controller.signal },
-      );
-      await expect(call).rejects.toBe(reason);
+      const create = (to: string, signal: AbortSignal) =>
+        clientOf(service, protocol, { baseUrl: to, maxTries: 50 }).createPaymentIntent(
+          { amountUnits },
+          { signal },
+        );
+      await expect(create(baseUrl, controller.signal)).rejects.toBe(reason);
+      const pausing = create('http://127.0.0.1:1', AbortSignal.timeout(50));
+      await expect(pausing).rejects.toMatchObject({ name: 'TimeoutError' });
     });
   });
 });
@@ -437,7 +314,7 @@ test('an empty message over gRPC is an error', async () => {
     routes: (router) =>
       router.service(PaymentIntentService, { createPaymentIntent: () => create(PaymentIntentSchema) }),
   });
-  const error = await errorAt('grpc', await listen(http2.createServer(empty)));
+  const error = await errorAt('grpc', await listenInTest(http2.createServer(empty)));
   expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false });
 });
 
@@ -460,8 +337,37 @@ test.each<[number, string, boolean]>([
   );
 });
 
-test('the version is that of the package', async () => {
-  const { default: manifest } = await import('../client/package.json', { with: { type: 'json' } });
-  expect(version).toBe(manifest.version);
-  expect(userAgent()).toMatch(/^payment-intents-client\/\d+\.\d+\.\d+ node\/24\./);
+test.each([
+  ['seconds', () => '1'],
+  ['a date', () => new Date(Date.now() + 2_000).toUTCString()],
+])('a 503 from a proxy is understood, with Retry-After in %s', async (_, retryAfter) => {
+  const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: retryAfter() });
+  const client = clientOf(service, 'json', { baseUrl: `http://127.0.0.1:${network.port}` });
+  const startedAtMs = performance.now();
+  const intent = await client.createPaymentIntent({ amountUnits });
+  await network.close();
+  expect(intent.replayed).toBe(true);
+  expect(performance.now() - startedAtMs).toBeGreaterThan(950);
+});
+
+test('a Retry-After of more than a minute is not waited for', async () => {
+  const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '3600' });
+  const client = clientOf(service, 'json', { baseUrl: `http://127.0.0.1:${network.port}` });
+  expect(await errorOf(client.createPaymentIntent({ amountUnits }))).toMatchObject({
+    code: 'unavailable',
+    retryAfterMs: 3_600_000,
+  });
+  await network.close();
+});
+
+test('refuses to run in a browser', () => {
+  const browser = globalThis as { window?: unknown };
+  browser.window = {};
+  try {
+    for (const create of [createPaymentIntentsClient, createJsonClient]) {
+      expect(() => create({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
+    }
+  } finally {
+    delete browser.window;
+  }
 });

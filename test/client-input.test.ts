@@ -1,51 +1,29 @@
 // Input that the client refuses before it sends anything. Both protocols send the same.
 
 import { runInNewContext } from 'node:vm';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   type CreateOptions,
   type CreatePaymentIntent,
   createPaymentIntentsClient,
+  type PaymentIntentsClient,
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
+import { rows } from './support/client-rows.ts';
+import { clientOf, portOf, protocols, refusedUnsent } from './support/clients.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService();
 
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
-
-const protocols = ['json', 'grpc'] as const;
-
-const clientOver = (protocol: 'json' | 'grpc') =>
-  createPaymentIntentsClient({
-    baseUrl: protocol === 'json' ? service.publicUrl : service.internalUrl,
-    apiKey: service.merchant.keys.testnet.apiKey,
-    protocol,
-  });
-
+const clientOver = (protocol: 'json' | 'grpc') => clientOf(service, protocol);
+const refusedCall = (call: (client: PaymentIntentsClient) => unknown) => refusedUnsent(service, call);
 /** Returns the error of a create over each protocol. Fails if one succeeds, or if anything was sent. */
-async function refused(create: unknown, options: unknown = {}) {
-  const before = service.requestLines().length;
-  const errors = await Promise.all(
-    protocols.map((protocol) =>
-      clientOver(protocol)
-        .createPaymentIntent(create as CreatePaymentIntent, options as CreateOptions)
-        .then(
-          (intent) => expect.fail(`created ${intent.id}`),
-          (error: unknown) => error as PaymentIntentsError,
-        ),
-    ),
+const refused = (create: unknown, options: unknown = {}) =>
+  refusedCall((client) =>
+    client.createPaymentIntent(create as CreatePaymentIntent, options as CreateOptions),
   );
-  expect(service.requestLines().slice(before)).toEqual([]);
-  expect(errors[0]?.message).toBe(errors[1]?.message);
-  return errors[0] as PaymentIntentsError;
-}
 
 describe('unknown field names', () => {
   test('a misspelt wallet field is refused instead of using the default wallet', async () => {
@@ -102,6 +80,11 @@ describe('unknown field names', () => {
     { expiresInMinutes: 5n },
     { expiresInMinutes: Number.NaN },
     { amountUnits: '5' },
+    { amountUnits: 1.5 },
+    { amountUnits: 2n ** 53n + 1n },
+    { amountUnits: 2n ** 64n },
+    { expiresInMinutes: 1.5 },
+    { token: 'DAI' },
   ])('a value of another type: %o', async (change) => {
     expect(await refused({ amountUnits: 1, ...change })).toMatchObject({
       code: 'invalid_body',
@@ -204,12 +187,8 @@ describe('metadata', () => {
 
   test('retries send what the first try sent, even if the object changes', async () => {
     for (const protocol of protocols) {
-      const network = await startLossyNetwork(service.server.ports[protocol === 'json' ? 'http' : 'grpc']);
-      const client = createPaymentIntentsClient({
-        baseUrl: `http://127.0.0.1:${network.port}`,
-        apiKey: service.merchant.keys.testnet.apiKey,
-        protocol,
-      });
+      const network = await startLossyNetwork(portOf(service, protocol));
+      const client = clientOf(service, protocol, { baseUrl: `http://127.0.0.1:${network.port}` });
       const metadata = { order: { id: 'before' } };
       const created = client.createPaymentIntent({ amountUnits: 1, metadata });
       metadata.order.id = 'after';
@@ -304,5 +283,122 @@ describe('the options of a client', () => {
     expect(error).toBeInstanceOf(TypeError);
     expect(error.message).toBe('signal must be an AbortSignal, not "soon"');
     expect(await refused({ amountUnits: 1 }, { timeoutMs: 2 ** 32 })).toBeInstanceOf(TypeError);
+  });
+});
+
+describe('every other call', () => {
+  test.each([[''], ['.'], ['..'], ['pi_1/../2'], ['pi_1?a=b'], [undefined], [null], [5], [{ id: 'pi_1' }]])(
+    'an id that would ask for something else: %j',
+    async (id) => {
+      for (const { of } of Object.values(rows)) {
+        if (of === undefined) continue;
+        const error = await refusedCall((client) => of[1](client, id as never));
+        expect(error).toMatchObject({ code: 'invalid_body', isRetryable: false, details: [{ field: 'id' }] });
+      }
+    },
+  );
+
+  test('a client secret as an id is not shown', async () => {
+    const { id, clientSecret } = await clientOver('json').createPaymentIntent({ amountUnits: 1 });
+    const error = await refusedCall((client) => client.retrievePaymentIntent(clientSecret));
+    expect(error.message).toBe('id must be an id that the service returned, not a client secret');
+    expect(error.message).not.toContain(id);
+  });
+
+  test.each<[string, (client: PaymentIntentsClient) => unknown, string, RegExp]>([
+    [
+      'status',
+      (c) => c.listPaymentIntents({ status: 'paid' as never }),
+      'status',
+      /must be "requires_payment" or/,
+    ],
+    [
+      'status',
+      (c) => c.listTransfers({ status: 'pending' as never }),
+      'status',
+      /^must be "unattributed" or "attributed", not "pending"$/,
+    ],
+    ['stauts', (c) => c.listTransfers({ stauts: 'x' } as never), 'stauts', /did you mean status/],
+    [
+      'paymentIntent',
+      (c) => c.attributeTransfer('tr_1', {} as never),
+      'payment_intent',
+      /^must be text, not undefined$/,
+    ],
+    [
+      'paymentIntent',
+      (c) => c.attributeTransfer('tr_1', { paymentIntent: '' }),
+      'payment_intent',
+      /^must not be empty$/,
+    ],
+    ['stauts', (c) => c.listPaymentIntents({ stauts: 'x' } as never), 'stauts', /did you mean status\?$/],
+    ['pageSize', (c) => c.listPaymentIntents({ pageSize: 0 }), 'page_size', /an integer from 1 on/],
+    ['pageSize', (c) => c.listEvents({ pageSize: 1.5 }), 'page_size', /an integer from 1 on/],
+    [
+      'createdFrom',
+      (c) => c.listPaymentIntents({ createdFrom: new Date('x') }),
+      'created_from',
+      /an invalid Date/,
+    ],
+    [
+      'createdFrom',
+      (c) => c.listPaymentIntents({ createdFrom: '2026' as never }),
+      'created_from',
+      /must be a Date/,
+    ],
+    // Empty means everything over gRPC.
+    ['after', (c) => c.listEvents({ after: '' }), 'after', /must not be empty/],
+    ['paymentIntent', (c) => c.listEvents({ paymentIntent: '' }), 'payment_intent', /must not be empty/],
+    [
+      'webhookEndpoint',
+      (c) => c.redeliverEvent('evt_1', { webhookEndpoint: '' }),
+      'webhook_endpoint',
+      /empty/,
+    ],
+    [
+      'eventTypes',
+      (c) => c.createWebhookEndpoint({ url: 'x', eventTypes: [] }),
+      'event_types',
+      /must not be empty/,
+    ],
+    [
+      'eventTypes',
+      (c) => c.createWebhookEndpoint({ url: 'x', eventTypes: '*' as never }),
+      'event_types',
+      /an array/,
+    ],
+    [
+      'eventTypes',
+      (c) => c.createWebhookEndpoint({ url: 'x', eventTypes: [5 as never] }),
+      'event_types[0]',
+      /text/,
+    ],
+    ['url', (c) => c.createWebhookEndpoint({} as never), 'url', /must be text, not undefined/],
+    ['enabled', (c) => c.updateWebhookEndpoint('we_1', { enabled: 1 as never }), 'enabled', /true or false/],
+    [
+      'overlapHours',
+      (c) => c.rotateWebhookSecret('we_1', { overlapHours: 2 ** 40 }),
+      'overlap_hours',
+      /from 0/,
+    ],
+  ])('%s', async (_, call, field, message) => {
+    const error = await refusedCall(call);
+    expect(error).toBeInstanceOf(PaymentIntentsError);
+    expect(error).toMatchObject({ code: 'invalid_body', isRetryable: false });
+    expect(error.details).toEqual([{ field, message: expect.stringMatching(message) }]);
+  });
+
+  test('an option that a call does not have', async () => {
+    for (const call of [
+      (client: PaymentIntentsClient) =>
+        client.retrievePaymentIntent('pi_1', { idempotencyKey: 'order-1' } as never),
+      (client: PaymentIntentsClient) => client.listEvents({}, { idempotencyKey: 'order-1' } as never),
+    ]) {
+      const error = await refusedCall(call);
+      expect(error).toBeInstanceOf(TypeError);
+      expect(error.message).toBe(
+        'idempotencyKey is not an option here; there are signal, timeoutMs, callTimeoutMs',
+      );
+    }
   });
 });

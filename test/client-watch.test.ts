@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import net, { type AddressInfo } from 'node:net';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   createPaymentIntentsClient,
   type GrpcPaymentIntentsClient,
@@ -14,24 +14,19 @@ import {
   type WatchedEvent,
 } from '../client/index.ts';
 import { revokeApiKey } from '../src/merchants/administration.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { startService, type TestMerchant, type TestService } from './support/service.ts';
 import { startStreamingServer } from './support/streaming-server.ts';
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService();
 const opened: { close(): Promise<void> }[] = [];
-
-beforeAll(async () => {
-  service = await startService();
-});
 
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((server) => server.close()));
 });
 
-afterAll(() => service.close());
-
-const newMerchant = () => createTestMerchant(service.database);
+const { newMerchant } = service;
 
 const clientFor = (
   { keys }: Pick<TestMerchant, 'keys'>,

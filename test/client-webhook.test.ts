@@ -4,33 +4,22 @@ import { once } from 'node:events';
 import http, { type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import {
-  createPaymentIntentsClient,
-  type Event,
-  type PaymentIntentsClient,
-  type WebhookEndpointWithSecret,
-} from '../client/index.ts';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { createPaymentIntentsClient, type Event } from '../client/index.ts';
 import {
   type ReceivedWebhook,
   verifyWebhook,
   WebhookVerificationError,
   type WebhookVerificationErrorCode,
 } from '../client/webhook.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 interface Received {
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
-let service: TestService;
-let client: PaymentIntentsClient;
-let receiver: http.Server;
-let endpoint: WebhookEndpointWithSecret;
-/** What the service sent for a canceled intent, and the event as the API returns it. */
-let sent: Received;
-let event: Event;
+const service = await useService();
 const received: Received[] = [];
 
 /** Resolves with the next webhook. */
@@ -45,37 +34,34 @@ const nextWebhook = (type: string) =>
     { timeout: 10_000 },
   );
 
-beforeAll(async () => {
-  service = await startService();
-  client = createPaymentIntentsClient({
-    baseUrl: service.publicUrl,
-    apiKey: service.merchant.keys.testnet.apiKey,
-  });
-  receiver = http.createServer(async (request, response) => {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk);
-    received.push({ headers: request.headers, body: Buffer.concat(chunks) });
-    response.end();
-  });
-  receiver.listen(0, '127.0.0.1');
-  await once(receiver, 'listening');
-  endpoint = await client.createWebhookEndpoint({
-    url: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`,
-  });
-  const { id } = await client.createPaymentIntent({
-    amountUnits: 12_500_000,
-    // More bytes than characters, and what JSON may write in several ways.
-    metadata: { order_id: 'order-ü€😀', price: 1.5e-7, slash: '</script>' },
-  });
-  await client.cancelPaymentIntent(id);
-  sent = await nextWebhook('payment_intent.canceled');
-  event = await client.retrieveEvent(String(sent.headers['webhook-id']));
+const client = createPaymentIntentsClient({
+  baseUrl: service.publicUrl,
+  apiKey: service.merchant.keys.testnet.apiKey,
 });
+const receiver = http.createServer(async (request, response) => {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk);
+  received.push({ headers: request.headers, body: Buffer.concat(chunks) });
+  response.end();
+});
+receiver.listen(0, '127.0.0.1');
+await once(receiver, 'listening');
+const endpoint = await client.createWebhookEndpoint({
+  url: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`,
+});
+const { id } = await client.createPaymentIntent({
+  amountUnits: 12_500_000,
+  // More bytes than characters, and what JSON may write in several ways.
+  metadata: { order_id: 'order-ü€😀', price: 1.5e-7, slash: '</script>' },
+});
+await client.cancelPaymentIntent(id);
+/** What the service sent for a canceled intent, and the event as the API returns it. */
+const sent = await nextWebhook('payment_intent.canceled');
+const event = await client.retrieveEvent(String(sent.headers['webhook-id']));
 
 afterAll(async () => {
   receiver.closeAllConnections();
   await once(receiver.close(), 'close');
-  await service.close();
 });
 
 const verify = (change: Partial<ReceivedWebhook> = {}): Event =>

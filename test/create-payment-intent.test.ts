@@ -1,26 +1,18 @@
 import { fromString, toUUID } from 'typeid-js';
 import { describe, expect, test } from 'vitest';
-import { type Door, httpRequest, type Intent } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { type Door, doors } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
+const service = await useService();
 
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
-
-async function create(
-  doorName: string,
-  body: Record<string, unknown>,
-  mode: 'testnet' | 'mainnet' = 'testnet',
-) {
-  const door = doors.find(({ name }) => name === doorName) as Door;
-  const answer = await door.create(body, { authorization: `Bearer ${service.merchant.keys[mode].apiKey}` });
+async function create(door: Door, body: Record<string, unknown>, mode: 'testnet' | 'mainnet' = 'testnet') {
+  const answer = await service.call('createPaymentIntent', body, {
+    door,
+    apiKey: service.merchant.keys[mode].apiKey,
+  });
   expect(answer, answer.message).toMatchObject({ code: 'ok' });
-  return answer.intent as Intent;
+  return answer.json;
 }
 
 /** UUIDv7: the first 48 bits are milliseconds since 1970. */
@@ -28,7 +20,7 @@ function createdAtMs(id: string): number {
   return Number.parseInt(toUUID(fromString(id)).replaceAll('-', '').slice(0, 12), 16);
 }
 
-describe.each(['public', 'internal'])('the %s door', (door) => {
+describe.each(doors)('over %s', (door) => {
   test('fills in every default', async () => {
     const before = Date.now();
     const intent = await create(door, { amount_units: 1 });

@@ -5,15 +5,14 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { getAddress } from 'viem/utils';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { Cluster } from './faults/support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
+import { doors } from './support/call.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
-import { openDoors } from './support/doors.ts';
-import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { startOwnPostgres } from './support/own-postgres.ts';
 import { succeeds } from './support/succeeds.ts';
-import { openTransferMethods } from './support/transfer-methods.ts';
 import { insertTransfers, insertWatchedChain } from './support/transfer-rows.ts';
 
 const run = promisify(execFile);
@@ -22,12 +21,9 @@ if (!hasPsql) console.log('skipped: no psql is installed (apt-get install postgr
 
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
 const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
-let postgres: OwnPostgres;
 
-beforeAll(async () => {
-  postgres = await startOwnPostgres({
-    hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
-  });
+const postgres = await startOwnPostgres({
+  hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
 });
 
 afterAll(async () => {
@@ -95,12 +91,15 @@ test.runIf(hasPsql)(
     // Only these two of a cluster are what starting the service takes.
     const cluster = { url: url('payments_service'), secrets } as Cluster;
     const service = await startProcess(cluster, await choosePorts());
-    for (const door of openDoors(service)) {
+    for (const door of doors) {
       const create = () =>
-        door.create({ amount_units: 5 }, { authorization: `Bearer ${api_key}`, idempotencyKey: door.name });
+        service.call(
+          'createPaymentIntent',
+          { amount_units: 5 },
+          { door, apiKey: api_key, idempotencyKey: door },
+        );
       expect(await create()).toMatchObject({ code: 'ok' });
       expect(await create()).toMatchObject({ code: 'ok', replayed: true });
-      door.close();
     }
 
     // While its chain is watched.
@@ -116,17 +115,19 @@ test.runIf(hasPsql)(
       [{ amountUnits: 5 }],
     );
     await owner.end();
-    const [door] = openDoors(service);
-    const { intent } = await door.create({ amount_units: 5 }, { authorization: `Bearer ${api_key}` });
-    door.close();
+    const { json: intent } = await service.call(
+      'createPaymentIntent',
+      { amount_units: 5 },
+      { apiKey: api_key },
+    );
     const checkout = await fetch(`${service.publicUrl}/v1/checkout`, {
-      headers: { authorization: `Bearer ${intent?.client_secret}` },
+      headers: { authorization: `Bearer ${intent.client_secret}` },
     });
     expect(await checkout.json()).toMatchObject({ status: 'requires_payment', amount_units: 5 });
-    for (const methods of openTransferMethods(service)) {
-      const attributed = await methods.attribute(transfer, intent?.id ?? '', api_key);
-      expect(attributed).toMatchObject({ code: 'ok', json: { payment_intent: intent?.id } });
-      methods.close();
+    for (const door of doors) {
+      const request = { id: transfer, payment_intent: intent.id, allow_ended: true };
+      const attributed = await service.call('attributeTransfer', request, { door, apiKey: api_key });
+      expect(attributed).toMatchObject({ code: 'ok', json: { payment_intent: intent.id } });
     }
     expect(await service.end('SIGTERM')).toMatchObject({ code: 0 });
     const unwatched = await admin('administrator', 'chain', 'unwatch', ...unwatchedChain);

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { listenForNotifications } from '../src/database/notifications.ts';
@@ -19,10 +19,6 @@ import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 
 const run = promisify(execFile);
 const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
-
-let folder: string;
-let postgres: OwnPostgres;
-let plain: OwnPostgres;
 
 /** Creates a self-signed certificate and its key, as `<name>.pem` and `<name>.key`. */
 async function makeCertificate(name: string, subject: string, alternativeNames?: string): Promise<void> {
@@ -35,30 +31,28 @@ async function makeCertificate(name: string, subject: string, alternativeNames?:
 
 const file = (name: string) => join(folder, name);
 
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-database-tls-'));
-  await makeCertificate('server', '/CN=localhost', 'DNS:localhost');
-  await makeCertificate('other', '/CN=localhost', 'DNS:localhost');
-  await makeCertificate('client', '/CN=with_certificate');
-  await writeFile(file('nonsense.pem'), 'nonsense');
-  postgres = await startOwnPostgres({
-    settings: [
-      'ssl = on',
-      "ssl_cert_file = 'server.pem'",
-      "ssl_key_file = 'server.key'",
-      "ssl_ca_file = 'client.pem'",
-    ],
-    hba: [
-      'local all all trust',
-      'hostssl all with_certificate all cert',
-      'hostssl all all all trust',
-      'hostnossl all all all reject',
-    ],
-    files: Object.fromEntries(['server.pem', 'server.key', 'client.pem'].map((name) => [name, file(name)])),
-  });
-  await postgres.query('create role with_certificate login superuser');
-  plain = await startOwnPostgres();
+const folder = await mkdtemp(join(tmpdir(), 'pi-database-tls-'));
+await makeCertificate('server', '/CN=localhost', 'DNS:localhost');
+await makeCertificate('other', '/CN=localhost', 'DNS:localhost');
+await makeCertificate('client', '/CN=with_certificate');
+await writeFile(file('nonsense.pem'), 'nonsense');
+const postgres = await startOwnPostgres({
+  settings: [
+    'ssl = on',
+    "ssl_cert_file = 'server.pem'",
+    "ssl_key_file = 'server.key'",
+    "ssl_ca_file = 'client.pem'",
+  ],
+  hba: [
+    'local all all trust',
+    'hostssl all with_certificate all cert',
+    'hostssl all all all trust',
+    'hostnossl all all all reject',
+  ],
+  files: Object.fromEntries(['server.pem', 'server.key', 'client.pem'].map((name) => [name, file(name)])),
 });
+await postgres.query('create role with_certificate login superuser');
+const plain = await startOwnPostgres();
 
 afterAll(async () => {
   await postgres.stop();

@@ -3,24 +3,18 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { type Demo, demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
-import { startService, type TestService } from './support/service.ts';
+import { demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
+import { useService } from './support/use-service.ts';
 
-let dataDir: string;
-let service: TestService;
-let demo: Demo;
+const service = await useService({ ROLES: 'api' });
 
-beforeAll(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
-  service = await startService({ ROLES: 'api' });
-  demo = await ensureDemo(service.database, dataDir);
-});
+const dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
+const demo = await ensureDemo(service.database, dataDir);
 
 afterAll(async () => {
-  await service.close();
   await rm(dataDir, { recursive: true, force: true });
 });
 

@@ -9,18 +9,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/contract/error-catalogue.ts';
-import { errorDetailsOf, grpcCall, httpRequest, toRequestBytes } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-useService((started) => {
-  service = started;
-});
+const service = await useService();
 
 const docUrlOf = (body: string) => JSON.parse(body).error.doc_url;
 
@@ -129,8 +124,6 @@ test('over TLS it is https, in HTTP/1.1 and HTTP/2', async () => {
 });
 
 test('over gRPC it is relative to the public port, in the metadata of ErrorInfo', async () => {
-  const client = new grpc.Client(new URL(service.internalUrl).host, grpc.credentials.createInsecure());
-  const failure = await grpcCall(client, toRequestBytes({ amount_units: 1 }), new grpc.Metadata());
-  client.close();
-  expect(errorDetailsOf(failure.error as grpc.ServiceError).docUrl).toBe('/docs#error-api_key_missing');
+  const refused = await service.call('createPaymentIntent', {}, { door: 'grpc', apiKey: null });
+  expect(refused.docUrl).toBe('/docs#error-api_key_missing');
 });

@@ -20,16 +20,11 @@ const paths = [
 ];
 
 /** A copy of the service's source, so that its files can be removed. */
-let copy: string;
-let database: Awaited<ReturnType<typeof createTestDatabase>>;
-
-beforeAll(async () => {
-  copy = await mkdtemp(join(tmpdir(), 'pi-documentation-'));
-  await cp('src', join(copy, 'src'), { recursive: true });
-  await cp('package.json', join(copy, 'package.json'));
-  await symlink(join(process.cwd(), 'node_modules'), join(copy, 'node_modules'));
-  database = await createTestDatabase();
-});
+const copy = await mkdtemp(join(tmpdir(), 'pi-documentation-'));
+await cp('src', join(copy, 'src'), { recursive: true });
+await cp('package.json', join(copy, 'package.json'));
+await symlink(join(process.cwd(), 'node_modules'), join(copy, 'node_modules'));
+const database = await createTestDatabase();
 
 afterAll(async () => {
   await database.drop();

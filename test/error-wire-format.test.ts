@@ -6,8 +6,8 @@ import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-ca
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
 import { refusalJson } from '../src/doors/public/refusal.ts';
 import { grpcCodeOf, ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
-import { type Door, httpRequest } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { doors } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
 describe('the catalogue', () => {
@@ -83,30 +83,18 @@ describe('which database errors are retryable', () => {
   });
 });
 
-describe('server errors', () => {
-  let service: TestService;
-  let doors: Door[];
+describe('server errors', async () => {
+  const service = await useService();
 
-  useService((started, opened) => {
-    service = started;
-    doors = opened;
-  });
-
-  const create = (name: string) =>
-    (doors.find((door) => door.name === name) as Door).create(
-      { amount_units: 1 },
-      { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` },
-    );
-
-  test.each(['public', 'internal'])(
-    'the %s door returns internal, and the log has the cause with the request id',
-    async (name) => {
+  test.each(doors)(
+    'over %s the answer is internal, and the log has the cause with the request id',
+    async (door) => {
       await service.query('alter table payment_intents rename to elsewhere');
-      const answer = await create(name);
+      const answer = await service.call('createPaymentIntent', { amount_units: 1 }, { door });
       await service.query('alter table elsewhere rename to payment_intents');
       expect(answer).toMatchObject({
         code: 'internal',
-        status: name === 'public' ? 500 : grpc.status.INTERNAL,
+        status: door === 'json' ? 500 : grpc.status.INTERNAL,
         message: catalogue.internal.message,
         details: [],
       });
@@ -131,10 +119,14 @@ describe('server errors', () => {
           database,
         ]);
     };
-    for (const name of ['public', 'internal']) expect((await create(name)).code).toBe('ok');
+    for (const door of doors)
+      expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
     await cut(false);
     const unready = await httpRequest(`${service.operationsUrl}/readyz`, { method: 'GET' });
-    const answers = [await create('public'), await create('internal')];
+    const answers = [];
+    for (const door of doors) {
+      answers.push(await service.call('createPaymentIntent', { amount_units: 1 }, { door }));
+    }
     const { headers } = await httpRequest(
       `${service.publicUrl}/v1/payment_intents`,
       {
@@ -153,7 +145,8 @@ describe('server errors', () => {
       { code: 'unavailable', status: grpc.status.UNAVAILABLE },
     ]);
     expect(headers['retry-after']).toBe('1');
-    for (const name of ['public', 'internal']) expect((await create(name)).code).toBe('ok');
+    for (const door of doors)
+      expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
     expect((await httpRequest(`${service.operationsUrl}/readyz`, { method: 'GET' })).status).toBe(200);
   });
 });

@@ -1,42 +1,25 @@
 // A reader that follows sees every event exactly once, whenever its transaction commits and whoever assigns positions.
 
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
-import {
-  disconnectWatches,
-  type EventDoor,
-  insertEvents,
-  openEventDoors,
-  openWatch,
-} from './support/events.ts';
-import {
-  createTestDatabase,
-  createTestMerchant,
-  startService,
-  type TestMerchant,
-  type TestService,
-} from './support/service.ts';
+import { type Door, doors } from './support/call.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { disconnectWatches, openWatch } from './support/event-streams.ts';
+import { createTestDatabase, type TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: EventDoor[];
-
-beforeAll(async () => {
-  service = await startService();
-  doors = openEventDoors(service);
-});
+const service = await useService();
 
 afterAll(async () => {
   disconnectWatches();
-  for (const door of doors) door.close();
-  await service.close();
 });
 
-const newMerchant = () => createTestMerchant(service.database);
+const { newMerchant } = service;
 const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 
 async function connect(location = service.location) {
@@ -56,7 +39,7 @@ interface Seen {
 }
 
 /** A reader that follows by `after`, page by page. */
-function follow(door: EventDoor, apiKey: string, pageSize = 100) {
+function follow(door: Door, apiKey: string, pageSize = 100) {
   const seen: Seen[] = [];
   return {
     seen,
@@ -64,16 +47,16 @@ function follow(door: EventDoor, apiKey: string, pageSize = 100) {
     async readOn() {
       for (;;) {
         const after = seen.at(-1)?.id;
-        const { code, events = [] } = await door.list(
+        const { code, json } = await service.call(
+          'listEvents',
           { page_size: pageSize, ...(after !== undefined && { after }) },
-          apiKey,
+          { door, apiKey },
         );
         expect(code).toBe('ok');
-        for (const { id, sequence, data } of events) {
-          const { payment_intent } = data as { payment_intent: { id: string } };
-          seen.push({ id: id as string, intent: payment_intent.id, sequence: sequence as number });
+        for (const { id, sequence, data } of json.events) {
+          seen.push({ id, intent: data.payment_intent.id, sequence });
         }
-        if (events.length < pageSize) return seen;
+        if (json.events.length < pageSize) return seen;
       }
     },
   };
@@ -103,16 +86,18 @@ test('an event that commits late is ordered after events that were already read'
 
   const slow = await connect();
   await slow.query('begin');
-  const first = await insertEvents(slow.query, [{ merchantId, paymentIntent: late, sequence: 1 }]);
+  const first = await insertEventRows(slow.query, [{ merchantId, paymentIntent: late, sequence: 1 }]);
   const meanwhile: string[] = [];
   for (const sequence of [1, 2, 3]) {
-    meanwhile.push(...(await insertEvents(service.query, [{ merchantId, paymentIntent: other, sequence }])));
+    meanwhile.push(
+      ...(await insertEventRows(service.query, [{ merchantId, paymentIntent: other, sequence }])),
+    );
     await allHaveSeen(meanwhile);
   }
   await slow.query('commit');
   await slow.end();
   await allHaveSeen([...meanwhile, ...first]);
-  const second = await insertEvents(service.query, [{ merchantId, paymentIntent: late, sequence: 2 }]);
+  const second = await insertEventRows(service.query, [{ merchantId, paymentIntent: late, sequence: 2 }]);
   await allHaveSeen([...meanwhile, ...first, ...second]);
 });
 
@@ -124,8 +109,8 @@ test('a transaction in another database of the cluster delays no event', async (
   // It writes, so it has a transaction id, older than that of every event below.
   await slow.query('create table held (id int)');
   try {
-    const ids = await insertEvents(service.query, [{ merchantId: merchant.id }]);
-    const reader = follow(doors[0] as EventDoor, keyOf(merchant));
+    const ids = await insertEventRows(service.query, [{ merchantId: merchant.id }]);
+    const reader = follow('json', keyOf(merchant));
     await vi.waitFor(async () => expect(idsOf(await reader.readOn())).toEqual(ids), { timeout: 10_000 });
   } finally {
     await slow.query('rollback');
@@ -150,7 +135,7 @@ test('concurrent positioners give each event one position, in order, without gap
     for (let sequence = 1; sequence <= 8; sequence++) {
       for (const paymentIntent of intents) {
         await query('begin');
-        const ids = await insertEvents(query, [{ merchantId, paymentIntent, sequence }]);
+        const ids = await insertEventRows(query, [{ merchantId, paymentIntent, sequence }]);
         // Others commit meanwhile.
         if ((sequence + next) % 3 === 0) await writers[(next + 1) % writers.length]?.query('select');
         await query('commit');
@@ -164,7 +149,7 @@ test('concurrent positioners give each event one position, in order, without gap
     while (isWriting) total += await positionAll();
     return total + (await positionAll());
   };
-  const readers = [follow(doors[0] as EventDoor, apiKey, 3), follow(doors[1] as EventDoor, apiKey, 100)];
+  const readers = [follow('json', apiKey, 3), follow('grpc', apiKey, 100)];
   const read = async (reader: ReturnType<typeof follow>) => {
     while (isWriting) await reader.readOn();
   };
@@ -177,7 +162,7 @@ test('concurrent positioners give each event one position, in order, without gap
   // More than one transaction gives positions to: two events of each of many intents.
   const many = Array.from({ length: 1_200 }, () => newUuid());
   written.push(
-    ...(await insertEvents(
+    ...(await insertEventRows(
       service.query,
       [1, 2].flatMap((sequence) => many.map((paymentIntent) => ({ merchantId, paymentIntent, sequence }))),
     )),

@@ -9,39 +9,27 @@ import { listEvents } from '../src/events/list-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { createEventRemoval } from '../src/events/remove-events.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
-import {
-  disconnectWatches,
-  type EventDoor,
-  insertEvents,
-  type NewEvent,
-  openEventDoors,
-  openWatch,
-  protocols,
-  refusalOf,
-} from './support/events.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { type Door, doors, everyDoor, refusalOf } from './support/call.ts';
+import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { disconnectWatches, openWatch, protocols } from './support/event-streams.ts';
+import type { TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: EventDoor[];
+// Its own removal has nothing to do.
+const service = await useService({ EVENT_RETENTION_DAYS: '3650' });
 
 const retentionDays = 7;
 const dayMs = 86_400_000;
 const longAgoMs = () => Date.now() - retentionDays * dayMs - 60_000;
 const justKeptMs = () => Date.now() - retentionDays * dayMs + 60_000;
 
-beforeAll(async () => {
-  // Its own removal has nothing to do.
-  service = await startService({ EVENT_RETENTION_DAYS: '3650' });
-  doors = openEventDoors(service);
-});
+beforeAll(async () => {});
 
 afterAll(async () => {
   disconnectWatches();
-  for (const door of doors) door.close();
-  await service.close();
 });
 
-const newMerchant = () => createTestMerchant(service.database);
+const { newMerchant } = service;
 const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 const removalOf = () => createEventRemoval(service.database.orm.em, retentionDays);
 
@@ -52,8 +40,8 @@ async function removeAll(): Promise<void> {
 }
 
 /** Stores events and waits until they have their positions. */
-async function store(events: readonly NewEvent[]): Promise<string[]> {
-  const ids = await insertEvents(service.query, events);
+async function store(events: readonly EventRowSettings[]): Promise<string[]> {
+  const ids = await insertEventRows(service.query, events);
   await vi.waitFor(
     async () => expect(await service.query('select from events where position is null limit 1')).toEqual([]),
     { timeout: 10_000 },
@@ -67,10 +55,14 @@ const countOf = async (table: 'events' | 'removed_events', { id }: TestMerchant)
   )[0]?.n;
 
 /** Asks every door and every stream for what came after. Returns what they refuse with. */
-async function codesAfter(after: string, apiKey: string, doorsAsked = doors): Promise<string[]> {
+async function codesAfter(
+  after: string,
+  apiKey: string,
+  doorsAsked: readonly Door[] = everyDoor,
+): Promise<string[]> {
   const codes = doorsAsked.map(async (door) => {
-    const { code, status } = await door.list({ after }, apiKey);
-    return `${door.name} ${status} ${code}`;
+    const { code, status } = await service.call('listEvents', { after }, { door, apiKey });
+    return `${door} ${status} ${code}`;
   });
   for (const protocol of protocols) {
     const watch = openWatch(protocol, service, apiKey, after);
@@ -81,15 +73,13 @@ async function codesAfter(after: string, apiKey: string, doorsAsked = doors): Pr
 
 const overEveryStream = (outcome: string) => protocols.map((protocol) => `${protocol} ${outcome}`);
 const expired = [
-  'public 410 cursor_expired',
-  'gRPC 11 cursor_expired',
-  'Connect 11 cursor_expired',
+  'json 410 cursor_expired',
+  ...everyDoor.slice(1).map((door) => `${door} 11 cursor_expired`),
   ...overEveryStream('11 cursor_expired'),
 ];
 const missing = [
-  'public 404 resource_missing',
-  'gRPC 5 resource_missing',
-  'Connect 5 resource_missing',
+  'json 404 resource_missing',
+  ...everyDoor.slice(1).map((door) => `${door} 5 resource_missing`),
   ...overEveryStream('5 resource_missing'),
 ];
 
@@ -110,9 +100,11 @@ describe('removal', () => {
       [502, 2_000],
       [2, 2_500],
     ]);
-    const rest = await doors[0]?.list({}, keyOf(merchant));
-    expect(rest?.events?.map(({ id }) => id)).toEqual(kept);
-    expect((await doors[0]?.get(old[0] ?? '', keyOf(merchant)))?.code).toBe('resource_missing');
+    const { events } = (await service.call('listEvents', {}, { apiKey: keyOf(merchant) })).json;
+    expect(events.map(({ id }) => id)).toEqual(kept);
+    expect((await service.call('getEvent', { id: old[0] }, { apiKey: keyOf(merchant) })).code).toBe(
+      'resource_missing',
+    );
   });
 
   test('several processes remove each event once', async () => {
@@ -129,7 +121,7 @@ describe('removal', () => {
     // The lock of the transaction that gives positions.
     await service.query('select pg_advisory_lock(4611733002118207)');
     try {
-      await insertEvents(service.query, [{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
+      await insertEventRows(service.query, [{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
       await removeAll();
       expect(await countOf('events', merchant)).toBe(1);
     } finally {
@@ -191,10 +183,13 @@ describe('a reader that returns', () => {
     await store([{ merchantId, createdAtMs: longAgoMs() }]);
     const [last = ''] = await store([{ merchantId }]);
     await removeAll();
-    expect((await doors[0]?.get(first, apiKey))?.code).toBe('ok');
+    expect((await service.call('getEvent', { id: first }, { apiKey })).code).toBe('ok');
     expect(await codesAfter(first, apiKey)).toEqual(expired);
     for (const door of doors) {
-      expect(await door.list({ after: last }, apiKey), door.name).toMatchObject({ code: 'ok', events: [] });
+      expect(await service.call('listEvents', { after: last }, { door, apiKey }), door).toMatchObject({
+        code: 'ok',
+        json: { events: [] },
+      });
     }
   });
 });

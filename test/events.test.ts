@@ -1,51 +1,30 @@
 // Events are recorded with the change that they report, and have the same content over both doors.
 
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
-import { httpRequest } from './support/doors.ts';
-import {
-  type EventDoor,
-  insertEvents,
-  type ListQuery,
-  type NewEvent,
-  openEventDoors,
-} from './support/events.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { type Door, doors, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
+import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { httpRequest } from './support/http-request.ts';
+import type { TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: EventDoor[];
-
-beforeAll(async () => {
-  service = await startService();
-  doors = openEventDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
-});
-
-const newMerchant = () => createTestMerchant(service.database);
+const service = await useService();
+const { newMerchant } = service;
 const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 
-const http = (method: string, path: string, apiKey: string, body?: string) =>
-  httpRequest(
-    service.publicUrl + path,
-    { method, headers: { Authorization: `Bearer ${apiKey}`, 'Content-Type': 'application/json' } },
-    body,
-  );
+const list = (query: Request, apiKey: string, door: Door = 'json') =>
+  service.call('listEvents', query, { door, apiKey });
+const get = (id: string, apiKey: string, door: Door = 'json') =>
+  service.call('getEvent', { id }, { door, apiKey });
 
-async function createIntent(apiKey: string): Promise<string> {
-  const body = '{"amount_units":12500000,"metadata":{"order_id":"order-1"}}';
-  return JSON.parse((await http('POST', '/v1/payment_intents', apiKey, body)).body).id;
-}
-
-const cancel = (id: string, apiKey: string) => http('POST', `/v1/payment_intents/${id}/cancel`, apiKey);
+const createIntent = async (apiKey: string): Promise<string> =>
+  (await service.call('createPaymentIntent', { amount_units: 12_500_000 }, { apiKey })).json.id;
+const cancel = (id: string, apiKey: string) => service.call('cancelPaymentIntent', { id }, { apiKey });
 
 /** Stores events and waits until they have their positions. */
-async function store(events: readonly NewEvent[]): Promise<string[]> {
-  const ids = await insertEvents(service.query, events);
+async function store(events: readonly EventRowSettings[]): Promise<string[]> {
+  const ids = await insertEventRows(service.query, events);
   await allPositioned();
   return ids;
 }
@@ -63,17 +42,10 @@ const rowsOf = (intent: string) =>
   );
 
 /** The ids on each page of a list. */
-async function listAll(door: EventDoor, { after, ...query }: ListQuery, apiKey: string) {
-  const pages = [];
-  let from: ListQuery = after === undefined ? {} : { after };
-  for (;;) {
-    const { code, events, nextPageToken } = await door.list({ ...query, ...from }, apiKey);
-    expect(code).toBe('ok');
-    pages.push(events?.map(({ id }) => id));
-    if (nextPageToken === undefined) return pages;
-    from = { page_token: nextPageToken };
-  }
-}
+const listAll = async (door: Door, query: Request, apiKey: string) =>
+  (await pagesOf(service.call, 'listEvents', query, { door, apiKey })).map((page) =>
+    page.map(({ id }) => id),
+  );
 
 describe('a change', () => {
   test('a cancellation makes one event, however often it is repeated', async () => {
@@ -81,14 +53,13 @@ describe('a change', () => {
     const intent = await createIntent(apiKey);
     const answers = await Promise.all(Array.from({ length: 6 }, () => cancel(intent, apiKey)));
     answers.push(await cancel(intent, apiKey));
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set(answers.map(({ code }) => code))).toEqual(new Set(['ok']));
     await allPositioned();
     expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.canceled', sequence: 1 }]);
 
-    const [door] = doors as [EventDoor];
-    const { events, text } = await door.list({ payment_intent: intent }, apiKey);
-    const { client_secret, ...paymentIntent } = JSON.parse(answers[0]?.body ?? '');
-    expect(events).toEqual([
+    const { json, text } = await list({ payment_intent: intent }, apiKey);
+    const [{ client_secret, ...paymentIntent }] = answers.map((answer) => answer.json) as [Intent];
+    expect(json.events).toEqual([
       {
         id: expect.stringMatching(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
         type: 'payment_intent.canceled',
@@ -114,15 +85,15 @@ describe('a change', () => {
     const unreadable: unknown[] = [];
     const expire = () => createExpiry(service.database.orm.em, (id) => unreadable.push(id))();
     await Promise.all([expire(), expire(), expire()]);
-    const [door] = doors as [EventDoor];
-    const list = async () => (await door.list({ payment_intent: intent }, apiKey)).events ?? [];
-    await expect.poll(list, { timeout: 10_000 }).toHaveLength(1);
+    const listed = async () => (await list({ payment_intent: intent }, apiKey)).json.events;
+    await expect.poll(listed, { timeout: 10_000 }).toHaveLength(1);
     await expire();
     expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.expired', sequence: 1 }]);
-    const present = JSON.parse((await http('GET', `/v1/payment_intents/${intent}`, apiKey)).body);
-    const { client_secret, ...paymentIntent } = present;
+    const { client_secret, ...paymentIntent } = (
+      await service.call('getPaymentIntent', { id: intent }, { apiKey })
+    ).json;
     expect(client_secret).toMatch(/_secret_/);
-    expect(await list()).toMatchObject([
+    expect(await listed()).toMatchObject([
       { mode: 'mainnet', created_at: paymentIntent.expired_at, data: { payment_intent: paymentIntent } },
     ]);
     expect(unreadable).toEqual([]);
@@ -133,15 +104,17 @@ describe('a change', () => {
     const intent = await createIntent(apiKey);
     const paymentIntent = parseIdentifier('pi', intent) as string;
     const merchantId = service.merchant.id;
-    await insertEvents(service.query, [{ merchantId, paymentIntent, type: 'payment_intent.partially_paid' }]);
+    await insertEventRows(service.query, [
+      { merchantId, paymentIntent, type: 'payment_intent.partially_paid' },
+    ]);
     await service.query(
       'update payment_intents set event_count = 1, amount_received_units = 5 where id = $1',
       [paymentIntent],
     );
-    expect((await cancel(intent, apiKey)).status).toBe(200);
+    expect((await cancel(intent, apiKey)).code).toBe('ok');
     await allPositioned();
     for (const door of doors) {
-      expect((await door.list({ payment_intent: intent }, apiKey)).events, door.name).toMatchObject([
+      expect((await list({ payment_intent: intent }, apiKey, door)).json.events, door).toMatchObject([
         { sequence: 1, type: 'payment_intent.partially_paid' },
         { sequence: 2, data: { payment_intent: { amount_received_units: 5, labels: ['underpaid'] } } },
       ]);
@@ -152,9 +125,9 @@ describe('a change', () => {
     const merchant = await newMerchant();
     const [id = ''] = await store([{ merchantId: merchant.id, sequence: 0 }]);
     for (const door of doors) {
-      const { event } = await door.get(id, keyOf(merchant));
-      expect(event, door.name).toMatchObject({ id });
-      expect(event, door.name).not.toHaveProperty('sequence');
+      const { json } = await get(id, keyOf(merchant), door);
+      expect(json, door).toMatchObject({ id });
+      expect(json, door).not.toHaveProperty('sequence');
     }
   });
 });
@@ -181,21 +154,20 @@ describe('the content of an event', () => {
     ];
     const ids = await store(texts.map(({ text }) => ({ merchantId: merchant.id, data: text })));
     for (const [i, { text, parsed }] of texts.entries()) {
-      const [publicDoor, ...internal] = doors as [EventDoor, EventDoor, EventDoor];
       const query = { after: ids[i - 1] ?? '', page_size: 1 };
-      const one = await publicDoor.get(ids[i] ?? '', apiKey);
+      const one = await get(ids[i] ?? '', apiKey);
       expect(one.text).toContain(`"data":${text}}`);
-      if (i > 0) expect((await publicDoor.list(query, apiKey)).text).toContain(`"data":${text}}`);
-      for (const door of internal) {
-        const { event } = await door.get(ids[i] ?? '', apiKey);
-        expect(event, door.name).toMatchObject({ ...one.event, data: parsed });
-        expect(JSON.stringify(event), door.name).not.toMatch(/sunny|refund/);
-        if (i > 0) expect((await door.list(query, apiKey)).events, door.name).toEqual([event]);
+      if (i > 0) expect((await list(query, apiKey)).text).toContain(`"data":${text}}`);
+      for (const door of everyDoor.slice(1)) {
+        const { json: event } = await get(ids[i] ?? '', apiKey, door);
+        expect(event, door).toMatchObject({ ...one.json, data: parsed });
+        expect(JSON.stringify(event), door).not.toMatch(/sunny|refund/);
+        if (i > 0) expect((await list(query, apiKey, door)).json.events, door).toEqual([event]);
       }
     }
     // A message has every field of its kind; the JSON of one that this version made has them all too.
-    const events = await Promise.all(doors.map((door) => door.get(ids[0] ?? '', apiKey)));
-    for (const { event } of events) expect(event).toEqual(events[0]?.event);
+    const events = await Promise.all(everyDoor.map((door) => get(ids[0] ?? '', apiKey, door)));
+    for (const { json } of events) expect(json).toEqual(events[0]?.json);
   });
 });
 
@@ -212,7 +184,7 @@ describe('filters', () => {
     const four = await store([{ merchantId, paymentIntent: a, sequence: 3, type: canceled }]);
     const [e1, e2, e3, e4] = [...one, ...two, ...three, ...four] as [string, string, string, string];
     const ofA = { payment_intent: formatIdentifier('pi', a) };
-    const table: [ListQuery, string[]][] = [
+    const table: [Request, string[]][] = [
       [{}, [e1, e2, e3, e4]],
       [{ type: paid }, [e1, e3]],
       [{ type: canceled }, [e2, e4]],
@@ -229,7 +201,7 @@ describe('filters', () => {
     ];
     for (const door of doors) {
       for (const [query, expected] of table) {
-        const about = `${door.name} ${JSON.stringify(query)}`;
+        const about = `${door} ${JSON.stringify(query)}`;
         expect(await listAll(door, query, apiKey), about).toEqual([expected]);
         const pages = await listAll(door, { ...query, page_size: 1 }, apiKey);
         expect(pages.flat(), `${about} one by one`).toEqual(expected);
@@ -248,9 +220,15 @@ describe('faults of a list', () => {
     merchant = await newMerchant();
     const ids = await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
     eventId = ids[0] ?? '';
-    token = (await doors[0]?.list({ page_size: 1 }, keyOf(merchant)))?.nextPageToken ?? '';
-    expect(token).not.toBe('');
+    token = (await list({ page_size: 1 }, keyOf(merchant))).json.next_page_token;
+    expect(token).toBeDefined();
   });
+
+  const read = (path: string) =>
+    httpRequest(service.publicUrl + path, {
+      method: 'GET',
+      headers: { Authorization: `Bearer ${keyOf(merchant)}` },
+    });
 
   const refused = (fields: string[]) => ({
     code: 'invalid_body',
@@ -279,19 +257,19 @@ describe('faults of a list', () => {
     ['type=payment_intent.cancelled', ['type']],
     ['foo=1&page_size=0&type=nothing&after=x', ['foo', 'page_size', 'type', 'after']],
   ])('?%s', async (query, fields) => {
-    const { status, body } = await http('GET', `/v1/events?${query}`, keyOf(merchant));
+    const { status, body } = await read(`/v1/events?${query}`);
     expect(status).toBe(400);
     expect(JSON.parse(body).error).toMatchObject(refused(fields));
   });
 
-  test('a misspelt type gets a suggestion', async () => {
-    const { body } = await http('GET', '/v1/events?type=payment_intent.cancelled', keyOf(merchant));
+  test('a type that is nearly one has a hint', async () => {
+    const { body } = await read('/v1/events?type=payment_intent.cancelled');
     expect(JSON.parse(body).error.details[0].message).toBe(
       'must be a type of event, such as payment_intent.succeeded (did you mean payment_intent.canceled?)',
     );
   });
 
-  const table: [string, () => ListQuery, string[]][] = [
+  const table: [string, () => Request, string[]][] = [
     ['page_size 101', () => ({ page_size: 101 }), ['page_size']],
     ['page_size -1', () => ({ page_size: -1 }), ['page_size']],
     ['an unknown type', () => ({ type: 'nothing' }), ['type']],
@@ -315,9 +293,9 @@ describe('faults of a list', () => {
   ];
   test.each(table)('%s, over every door', async (_, query, fields) => {
     for (const door of doors) {
-      const answer = await door.list(query(), keyOf(merchant));
-      expect(answer, door.name).toMatchObject(refused(fields));
-      expect(answer.status, door.name).toBe(door.name === 'public' ? 400 : 3);
+      const answer = await list(query(), keyOf(merchant), door);
+      expect(answer, door).toMatchObject(refused(fields));
+      expect(answer.status, door).toBe(door === 'json' ? 400 : 3);
     }
   });
 
@@ -325,23 +303,20 @@ describe('faults of a list', () => {
     const stranger = await newMerchant();
     for (const door of doors) {
       for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
-        expect(await door.list({ page_token: token }, apiKey), door.name).toMatchObject(
-          refused(['page_token']),
-        );
+        expect(await list({ page_token: token }, apiKey, door), door).toMatchObject(refused(['page_token']));
       }
     }
   });
 
   test('a page_size may go with a page_token, and change', async () => {
     for (const door of doors) {
-      expect((await door.list({ page_token: token, page_size: 100 }, keyOf(merchant))).events).toHaveLength(
-        1,
-      );
+      const { json } = await list({ page_token: token, page_size: 100 }, keyOf(merchant), door);
+      expect(json.events).toHaveLength(1);
     }
   });
 
   test('a single event takes no query', async () => {
-    const { status, body } = await http('GET', `/v1/events/${eventId}?expand=data`, keyOf(merchant));
+    const { status, body } = await read(`/v1/events/${eventId}?expand=data`);
     expect([status, JSON.parse(body).error]).toMatchObject([400, refused(['expand'])]);
   });
 });
@@ -355,22 +330,22 @@ describe('pages', () => {
       const seen: unknown[] = [];
       const sizes: number[] = [];
       for (let page_token = ''; ; ) {
-        const page = await door.list(page_token ? { page_size: 7, page_token } : { page_size: 7 }, apiKey);
-        seen.push(...(page.events ?? []).map(({ id }) => id));
-        sizes.push(page.events?.length ?? 0);
+        const { json: page } = await list({ page_size: 7, ...(page_token && { page_token }) }, apiKey, door);
+        seen.push(...page.events.map(({ id }) => id));
+        sizes.push(page.events.length);
         if (sizes.length === 2) await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
-        if (page.nextPageToken === undefined) break;
-        page_token = page.nextPageToken;
+        if (page.next_page_token === undefined) break;
+        page_token = page.next_page_token;
       }
       const rows = await service.query<{ id: string }>(
         'select id from events where merchant_id = $1 order by position',
         [merchant.id],
       );
-      expect(seen, door.name).toEqual(rows.map(({ id }) => formatIdentifier('evt', id)));
-      expect(sizes.slice(0, -1), door.name).toEqual(sizes.slice(0, -1).map(() => 7));
+      expect(seen, door).toEqual(rows.map(({ id }) => formatIdentifier('evt', id)));
+      expect(sizes.slice(0, -1), door).toEqual(sizes.slice(0, -1).map(() => 7));
     }
     // The default.
-    expect((await doors[0]?.list({}, apiKey))?.events).toHaveLength(20);
+    expect((await list({}, apiKey)).json.events).toHaveLength(20);
   });
 
   test('continue after more than 10,000 events of other types', async () => {
@@ -391,9 +366,9 @@ describe('pages', () => {
     const expected = [...rare].map((i) => ids[i]);
     for (const door of doors) {
       const pages = await listAll(door, { type, page_size: 5 }, apiKey);
-      expect(pages, door.name).toEqual([expected.slice(0, 1), expected.slice(1)]);
+      expect(pages, door).toEqual([expected.slice(0, 1), expected.slice(1)]);
       const after = await listAll(door, { type, after: ids[0] ?? '' }, apiKey);
-      expect(after, door.name).toEqual([[], expected.slice(1)]);
+      expect(after, door).toEqual([[], expected.slice(1)]);
     }
   });
 });
@@ -404,21 +379,20 @@ describe('events of others', () => {
     const stranger = await newMerchant();
     const [mine = ''] = await store([{ merchantId: merchant.id }]);
     const unknown = formatIdentifier('evt', newUuid());
-    const without = ({ requestId, ...answer }: object & { requestId?: string }) => answer;
     for (const door of doors) {
-      expect((await door.get(mine, keyOf(merchant))).code, door.name).toBe('ok');
+      expect((await get(mine, keyOf(merchant), door)).code, door).toBe('ok');
       for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
-        expect(await door.list({}, apiKey), door.name).toMatchObject({ code: 'ok', events: [] });
-        const got = await door.get(mine, apiKey);
-        expect(got, door.name).toMatchObject({
+        expect(await list({}, apiKey, door), door).toMatchObject({ code: 'ok', json: { events: [] } });
+        const got = await get(mine, apiKey, door);
+        expect(got, door).toMatchObject({
           code: 'resource_missing',
-          status: door.name === 'public' ? 404 : 5,
+          status: door === 'json' ? 404 : 5,
         });
-        expect(without(got), door.name).toEqual(without(await door.get(unknown, apiKey)));
-        expect(without(got), door.name).toEqual(without(await door.get('nonsense', apiKey)));
-        const after = await door.list({ after: mine }, apiKey);
-        expect(after.code, door.name).toBe('resource_missing');
-        expect(without(after), door.name).toEqual(without(await door.list({ after: unknown }, apiKey)));
+        expect(got, door).toEqual(await get(unknown, apiKey, door));
+        expect(got, door).toEqual(await get('nonsense', apiKey, door));
+        const after = await list({ after: mine }, apiKey, door);
+        expect(after.code, door).toBe('resource_missing');
+        expect(after, door).toEqual(await list({ after: unknown }, apiKey, door));
       }
     }
   });
@@ -429,16 +403,16 @@ describe('events of others', () => {
     // The lock of the transaction that gives positions.
     await service.query('select pg_advisory_lock(4611733002118207)');
     try {
-      const [id = ''] = await insertEvents(service.query, [{ merchantId: merchant.id }]);
+      const [id = ''] = await insertEventRows(service.query, [{ merchantId: merchant.id }]);
       for (const door of doors) {
-        expect((await door.get(id, apiKey)).code, door.name).toBe('resource_missing');
-        expect((await door.list({ after: id }, apiKey)).code, door.name).toBe('resource_missing');
-        expect(await door.list({}, apiKey), door.name).toMatchObject({ events: [] });
+        expect((await get(id, apiKey, door)).code, door).toBe('resource_missing');
+        expect((await list({ after: id }, apiKey, door)).code, door).toBe('resource_missing');
+        expect(await list({}, apiKey, door), door).toMatchObject({ json: { events: [] } });
       }
     } finally {
       await service.query('select pg_advisory_unlock(4611733002118207)');
     }
     await allPositioned();
-    expect((await doors[0]?.list({}, apiKey))?.events).toHaveLength(1);
+    expect((await list({}, apiKey)).json.events).toHaveLength(1);
   });
 });

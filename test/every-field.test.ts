@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { DescField } from '@bufbuild/protobuf';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
   createPaymentIntentsClient,
@@ -11,8 +11,8 @@ import {
 } from '../client/index.ts';
 import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { type CreateBody, type Door, openDoors } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import type { Door, Request } from './support/call.ts';
+import { useService } from './support/use-service.ts';
 
 interface Sample {
   /** The first is not the field's default. */
@@ -39,7 +39,7 @@ const samples: Record<string, Sample> = {
 const withoutChoice: Record<string, unknown> = { token: 'USDC' };
 
 /** What is sent besides the field. */
-const base: CreateBody = { amount_units: 1 };
+const base: Request = { amount_units: 1 };
 
 interface Outcome {
   code: string;
@@ -48,7 +48,7 @@ interface Outcome {
   intent: Record<string, unknown> | undefined;
 }
 
-type Create = (body: CreateBody, idempotencyKey: string) => Promise<Outcome>;
+type Create = (body: Request, idempotencyKey: string) => Promise<Outcome>;
 
 const ways = [
   'JSON over HTTP',
@@ -58,15 +58,13 @@ const ways = [
   'the client for edge runtimes',
 ] as const;
 
-let service: TestService;
-let doors: [Door, Door];
-let creates: Record<(typeof ways)[number], Create>;
+const service = await useService();
 
 const { fields } = CreatePaymentIntentRequestSchema;
 const snakeCase = (name: string) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
 
 /** Names of the client's create, from those of the contract. */
-function clientCreate(body: CreateBody): CreatePaymentIntent {
+function clientCreate(body: Request): CreatePaymentIntent {
   const localNames = new Map(fields.map(({ name, localName }) => [name, localName]));
   const entries = Object.entries(body).map(([name, value]) => [localNames.get(name), value]);
   return Object.fromEntries(entries);
@@ -75,9 +73,9 @@ function clientCreate(body: CreateBody): CreatePaymentIntent {
 const overDoor =
   (door: Door): Create =>
   async (body, idempotencyKey) => {
-    const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
-    const { code, replayed, intent } = await door.create(body, { authorization, idempotencyKey });
-    return { code, replayed, intent: intent && { ...intent } };
+    const answer = await service.call('createPaymentIntent', body, { door, idempotencyKey });
+    const { code, replayed, json } = answer;
+    return { code, replayed, intent: code === 'ok' ? { ...json } : undefined };
   };
 
 const overClient =
@@ -98,29 +96,20 @@ const overClient =
     }
   };
 
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-  const { apiKey } = service.merchant.keys.testnet;
-  const { publicUrl, internalUrl } = service;
-  creates = {
-    'JSON over HTTP': overDoor(doors[0]),
-    gRPC: overDoor(doors[1]),
-    'the client over JSON': overClient(createPaymentIntentsClient({ baseUrl: publicUrl, apiKey })),
-    'the client over gRPC': overClient(
-      createPaymentIntentsClient({ baseUrl: internalUrl, apiKey, protocol: 'grpc' }),
-    ),
-    'the client for edge runtimes': overClient(createJsonClient({ baseUrl: publicUrl, apiKey })),
-  };
-});
+const { apiKey } = service.merchant.keys.testnet;
+const { publicUrl, internalUrl } = service;
+const creates = {
+  'JSON over HTTP': overDoor('json'),
+  gRPC: overDoor('grpc'),
+  'the client over JSON': overClient(createPaymentIntentsClient({ baseUrl: publicUrl, apiKey })),
+  'the client over gRPC': overClient(
+    createPaymentIntentsClient({ baseUrl: internalUrl, apiKey, protocol: 'grpc' }),
+  ),
+  'the client for edge runtimes': overClient(createJsonClient({ baseUrl: publicUrl, apiKey })),
+};
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
 });
 
 test('every field has a sample, and nothing else has', () => {
@@ -158,7 +147,7 @@ describe.each(ways)('by %s', (way) => {
         expect([again, replay]).toEqual([again, { code: 'ok', replayed: true, intent: first.intent }]);
       }
 
-      const { [name]: _, ...without } = { ...base, [name]: value } as CreateBody;
+      const { [name]: _, ...without } = { ...base, [name]: value } as Request;
       for (const changed of [{ ...base, [name]: other }, ...(name in base ? [] : [without])]) {
         const reused = await create(changed, idempotencyKey);
         expect([changed, reused.code]).toEqual([changed, 'idempotency_key_reused']);

@@ -10,8 +10,8 @@ import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.t
 import { createOrm } from '../src/database/orm.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { choosePorts } from './faults/support/process.ts';
-import { type CreateBody, type Door, httpRequest, type Intent } from './support/doors.ts';
-import { type IntentMethods, openIntentMethods, type PresentIntent } from './support/intent-methods.ts';
+import { type Door, doors, type Request } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { type IntentRows, insertIntents } from './support/intent-rows.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -36,33 +36,17 @@ const eventsOf = (service: TestService, id: string) =>
 
 const isWarning = ({ level }: Record<string, unknown>) => level === 'error' || level === 'warn';
 
-describe('a process with all roles', () => {
-  let service: TestService;
-  let doors: Door[];
-  let methods: IntentMethods[];
-  let apiKey: string;
-
-  useService((started, opened) => {
-    service = started;
-    doors = opened;
-    methods = openIntentMethods(started);
-    apiKey = started.merchant.keys.testnet.apiKey;
-  });
-
-  afterAll(() => {
-    for (const each of methods) each.close();
-  });
+describe('a process with all roles', async () => {
+  const service = await useService();
 
   afterEach(() => {
     expect(service.log.filter(isWarning)).toEqual([]);
   });
 
-  const createIntent = async (body: CreateBody = { amount_units: 100 }): Promise<Intent> => {
-    const answer = await (doors[0] as Door).create(body, { authorization: `Bearer ${apiKey}` });
-    return answer.intent as Intent;
-  };
-  const get = async (id: string, door = 0): Promise<PresentIntent> =>
-    (await (methods[door] as IntentMethods).get(id, apiKey)).json;
+  const createIntent = async (body: Request = { amount_units: 100 }) =>
+    (await service.call('createPaymentIntent', body)).json;
+  const get = async (id: string, door: Door = 'json') =>
+    (await service.call('getPaymentIntent', { id }, { door })).json;
   const statusOf = async (id: string) => (await get(id)).status;
 
   test('expires an overdue intent, with one event that has the same intent as its retrieval', async () => {
@@ -75,8 +59,8 @@ describe('a process with all roles', () => {
     const changedAtMs = Date.now();
     await makeOverdue(service, created.id, hour);
     await expect.poll(() => statusOf(created.id), { interval: 20, timeout: 10_000 }).toBe('expired');
-    for (const each of methods) {
-      const { json } = await each.get(created.id, apiKey);
+    for (const door of doors) {
+      const json = await get(created.id, door);
       const { created_at, expires_at, expired_at } = json;
       expect(json).toEqual({ ...before, status: 'expired', created_at, expires_at, expired_at });
       const expiredAtMs = new Date(expired_at as string).getTime();
@@ -95,9 +79,7 @@ describe('a process with all roles', () => {
     }
     // Its merchant can read the event.
     const listed = async () => {
-      const url = `${service.publicUrl}/v1/events?payment_intent=${created.id}`;
-      const headers = { Authorization: `Bearer ${apiKey}` };
-      return JSON.parse((await httpRequest(url, { method: 'GET', headers })).body).events;
+      return (await service.call('listEvents', { payment_intent: created.id })).json.events;
     };
     await expect.poll(async () => (await listed()).length, { interval: 20, timeout: 10_000 }).toBe(1);
     expect(await listed()).toMatchObject([{ type: 'payment_intent.expired', sequence: 1 }]);
@@ -115,7 +97,7 @@ describe('a process with all roles', () => {
     };
     await expect.poll(look, { interval: 20, timeout: 10_000 }).toBe('expired');
     expect(new Set(early)).toEqual(new Set(['requires_payment']));
-    const json = await get(soon.id, 1);
+    const json = await get(soon.id, 'grpc');
     expect(new Date(json.expired_at as string).getTime()).toBeGreaterThanOrEqual(expiresAtMs);
     expect(await statusOf(later.id)).toBe('requires_payment');
     expect(await eventsOf(service, later.id)).toEqual([]);
@@ -127,7 +109,6 @@ describe('expiry', () => {
   let merchantId: string;
   let unreadable: { id: string; message: string }[];
   let expire: ReturnType<typeof createExpiry>;
-  let methods: IntentMethods;
   const config = loadConfig({});
   const second = () => createOrm(service.location, 4, config.databaseTimeouts);
 
@@ -135,7 +116,6 @@ describe('expiry', () => {
     // The tests expire.
     service = await startService({ ROLES: 'api' });
     merchantId = service.merchant.id;
-    [methods] = openIntentMethods(service) as [IntentMethods, IntentMethods];
   });
 
   beforeEach(async () => {
@@ -147,7 +127,6 @@ describe('expiry', () => {
   });
 
   afterAll(async () => {
-    methods.close();
     await service.close();
   });
 
@@ -297,7 +276,7 @@ describe('expiry', () => {
     );
     const labelled = await Promise.all(
       rows.map(async ({ id, sequence, data }) => {
-        const { json } = await methods.get(formatIdentifier('pi', id), service.merchant.keys.testnet.apiKey);
+        const { json } = await service.call('getPaymentIntent', { id: formatIdentifier('pi', id) });
         expect(JSON.parse(data).payment_intent.labels).toEqual(json.labels);
         expect(sequence).toBe(7);
         return [String(json.amount_received_units), json.labels];

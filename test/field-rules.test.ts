@@ -1,15 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import type { CreateBody, Door } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { doors, type Request } from './support/call.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
+const service = await useService();
 
 async function countRows(): Promise<number> {
   return Number((await service.query<{ n: string }>('select count(*) as n from payment_intents'))[0]?.n);
@@ -19,7 +12,7 @@ const deep = (levels: number): unknown => (levels === 0 ? 'bottom' : { in: deep(
 const keys = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, i]));
 
 /** Body, the faulty fields, and the message for the first. */
-const refused: [string, CreateBody, string[], RegExp][] = [
+const refused: [string, Request, string[], RegExp][] = [
   ['no amount', {}, ['amount_units'], /integer from 1 to 9007199254740991/],
   ['an amount of zero', { amount_units: 0 }, ['amount_units'], /from 1/],
   ['a negative amount', { amount_units: -1 }, ['amount_units'], /from 1/],
@@ -48,7 +41,7 @@ const refused: [string, CreateBody, string[], RegExp][] = [
       ['USDC.e', '0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174', /token contract/],
       ['USDbC', '0xd9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA', /token contract/],
     ] as const
-  ).map(([name, wallet_address, says]): [string, CreateBody, string[], RegExp] => [
+  ).map(([name, wallet_address, says]): [string, Request, string[], RegExp] => [
     name,
     { amount_units: 1, wallet_address },
     ['wallet_address'],
@@ -79,16 +72,13 @@ const refused: [string, CreateBody, string[], RegExp][] = [
   ],
 ];
 
-describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
+describe.each(doors)('over %s is refused', (door) => {
   test.each(refused)('%s', async (name, body, fields, says) => {
     const rowsBefore = await countRows();
-    const door = doors.find((candidate) => candidate.name === doorName) as Door;
-    const answer = await door.create(body, {
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-    });
+    const answer = await service.call('createPaymentIntent', body, { door });
     expect(answer.code).toBe('invalid_body');
     expect(await countRows()).toBe(rowsBefore);
-    if (doorName === 'public' && name === '16 levels of metadata') {
+    if (door === 'json' && name === '16 levels of metadata') {
       // JSON of that depth is refused before the metadata is checked.
       expect(answer.message).toMatch(/deeper than 16 levels/);
       return;
@@ -98,23 +88,29 @@ describe.each(['public', 'internal'])('the %s door refuses', (doorName) => {
   });
 
   test('neither the request nor the merchant has a wallet', async () => {
-    const door = doors.find((candidate) => candidate.name === doorName) as Door;
     await service.query(
       `delete from payout_wallets where merchant_id = $1 and mode = 'mainnet' and chain = 'polygon'`,
       [service.merchant.id],
     );
     const authorization = `Bearer ${service.merchant.keys.mainnet.apiKey}`;
-    const answer = await door.create({ amount_units: 1, chain: 'polygon' }, { authorization });
+    const answer = await service.call(
+      'createPaymentIntent',
+      { amount_units: 1, chain: 'polygon' },
+      { door, authorization },
+    );
     expect(answer).toMatchObject({ code: 'invalid_body' });
     expect(answer.details).toEqual([
       { field: 'wallet_address', message: expect.stringMatching(/no payout wallet on polygon for mainnet/) },
     ]);
-    expect((await door.create({ amount_units: 1, chain: 'base' }, { authorization })).code).toBe('ok');
+    expect(
+      (await service.call('createPaymentIntent', { amount_units: 1, chain: 'base' }, { door, authorization }))
+        .code,
+    ).toBe('ok');
   });
 });
 
-describe.each(['public', 'internal'])('the %s door accepts', (doorName) => {
-  test.each<[string, CreateBody]>([
+describe.each(doors)('over %s is accepted', (door) => {
+  test.each<[string, Request]>([
     ['50 keys', { metadata: keys(50) }],
     ['a key of 64 characters beyond the BMP', { metadata: { ['😀'.repeat(64)]: 1 } }],
     ['exactly 16 KiB', { metadata: { k: 'x'.repeat(16 * 1024 - 8) } }],
@@ -138,12 +134,8 @@ describe.each(['public', 'internal'])('the %s door accepts', (doorName) => {
       },
     ],
   ])('%s', async (_, body) => {
-    const door = doors.find((candidate) => candidate.name === doorName) as Door;
-    const answer = await door.create(
-      { amount_units: 1, ...body },
-      { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` },
-    );
+    const answer = await service.call('createPaymentIntent', { amount_units: 1, ...body }, { door });
     expect(answer, answer.message).toMatchObject({ code: 'ok' });
-    expect(JSON.stringify(answer.intent?.metadata)).toBe(JSON.stringify(body.metadata ?? {}));
+    expect(JSON.stringify(answer.json.metadata)).toBe(JSON.stringify(body.metadata ?? {}));
   });
 });

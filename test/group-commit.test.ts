@@ -4,23 +4,13 @@ import { createBatcher } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
-import {
-  createInsert,
-  createPaymentIntentStore,
-  type PaymentIntentStore,
-} from '../src/payment-intents/store.ts';
+import { createInsert, createPaymentIntentStore } from '../src/payment-intents/store.ts';
 import { blockCreates } from './support/blocker.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let store: PaymentIntentStore;
+const service = await useService();
 
-beforeAll(async () => {
-  service = await startService();
-  store = createPaymentIntentStore(service.database.orm.em, { maxWaiting: 1_000, maxWaitMs: 60_000 });
-});
-
-afterAll(() => service.close());
+const store = createPaymentIntentStore(service.database.orm.em, { maxWaiting: 1_000, maxWaitMs: 60_000 });
 
 function row(change: Partial<NewPaymentIntentRow> = {}): NewPaymentIntentRow {
   const createdAt = new Date();

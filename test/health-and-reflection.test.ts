@@ -7,7 +7,7 @@ import { createClient } from '@connectrpc/connect';
 import { createAsyncIterable } from '@connectrpc/connect/protocol';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   ServerReflection,
   ServerReflectionRequestSchema,
@@ -19,16 +19,11 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { maxHealthWatches } from '../src/doors/internal/health.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
-import { httpRequest } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 const run = promisify(execFile);
 const get = (path: string, method = 'GET') => httpRequest(service.operationsUrl + path, { method });

@@ -3,33 +3,27 @@
 
 import pg from 'pg';
 import type { Address } from 'viem';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/candidates.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
 /** More than are recorded at once. */
 const count = 1_100;
 const price = 12_500_000n;
 
-let service: TestService;
+// A statement may take two seconds.
+const service = await useService({ ROLES: 'api', DATABASE_TIMEOUT: '2' });
 let chain: TestChain;
-let calls: ReturnType<typeof createMerchantCalls>;
 let watcher: ReturnType<typeof createTestWatcher>;
 let hostile: Awaited<ReturnType<typeof prepareHostileBlocks>>;
 
-beforeAll(async () => {
-  // A statement may take two seconds.
-  service = await startService({ ROLES: 'api', DATABASE_TIMEOUT: '2' });
-  calls = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();
@@ -129,7 +123,7 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   await insertIntents(service, { merchantId, count: 6_600, firstAtMs: Date.now() - 600_000, columns });
   await service.query('analyze payment_intents');
   expect(await rowsReadForCandidates(merchantId, wallet)).toBeLessThan(1_000);
-  const other = await createTestMerchant(service.database);
+  const other = await service.newMerchant();
   const theirs = createMerchantCalls({ ...service, merchant: other });
   const intent = await theirs.createIntent({ amount_units: Number(price) });
   const [payer] = chain.accounts;

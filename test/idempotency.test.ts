@@ -1,23 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import type { Answer, CreateBody, Door } from './support/doors.ts';
-import { createTestMerchant, type TestService } from './support/service.ts';
+import { type Answer, type Door, doors, type Request } from './support/call.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
+const service = await useService();
 
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
-
-const door = (name: string) => doors.find((candidate) => candidate.name === name) as Door;
-const create = (doorName: string, body: CreateBody, idempotencyKey: string, apiKey?: string) =>
-  door(doorName).create(body, {
-    authorization: `Bearer ${apiKey ?? service.merchant.keys.testnet.apiKey}`,
-    idempotencyKey,
-  });
+const create = (
+  door: Door,
+  body: Request,
+  idempotencyKey: string,
+  apiKey = service.merchant.keys.testnet.apiKey,
+) => service.call('createPaymentIntent', body, { door, apiKey, idempotencyKey });
 
 const rowsWith = async (key: string) =>
   Number(
@@ -30,11 +23,11 @@ const rowsWith = async (key: string) =>
   );
 
 describe.each([
-  ['public', 'public'],
-  ['public', 'internal'],
-  ['internal', 'public'],
-  ['internal', 'internal'],
-])('first through the %s door, then through the %s', (first, second) => {
+  ['json', 'json'],
+  ['json', 'grpc'],
+  ['grpc', 'json'],
+  ['grpc', 'grpc'],
+] as const)('first over %s, then over %s', (first, second) => {
   const body = {
     amount_units: 5,
     chain: 'polygon',
@@ -50,12 +43,12 @@ describe.each([
     const again = await create(second, body, key);
     expect([original.code, original.replayed]).toEqual(['ok', false]);
     expect([again.code, again.replayed]).toEqual(['ok', true]);
-    expect(again.intent).toEqual(original.intent);
-    expect(JSON.stringify(again.intent?.metadata)).toBe(JSON.stringify(original.intent?.metadata));
+    expect(again.json).toEqual(original.json);
+    expect(JSON.stringify(again.json.metadata)).toBe(JSON.stringify(original.json.metadata));
     expect(await rowsWith(key)).toBe(1);
   });
 
-  test.each<[string, CreateBody]>([
+  test.each<[string, Request]>([
     ['in other words', { ...body, wallet_address: body.wallet_address.toLowerCase(), token: 'USDC' }],
     [
       'with its metadata in another order',
@@ -67,7 +60,7 @@ describe.each([
     expect(await create(second, same, key)).toMatchObject({
       code: 'ok',
       replayed: true,
-      intent: original.intent as never,
+      json: original.json,
     });
   });
 
@@ -78,11 +71,11 @@ describe.each([
     expect(await create(second, same, key)).toMatchObject({
       code: 'ok',
       replayed: true,
-      intent: original.intent as never,
+      json: original.json,
     });
   });
 
-  test.each<[string, CreateBody]>([
+  test.each<[string, Request]>([
     ['amount', { ...body, amount_units: 6 }],
     ['chain', { ...body, chain: 'base' }],
     ['expiry', { ...body, expires_in_minutes: 46 }],
@@ -98,7 +91,7 @@ describe.each([
     const key = randomUUID();
     const original = await create(first, body, key);
     expect((await create(second, other, key)).code).toBe('idempotency_key_reused');
-    expect((await create(first, body, key)).intent).toEqual(original.intent);
+    expect((await create(first, body, key)).json).toEqual(original.json);
     expect(await rowsWith(key)).toBe(1);
   });
 
@@ -111,49 +104,47 @@ describe.each([
 
 test('a bare and a quoted key are the same key', async () => {
   const key = `a"b\\c-${randomUUID()}`;
-  const original = await create('public', { amount_units: 1 }, key);
+  const original = await create('json', { amount_units: 1 }, key);
   const quoted = `"${key.replace(/[\\"]/g, '\\$&')}"`;
-  expect(await create('internal', { amount_units: 1 }, quoted)).toMatchObject({
+  expect(await create('grpc', { amount_units: 1 }, quoted)).toMatchObject({
     replayed: true,
-    intent: original.intent as never,
+    json: original.json,
   });
 });
 
 test('a key may have 255 characters', async () => {
   const key = 'k'.repeat(255);
-  const original = await create('public', { amount_units: 1 }, key);
-  expect(await create('internal', { amount_units: 1 }, key)).toMatchObject({
+  const original = await create('json', { amount_units: 1 }, key);
+  expect(await create('grpc', { amount_units: 1 }, key)).toMatchObject({
     replayed: true,
-    intent: original.intent as never,
+    json: original.json,
   });
 });
 
 test('keys of different merchants and modes are independent', async () => {
-  const other = await createTestMerchant(service.database);
+  const other = await service.newMerchant();
   const key = randomUUID();
   const apiKeys = [service.merchant, other].flatMap(({ keys }) => [keys.testnet.apiKey, keys.mainnet.apiKey]);
   const answers = await Promise.all(
-    apiKeys.flatMap((apiKey, i) =>
-      doors.map(({ name }) => create(name, { amount_units: i + 1 }, key, apiKey)),
-    ),
+    apiKeys.flatMap((apiKey, i) => doors.map((door) => create(door, { amount_units: i + 1 }, key, apiKey))),
   );
   expect(answers.map(({ code }) => code)).toEqual(Array(8).fill('ok'));
-  expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
+  expect(new Set(answers.map(({ json }) => json.id)).size).toBe(4);
   expect(await rowsWith(key)).toBe(4);
 });
 
 test('a retry returns the same intent after the merchant has changed its wallet', async () => {
-  const merchant = await createTestMerchant(service.database);
+  const merchant = await service.newMerchant();
   const key = randomUUID();
-  const original = await create('public', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
+  const original = await create('json', { amount_units: 1 }, key, merchant.keys.testnet.apiKey);
   await service.query(`update payout_wallets set address = $1 where merchant_id = $2`, [
     `0x${'6'.repeat(40)}`,
     merchant.id,
   ]);
   await service.keyChangesHeard();
-  expect(await create('internal', { amount_units: 1 }, key, merchant.keys.testnet.apiKey)).toMatchObject({
+  expect(await create('grpc', { amount_units: 1 }, key, merchant.keys.testnet.apiKey)).toMatchObject({
     replayed: true,
-    intent: original.intent as never,
+    json: original.json,
   });
 });
 
@@ -161,28 +152,24 @@ test('without a key every call creates an intent', async () => {
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
   const answers = await Promise.all(
     doors.flatMap((d) => [
-      d.create({ amount_units: 1 }, { authorization }),
-      d.create({ amount_units: 1 }, { authorization }),
+      service.call('createPaymentIntent', { amount_units: 1 }, { door: d, authorization }),
+      service.call('createPaymentIntent', { amount_units: 1 }, { door: d, authorization }),
     ]),
   );
-  expect(new Set(answers.map(({ intent }) => intent?.id)).size).toBe(4);
+  expect(new Set(answers.map(({ json }) => json.id)).size).toBe(4);
 });
 
 test('400 keys, each sent by 16 calls at once over both doors: one row per key, 6,400 equal answers', async () => {
   const keys = Array.from({ length: 400 }, () => randomUUID());
   const answersByKey = new Map<string, Answer[]>();
   const calls = keys.flatMap((key, n) =>
-    Array.from({ length: 16 }, (_, i) => ({ key, n, doorName: i % 2 === 0 ? 'public' : 'internal' })),
+    Array.from({ length: 16 }, (_, i) => ({ key, n, door: doors[i % 2] as Door })),
   );
   // All calls of one key are adjacent, so 64 concurrent callers contend for at least four keys.
   let next = 0;
   const caller = async () => {
     for (let call = calls[next++]; call !== undefined; call = calls[next++]) {
-      const answer = await create(
-        call.doorName,
-        { amount_units: call.n + 1, metadata: { n: call.n } },
-        call.key,
-      );
+      const answer = await create(call.door, { amount_units: call.n + 1, metadata: { n: call.n } }, call.key);
       answersByKey.set(call.key, [...(answersByKey.get(call.key) ?? []), answer]);
     }
   };
@@ -192,7 +179,7 @@ test('400 keys, each sent by 16 calls at once over both doors: one row per key, 
   expect(answers.flat()).toHaveLength(6400);
   expect(answers.flat().filter(({ code }) => code !== 'ok')).toEqual([]);
   for (const sameKey of answers) {
-    expect(new Set(sameKey.map(({ intent }) => JSON.stringify(intent))).size).toBe(1);
+    expect(new Set(sameKey.map(({ json }) => JSON.stringify(json))).size).toBe(1);
     expect(sameKey.filter(({ replayed }) => !replayed)).toHaveLength(1);
   }
   const rows = await service.query<{ rows: string; keys: string }>(

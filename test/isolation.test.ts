@@ -1,23 +1,14 @@
 // Merchants and modes do not see each other's keys and intents.
 
 import fc from 'fast-check';
-import { beforeAll, expect, test } from 'vitest';
-import type { Answer, Door } from './support/doors.ts';
-import { createTestMerchant, type TestMerchant, type TestService } from './support/service.ts';
+import { expect, test } from 'vitest';
+import { type Answer, type Door, doors } from './support/call.ts';
+import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-let merchants: TestMerchant[];
+const service = await useService();
 
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
-
-beforeAll(async () => {
-  merchants = [service.merchant, await createTestMerchant(service.database)];
-});
+const merchants = [service.merchant, await service.newMerchant()];
 
 const call = fc.record({
   merchant: fc.constantFrom(0, 1),
@@ -36,10 +27,12 @@ test('an idempotency key belongs to one merchant and one mode', async () => {
       /** The model: the request of each key, by merchant and mode. */
       const stands = new Map<string, { amountUnits: number; answer: Answer }>();
       for (const { merchant, mode, door, idempotencyKey, amountUnits } of calls) {
-        const answer = await (doors[door] as Door).create(
+        const answer = await service.call(
+          'createPaymentIntent',
           { amount_units: amountUnits },
           {
-            authorization: `Bearer ${merchants[merchant]?.keys[mode].apiKey}`,
+            door: doors[door] as Door,
+            apiKey: (merchants[merchant] as TestMerchant).keys[mode].apiKey,
             idempotencyKey: `${run}-${idempotencyKey}`,
           },
         );
@@ -47,20 +40,20 @@ test('an idempotency key belongs to one merchant and one mode', async () => {
         const first = stands.get(scope);
         if (first === undefined) {
           expect(answer).toMatchObject({ code: 'ok', replayed: false });
-          expect(answer.intent).toMatchObject({
+          expect(answer.json).toMatchObject({
             mode,
             amount_units: amountUnits,
             expected_wallet: merchants[merchant]?.wallets[mode].base,
           });
           stands.set(scope, { amountUnits, answer });
         } else if (first.amountUnits === amountUnits) {
-          expect(answer).toMatchObject({ code: 'ok', replayed: true, intent: first.answer.intent });
+          expect(answer).toMatchObject({ code: 'ok', replayed: true, json: first.answer.json });
         } else {
           expect(answer.code).toBe('idempotency_key_reused');
-          expect(JSON.stringify(answer)).not.toContain(first.answer.intent?.id);
+          expect(JSON.stringify(answer)).not.toContain(first.answer.json.id);
         }
       }
-      const ids = [...stands.values()].map(({ answer }) => answer.intent?.id);
+      const ids = [...stands.values()].map(({ answer }) => answer.json.id);
       expect(new Set(ids).size).toBe(ids.length);
       const rows = await service.query<{ scope: string }>(
         `select merchant_id || ' ' || mode || ' ' || idempotency_key as scope from payment_intents where idempotency_key like $1`,

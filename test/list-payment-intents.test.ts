@@ -3,70 +3,42 @@ import { create } from '@bufbuild/protobuf';
 import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import type { ListPaymentIntentsRequest } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import {
-  ListPaymentIntentsRequestSchema,
-  PaymentIntentService,
-} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { type CreateBody, type Door, httpRequest, type Intent } from './support/doors.ts';
-import {
-  grpcUnary,
-  type IntentMethods,
-  type ListQuery,
-  listAll,
-  openGrpcClient,
-  openIntentMethods,
-  type Page,
-  type PresentIntent,
-} from './support/intent-methods.ts';
+import { ListPaymentIntentsRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { type Door, doors, type Intent, pagesOf, type Request } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-let methods: IntentMethods[];
-
-useService(
-  (started, opened) => {
-    service = started;
-    doors = opened;
-    methods = openIntentMethods(started);
-  },
-  // Rows of the past stay as they are.
-  { ROLES: 'api' },
-);
-
-afterAll(() => {
-  for (const each of methods) each.close();
-});
+// Rows of the past stay as they are.
+const service = await useService({ ROLES: 'api' });
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
 });
 
-const bothDoors = [
-  ['HTTP', 0],
-  ['gRPC', 1],
-] as const;
-const door = (i: number) => methods[i] as IntentMethods;
+const list = (door: Door, query: Request, apiKey: string) =>
+  service.call('listPaymentIntents', query, { door, apiKey });
+const listAll = (door: Door, query: Request, apiKey: string) =>
+  pagesOf(service.call, 'listPaymentIntents', query, { door, apiKey });
 
-const newMerchant = () => createTestMerchant(service.database);
+const { newMerchant } = service;
 const keyOf = ({ keys }: TestMerchant, mode: 'testnet' | 'mainnet' = 'testnet') => keys[mode].apiKey;
 
 async function createIntent(
   apiKey: string,
-  body: CreateBody = { amount_units: 1 },
+  body: Request = { amount_units: 1 },
   idempotencyKey?: string,
 ): Promise<Intent> {
-  const answer = await (doors[0] as Door).create(body, {
-    authorization: `Bearer ${apiKey}`,
+  const answer = await service.call('createPaymentIntent', body, {
+    apiKey,
     ...(idempotencyKey !== undefined && { idempotencyKey }),
   });
-  return answer.intent as Intent;
+  return answer.json;
 }
 
 const idsOf = (intents: readonly { id: string }[]) => intents.map(({ id }) => id);
@@ -91,43 +63,35 @@ describe('a page', () => {
     ids = newestFirst(idsOf(created));
   });
 
-  test.each(bothDoors)('over %s has 20 intents, newest first, and leads to the next', async (_, i) => {
-    const first = await door(i).list({}, keyOf(merchant));
+  test.each(doors)('over %s has 20 intents, newest first, and leads to the next', async (door) => {
+    const first = await list(door, {}, keyOf(merchant));
     expect(idsOf(first.json.payment_intents)).toEqual(ids.slice(0, 20));
-    const second = await door(i).list({ page_token: first.json.next_page_token as string }, keyOf(merchant));
+    const second = await list(door, { page_token: first.json.next_page_token as string }, keyOf(merchant));
     expect(idsOf(second.json.payment_intents)).toEqual(ids.slice(20));
     expect(Object.keys(second.json)).toEqual(['payment_intents']);
   });
 
-  test.each(bothDoors)(
-    'over %s has each intent as its retrieval, without its client secret',
-    async (_, i) => {
-      const [page] = await listAll(door(i), { page_size: 3 }, keyOf(merchant));
-      for (const listed of page as PresentIntent[]) {
-        const { client_secret, ...retrieved } = (await door(i).get(listed.id, keyOf(merchant))).json;
-        expect(client_secret).toContain('_secret_');
-        expect(listed).toEqual(retrieved);
-      }
-    },
-  );
+  test.each(doors)('over %s has each intent as its retrieval, without its client secret', async (door) => {
+    const [page] = await listAll(door, { page_size: 3 }, keyOf(merchant));
+    for (const listed of page as Intent[]) {
+      const { client_secret, ...retrieved } = (
+        await service.call('getPaymentIntent', { id: listed.id }, { door, apiKey: keyOf(merchant) })
+      ).json;
+      expect(client_secret).toContain('_secret_');
+      expect(listed).toEqual(retrieved);
+    }
+  });
 
-  test('contains no client secret', async () => {
+  test('nowhere has a client secret', async () => {
     const { body } = await get(keyOf(merchant), '?page_size=100');
     expect(JSON.parse(body).payment_intents).toHaveLength(25);
     expect(body).not.toContain('secret');
-    const client = openGrpcClient(service);
-    const answer = await grpcUnary<Page>(
-      client,
-      PaymentIntentService.method.listPaymentIntents,
-      {},
-      keyOf(merchant),
-    );
-    client.close();
+    const answer = await list('grpc', {}, keyOf(merchant));
     expect(JSON.stringify(answer)).not.toContain('secret');
     expect(answer.json.payment_intents).toHaveLength(20);
   });
 
-  test.each(bothDoors)('over %s has page_size intents, also if the last page is full', async (_, i) => {
+  test.each(doors)('over %s has as many as page_size says, the last one being full too', async (door) => {
     for (const [size, lengths] of [
       [1, Array(25).fill(1)],
       [5, [5, 5, 5, 5, 5]],
@@ -136,24 +100,24 @@ describe('a page', () => {
       [26, [25]],
       [100, [25]],
     ] as const) {
-      const pages = await listAll(door(i), { page_size: size }, keyOf(merchant));
+      const pages = await listAll(door, { page_size: size }, keyOf(merchant));
       expect([size, pages.map((page) => page.length)]).toEqual([size, lengths]);
       expect(idsOf(pages.flat())).toEqual(ids);
     }
   });
 
-  test('may have another size than the previous one', async () => {
-    const first = await door(0).list({ page_size: 2 }, keyOf(merchant));
+  test('may have another size than the one before', async () => {
+    const first = await list('json', { page_size: 2 }, keyOf(merchant));
     const token = first.json.next_page_token as string;
-    const second = await door(1).list({ page_size: 100, page_token: token }, keyOf(merchant));
+    const second = await list('grpc', { page_size: 100, page_token: token }, keyOf(merchant));
     expect(idsOf(second.json.payment_intents)).toEqual(ids.slice(2));
   });
 
-  test('is the same each time, with a token that works over HTTP and gRPC', async () => {
-    const first = await door(1).list({ page_size: 4 }, keyOf(merchant));
+  test('is the same each time it is asked for, with a token that HTTP and gRPC share', async () => {
+    const first = await list('grpc', { page_size: 4 }, keyOf(merchant));
     const token = first.json.next_page_token as string;
     const answers = await Promise.all(
-      [0, 1, 0, 1].map((i) => door(i).list({ page_size: 4, page_token: token }, keyOf(merchant))),
+      [...doors, ...doors].map((door) => list(door, { page_size: 4, page_token: token }, keyOf(merchant))),
     );
     for (const { json } of answers) expect(json).toEqual(answers[0]?.json);
     expect(idsOf(answers[0]?.json.payment_intents ?? [])).toEqual(ids.slice(4, 8));
@@ -167,7 +131,7 @@ test('a list of nothing is an empty list', async () => {
   const none = await get(keyOf(merchant), '?status=succeeded');
   expect([none.status, none.body]).toEqual([200, '{"payment_intents":[]}']);
   expect(none.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' });
-  const { code, json } = await door(1).list({ status: 'succeeded' }, keyOf(merchant));
+  const { code, json } = await list('grpc', { status: 'succeeded' }, keyOf(merchant));
   expect([code, json]).toEqual(['ok', { payment_intents: [] }]);
 });
 
@@ -331,7 +295,7 @@ describe('a query', () => {
     expect(idsOf(JSON.parse(body).payment_intents)).toEqual([intent.id]);
   });
 
-  test('is refused with a body, from a browser, and with methods other than GET', async () => {
+  test('comes without a body, from no browser, and only by GET', async () => {
     const options = { method: 'GET', headers: { Authorization: `Bearer ${keyOf(merchant)}` } };
     const url = `${service.publicUrl}/v1/payment_intents`;
     const withBody = await httpRequest(
@@ -367,12 +331,7 @@ describe('a query', () => {
     ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', /years 1 to 9999/],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
-    [
-      'a token that was never issued',
-      { pageToken: 'AAAA' },
-      'page_token',
-      /is not one that this list has given out/,
-    ],
+    ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
     [
       'a field of a newer contract',
       { $unknown: [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
@@ -380,25 +339,22 @@ describe('a query', () => {
       /is not a field of this request/,
     ],
   ])('over gRPC, %s is refused by name', async (_, change, field, message) => {
-    const client = openGrpcClient(service);
     const request = Object.assign(create(ListPaymentIntentsRequestSchema), change);
-    const { listPaymentIntents } = PaymentIntentService.method;
-    const answer = await grpcUnary<Page>(client, listPaymentIntents, request, keyOf(merchant));
-    client.close();
+    const answer = await list('grpc', request, keyOf(merchant));
     expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
     expect(answer.details).toEqual([{ field, message: expect.stringMatching(message) }]);
   });
 
   test('over gRPC, unset fields are no filters', async () => {
-    const client = openGrpcClient(service);
-    const request = { pageSize: 0, pageToken: '', idempotencyKey: '', status: 0, chain: 0, lane: 0 };
-    const answer = await grpcUnary<Page>(
-      client,
-      PaymentIntentService.method.listPaymentIntents,
-      request,
-      keyOf(merchant),
-    );
-    client.close();
+    const request = create(ListPaymentIntentsRequestSchema, {
+      pageSize: 0,
+      pageToken: '',
+      idempotencyKey: '',
+      status: 0,
+      chain: 0,
+      lane: 0,
+    });
+    const answer = await list('grpc', request, keyOf(merchant));
     expect(answer.json.payment_intents).toHaveLength(2);
   });
 });
@@ -413,7 +369,7 @@ describe('filters', () => {
   const lanes = ['sdk', 'manual'];
   const firstAtMs = Date.parse('2026-03-01T12:00:00.000Z');
   let merchant: TestMerchant;
-  let all: PresentIntent[];
+  let all: Intent[];
 
   beforeAll(async () => {
     merchant = await newMerchant();
@@ -429,10 +385,10 @@ describe('filters', () => {
         network: `(array[${chains.map((chain) => networkFor('testnet', chain).id).join(',')}])[n / 10 % 2 + 1]`,
       },
     });
-    all = (await listAll(door(0), { page_size: 100 }, keyOf(merchant))).flat();
+    all = (await listAll('json', { page_size: 100 }, keyOf(merchant))).flat();
   });
 
-  test('alone and combined, select the matching intents', async () => {
+  test('of each kind, alone and together, select what they name', async () => {
     expect(all).toHaveLength(60);
     const between = new Date(firstAtMs + 20).toISOString();
     const before = new Date(firstAtMs + 45).toISOString();
@@ -443,7 +399,7 @@ describe('filters', () => {
       created_from: [undefined, between],
       created_before: [undefined, before],
     };
-    let queries: ListQuery[] = [{}];
+    let queries: Request[] = [{}];
     for (const [name, values] of Object.entries(options)) {
       queries = queries.flatMap((query) =>
         values.map((value) => (value === undefined ? query : { ...query, [name]: value })),
@@ -455,32 +411,32 @@ describe('filters', () => {
       const { created_from = '', created_before = '~', ...words } = query as Record<string, string>;
       const expected = all.filter(
         (intent) =>
-          Object.entries(words).every(([name, word]) => intent[name] === word) &&
+          Object.entries(words).every(([name, word]) => intent[name as keyof Intent] === word) &&
           intent.created_at >= created_from &&
           intent.created_at < created_before,
       );
-      const pages = await listAll(door(i++ % 2), { ...query, page_size: 7 }, keyOf(merchant));
+      const pages = await listAll(doors[i++ % 2] as Door, { ...query, page_size: 7 }, keyOf(merchant));
       expect([query, idsOf(pages.flat())]).toEqual([query, idsOf(expected)]);
       expect(pages.slice(0, -1).every((page) => page.length === 7)).toBe(true);
     }
   });
 
-  test.each(bothDoors)('over %s, a page is empty where filters exclude each other', async (_, i) => {
+  test.each(doors)('over %s, a page is empty where filters exclude each other', async (door) => {
     const at = new Date(firstAtMs + 20).toISOString();
     for (const query of [
       { created_from: at, created_before: at },
       { created_from: at, created_before: new Date(firstAtMs).toISOString() },
     ]) {
-      expect((await door(i).list(query, keyOf(merchant))).json).toEqual({ payment_intents: [] });
+      expect((await list(door, query, keyOf(merchant))).json).toEqual({ payment_intents: [] });
     }
   });
 
-  test('a status is the current one', async () => {
+  test('a status is the one of now', async () => {
     const own = await newMerchant();
     const { id } = await createIntent(keyOf(own));
-    const listed = async (status: string) => idsOf((await listAll(door(1), { status }, keyOf(own))).flat());
+    const listed = async (status: string) => idsOf((await listAll('grpc', { status }, keyOf(own))).flat());
     expect(await listed('requires_payment')).toEqual([id]);
-    await door(0).cancel(id, keyOf(own));
+    await service.call('cancelPaymentIntent', { id }, { apiKey: keyOf(own) });
     expect([await listed('requires_payment'), await listed('canceled')]).toEqual([[], [id]]);
   });
 });
@@ -516,10 +472,10 @@ describe('created_from and created_before', () => {
     ];
   });
 
-  test.each(bothDoors)('over %s: from is inclusive, before exclusive, to the millisecond', async (_, i) => {
+  test.each(doors)('over %s: from is inclusive, before exclusive, to the millisecond', async (door) => {
     const beyond = new Date(atMs + 2).toISOString();
     const justAfter = (moment: string) => moment.replace('Z', '0001Z');
-    const cases: [ListQuery, string[]][] = [
+    const cases: [Request, string[]][] = [
       [{ created_from: before }, [after, after, at, at, at, before, before]],
       [{ created_from: at }, [after, after, at, at, at]],
       [{ created_from: after }, [after, after]],
@@ -538,21 +494,21 @@ describe('created_from and created_before', () => {
       [{ created_from: justAfter(before), created_before: justAfter(at) }, [at, at, at]],
     ];
     for (const [query, moments] of cases) {
-      const intents = (await listAll(door(i), { ...query, page_size: 2 }, keyOf(merchant))).flat();
+      const intents = (await listAll(door, { ...query, page_size: 2 }, keyOf(merchant))).flat();
       expect([query, intents.map(({ created_at }) => created_at)]).toEqual([query, moments]);
     }
   });
 
   test('a bound may be written in any time zone', async () => {
     for (const created_from of ['2026-05-05T07:05:05.005+02:00', '2026-05-04T17:20:05.005-11:45']) {
-      const [intents] = await listAll(door(0), { created_from, created_before: after }, keyOf(merchant));
+      const [intents] = await listAll('json', { created_from, created_before: after }, keyOf(merchant));
       expect(intents?.map(({ created_at }) => created_at)).toEqual([at, at, at]);
     }
   });
 });
 
 describe('idempotency_key', () => {
-  test.each(bothDoors)('over %s finds the intent of order-1001', async (_, i) => {
+  test.each(doors)('over %s finds the intent of order-1001', async (door) => {
     const merchant = await newMerchant();
     const other = await newMerchant();
     const [intent] = await Promise.all([
@@ -563,16 +519,16 @@ describe('idempotency_key', () => {
       createIntent(keyOf(other), { amount_units: 4 }, 'order-1001'),
       createIntent(keyOf(merchant), { amount_units: 5 }),
     ]);
-    const list = async (query: ListQuery, apiKey = keyOf(merchant)) =>
-      (await door(i).list({ idempotency_key: 'order-1001', ...query }, apiKey)).json;
-    const found = await list({});
+    const find = async (query: Request, apiKey = keyOf(merchant)) =>
+      (await list(door, { idempotency_key: 'order-1001', ...query }, apiKey)).json;
+    const found = await find({});
     expect(found).toEqual({
       payment_intents: [expect.objectContaining({ id: intent.id, amount_units: 1001 })],
     });
-    expect(await list({ page_size: 1 })).toEqual(found);
-    expect(await list({ status: 'requires_payment', chain: 'base', lane: 'sdk' })).toEqual(found);
+    expect(await find({ page_size: 1 })).toEqual(found);
+    expect(await find({ status: 'requires_payment', chain: 'base', lane: 'sdk' })).toEqual(found);
     const createdAt = found.payment_intents[0]?.created_at as string;
-    expect(await list({ created_from: createdAt })).toEqual(found);
+    expect(await find({ created_from: createdAt })).toEqual(found);
     for (const query of [
       { status: 'expired' },
       { chain: 'polygon' },
@@ -580,45 +536,42 @@ describe('idempotency_key', () => {
       { created_before: createdAt },
       { idempotency_key: 'order-1002' },
     ]) {
-      expect([query, await list(query)]).toEqual([query, { payment_intents: [] }]);
+      expect([query, await find(query)]).toEqual([query, { payment_intents: [] }]);
     }
-    expect((await list({}, keyOf(other))).payment_intents[0]?.amount_units).toBe(4);
-    expect((await list({}, keyOf(merchant, 'mainnet'))).payment_intents[0]?.amount_units).toBe(3);
+    expect((await find({}, keyOf(other))).payment_intents[0]?.amount_units).toBe(4);
+    expect((await find({}, keyOf(merchant, 'mainnet'))).payment_intents[0]?.amount_units).toBe(3);
   });
 });
 
 describe('merchants and modes', () => {
-  test.each(bothDoors)(
-    "over %s, a list only has the intents of the key's merchant and mode",
-    async (_, i) => {
-      const [a, b] = [await newMerchant(), await newMerchant()];
-      const scopes = [a, b].flatMap((merchant) =>
-        (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
-      );
-      const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
-      // In turns, so that each lies between those of the others.
-      for (let round = 0; round < 5; round++) {
-        for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
+  test.each(doors)('over %s, a list has those of the key alone', async (door) => {
+    const [a, b] = [await newMerchant(), await newMerchant()];
+    const scopes = [a, b].flatMap((merchant) =>
+      (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
+    );
+    const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
+    // In turns, so that each lies between those of the others.
+    for (let round = 0; round < 5; round++) {
+      for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
+    }
+    for (const { apiKey, mode } of scopes) {
+      for (const query of [{}, { status: 'requires_payment' }, { created_from: '2026-01-01T00:00:00Z' }]) {
+        const intents = (await listAll(door, { ...query, page_size: 2 }, apiKey)).flat();
+        expect(idsOf(intents)).toEqual(newestFirst(created.get(apiKey) ?? []));
+        expect(new Set(intents.map((intent) => intent.mode))).toEqual(new Set([mode]));
       }
-      for (const { apiKey, mode } of scopes) {
-        for (const query of [{}, { status: 'requires_payment' }, { created_from: '2026-01-01T00:00:00Z' }]) {
-          const intents = (await listAll(door(i), { ...query, page_size: 2 }, apiKey)).flat();
-          expect(idsOf(intents)).toEqual(newestFirst(created.get(apiKey) ?? []));
-          expect(new Set(intents.map((intent) => intent.mode))).toEqual(new Set([mode]));
-        }
-      }
-    },
-  );
+    }
+  });
 });
 
-test('concurrent requests for pages get the same pages as single ones', async () => {
+test('pages that are asked for together are those that are asked for alone', async () => {
   const merchants = [await newMerchant(), await newMerchant(), await newMerchant()];
-  const asked: (readonly [apiKey: string, query: ListQuery])[] = [];
+  const asked: (readonly [apiKey: string, query: Request])[] = [];
   for (const [i, merchant] of merchants.entries()) {
     for (const mode of ['testnet', 'mainnet'] as const) {
       // The first merchant has none in mainnet.
       for (let n = 0; n < (mode === 'testnet' ? 4 : 2 * i); n++) await createIntent(keyOf(merchant, mode));
-      const first = await door(0).list({ page_size: 2 }, keyOf(merchant, mode));
+      const first = await list('json', { page_size: 2 }, keyOf(merchant, mode));
       const { next_page_token } = first.json;
       const pages = next_page_token === undefined ? [{}] : [{}, { page_token: next_page_token }];
       for (const page of pages) {
@@ -627,12 +580,12 @@ test('concurrent requests for pages get the same pages as single ones', async ()
     }
   }
   const alone = [];
-  for (const [apiKey, query] of asked) alone.push((await door(0).list(query, apiKey)).json);
+  for (const [apiKey, query] of asked) alone.push((await list('json', query, apiKey)).json);
   expect(new Set(alone.map((page) => JSON.stringify(page))).size).toBeGreaterThan(15);
 
   // Each twice, over both doors.
   const together = await Promise.all(
-    bothDoors.flatMap(([, i]) => [...asked, ...asked].map(([apiKey, query]) => door(i).list(query, apiKey))),
+    doors.flatMap((door) => [...asked, ...asked].map(([apiKey, query]) => list(door, query, apiKey))),
   );
   expect(together.map(({ json }) => json)).toEqual([...alone, ...alone, ...alone, ...alone]);
 });
@@ -648,14 +601,14 @@ describe('a page token', () => {
     for (const apiKey of [keyOf(merchant), keyOf(merchant, 'mainnet'), keyOf(other)]) {
       await Promise.all(Array.from({ length: 3 }, () => createIntent(apiKey)));
     }
-    token = (await door(0).list(query, keyOf(merchant))).json.next_page_token as string;
+    token = (await list('json', query, keyOf(merchant))).json.next_page_token as string;
   });
 
   const others = 'belongs to other filters: send it with those of the page before';
   const nobodys = 'is not one that this list has given out';
 
-  test.each(bothDoors)('over %s is valid for its own list only', async (_, i) => {
-    const refused = async (change: ListQuery, apiKey = keyOf(merchant)) => {
+  test.each(doors)('over %s is good for its own list only', async (door) => {
+    const refused = async (change: Request, apiKey = keyOf(merchant)) => {
       const { status: _status, ...withoutStatus } = query;
       const base = 'status' in change && change.status === '' ? withoutStatus : query;
       const { status, ...rest } = change;
@@ -665,11 +618,11 @@ describe('a page token', () => {
         ...rest,
         ...(status !== undefined && status !== '' && { status }),
       };
-      const answer = await door(i).list(asked, apiKey);
+      const answer = await list(door, asked, apiKey);
       expect([change, answer.code]).toEqual([change, 'invalid_body']);
       return answer.details;
     };
-    expect((await door(i).list({ ...query, page_token: token }, keyOf(merchant))).code).toBe('ok');
+    expect((await list(door, { ...query, page_token: token }, keyOf(merchant))).code).toBe('ok');
     for (const change of [
       { status: 'expired' },
       { status: '' },
@@ -686,7 +639,7 @@ describe('a page token', () => {
     }
   });
 
-  test.each(bothDoors)('over %s is refused unless the service issued it', async (_, i) => {
+  test.each(doors)('over %s is refused unless it was given out', async (door) => {
     const bytes = Buffer.from(token, 'base64url');
     const changed = (at: number) => {
       const copy = Buffer.from(bytes);
@@ -712,7 +665,7 @@ describe('a page token', () => {
     ];
     for (const [page_token, message] of cases) {
       if (message === '') continue;
-      const answer = await door(i).list({ ...query, page_token }, keyOf(merchant));
+      const answer = await list(door, { ...query, page_token }, keyOf(merchant));
       expect([page_token, answer.code, answer.details]).toEqual([
         page_token,
         'invalid_body',
@@ -729,9 +682,10 @@ describe('while others create', () => {
     let created = 0;
     const workers = Array.from({ length: 8 }, async (_, i) => {
       while (!isStopped) {
-        const answer = await (doors[i % 2] as Door).create(
+        const answer = await service.call(
+          'createPaymentIntent',
           { amount_units: 1, ...(i % 3 === 0 && { lane: 'manual' }) },
-          { authorization: `Bearer ${apiKey}` },
+          { door: doors[i % 2] as Door, apiKey },
         );
         expect(answer.code).toBe('ok');
         created++;
@@ -746,15 +700,15 @@ describe('while others create', () => {
     };
   }
 
-  test.each<[string, ListQuery]>([
+  test.each<[string, Request]>([
     ['all', {}],
     ['one lane', { lane: 'sdk' }],
-  ])('pages of %s neither skip nor repeat intents', async (_, filter) => {
+  ])('pages of %s neither skip nor double', async (_, filter) => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const nowMs = Date.now();
     await insertIntents(service, { merchantId: merchant.id, count: 300, firstAtMs: nowMs - 600_000 });
-    const there = idsOf((await listAll(door(0), { ...filter, page_size: 100 }, apiKey)).flat());
+    const there = idsOf((await listAll('json', { ...filter, page_size: 100 }, apiKey)).flat());
     expect(there).toHaveLength(300);
 
     // A transaction that began before and commits in the middle of the list: its rows lie between the others.
@@ -769,7 +723,8 @@ describe('while others create', () => {
     let pages = 0;
     try {
       do {
-        const page = await door(pages % 2).list(
+        const page = await list(
+          doors[pages % 2] as Door,
           { ...filter, page_size: 3, ...(token && { page_token: token }) },
           apiKey,
         );
@@ -796,7 +751,7 @@ describe('while others create', () => {
     expect(seen.length).toBeGreaterThan(300);
   });
 
-  test('pages of a filter that searches 10,000 intents skip none', async () => {
+  test('pages of a filter that looks through 10,000 intents skip none either', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     // What matches lies just before and behind the end of what a page looks through.
@@ -807,12 +762,12 @@ describe('while others create', () => {
       columns: { lane: `case when n between 1900 and 2100 then 'manual' else 'sdk' end`, network: '4' },
     });
     const filter = { lane: 'manual', chain: 'polygon', page_size: 100 };
-    const there = (await listAll(door(0), filter, apiKey)).flat();
+    const there = (await listAll('json', filter, apiKey)).flat();
     expect(there).toHaveLength(201);
     const creating = keepCreating(apiKey);
     try {
       for (let round = 0; round < 30; round++) {
-        const intents = (await listAll(door(round % 2), filter, apiKey)).flat();
+        const intents = (await listAll(doors[round % 2] as Door, filter, apiKey)).flat();
         expect(idsOf(intents)).toEqual(idsOf(there));
       }
     } finally {
@@ -838,21 +793,21 @@ describe('a sparse filter', () => {
     });
   });
 
-  test.each(bothDoors)('over %s reaches the end without duplicates', async (_, i) => {
+  test.each(doors)('over %s pages on to the end, without duplicates', async (door) => {
     for (const page_size of [1, 2, 100]) {
-      const pages = await listAll(door(i), { status: 'succeeded', page_size }, keyOf(merchant));
+      const pages = await listAll(door, { status: 'succeeded', page_size }, keyOf(merchant));
       const numbers = pages.flat().map(({ amount_units }) => Number(amount_units) - 1_000_000);
       expect(numbers).toEqual(matching.toReversed());
       expect(pages.every((page) => page.length <= page_size)).toBe(true);
     }
   });
 
-  test.each(bothDoors)('over %s that matches nothing has empty pages and ends', async (_, i) => {
-    const pages = await listAll(door(i), { status: 'processing' }, keyOf(merchant));
+  test.each(doors)('over %s that matches nothing has empty pages, and an end', async (door) => {
+    const pages = await listAll(door, { status: 'processing' }, keyOf(merchant));
     expect(pages).toEqual([[], [], []]);
   });
 
-  test('reads each searched row once', async () => {
+  test('reads each row that it looks through once', async () => {
     const reading = await startService({ ROLES: 'api', DATABASE_POOL: '1' }, { beside: service });
     const rowsRead = async () => {
       await reading.database.orm.em.execute('select pg_stat_force_next_flush()');
@@ -873,9 +828,9 @@ describe('a sparse filter', () => {
     expect(read).toBeLessThan(10_100);
   });
 
-  test('with time bounds searches only those rows', async () => {
+  test('with bounds of time looks through those alone', async () => {
     const [first] = await listAll(
-      door(0),
+      'json',
       { status: 'succeeded', created_before: new Date(Date.now() - year + 5_000).toISOString() },
       keyOf(merchant),
     );
@@ -890,13 +845,13 @@ describe('a sparse filter', () => {
       firstAtMs: Date.now() - year,
       columns: { lane: `case when n = 0 then 'manual' else 'sdk' end` },
     });
-    const pages = await listAll(door(0), { lane: 'manual' }, keyOf(own));
+    const pages = await listAll('json', { lane: 'manual' }, keyOf(own));
     expect(pages.flat().map(({ amount_units }) => amount_units)).toEqual([1_000_000]);
     expect(pages.length).toBeLessThanOrEqual(2);
   });
 
   test('that matches everything has full pages', async () => {
-    const { json } = await door(0).list({ status: 'expired', page_size: 100 }, keyOf(merchant));
+    const { json } = await list('json', { status: 'expired', page_size: 100 }, keyOf(merchant));
     expect(json.payment_intents).toHaveLength(100);
     expect(json.next_page_token).toBeDefined();
   });

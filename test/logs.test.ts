@@ -1,47 +1,43 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { type Door, httpRequest } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { type Door, doors } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-});
+const service = await useService();
+const doorNames = { json: 'public', grpc: 'internal' };
 
 test('one line per request, with the caller, the outcome and the duration', async () => {
   const { merchant } = service;
   for (const door of doors) {
     const line = service.nextLogLine();
-    const answer = await door.create(
+    const answer = await service.call(
+      'createPaymentIntent',
       { amount_units: 1 },
-      { authorization: `Bearer ${merchant.keys.mainnet.apiKey}` },
+      { door, apiKey: merchant.keys.mainnet.apiKey },
     );
     expect(await line).toEqual({
       level: 'info',
       time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
       request_id: answer.requestId,
-      door: door.name,
+      door: doorNames[door],
       rpc: 'CreatePaymentIntent',
       merchant_id: merchant.merchantId,
       key_id: merchant.keys.mainnet.keyId,
       mode: 'mainnet',
-      payment_intent: answer.intent?.id,
+      payment_intent: answer.json.id,
       code: 'ok',
       duration_ms: expect.any(Number),
       message: 'CreatePaymentIntent ok',
     });
     const refused = service.nextLogLine();
-    const refusal = await door.create({ amount_units: 1 }, { authorization: undefined });
+    const refusal = await service.call('createPaymentIntent', { amount_units: 1 }, { door, apiKey: null });
     expect(await refused).toEqual({
       level: 'info',
       time: expect.any(String),
       request_id: refusal.requestId,
-      door: door.name,
+      door: doorNames[door],
       rpc: 'CreatePaymentIntent',
       code: 'api_key_missing',
       duration_ms: expect.any(Number),
@@ -52,9 +48,8 @@ test('one line per request, with the caller, the outcome and the duration', asyn
 
 test('the line of a request about an intent names it', async () => {
   const headers = { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` };
-  const [door] = doors as [Door];
-  const { intent } = await door.create({ amount_units: 1 }, headers);
-  const path = `${service.publicUrl}/v1/payment_intents/${intent?.id}`;
+  const { json: intent } = await service.call('createPaymentIntent', { amount_units: 1 }, headers);
+  const path = `${service.publicUrl}/v1/payment_intents/${intent.id}`;
   const elsewhere = { authorization: `Bearer ${service.merchant.keys.mainnet.apiKey}` };
   const unknown = `${service.publicUrl}/v1/payment_intents/pi_nonsense`;
   for (const [call, expected] of [
@@ -78,7 +73,7 @@ test('the line of a request about an intent names it', async () => {
   ] as const) {
     const line = service.nextLogLine();
     await call();
-    expect(await line).toMatchObject({ ...expected, payment_intent: intent?.id });
+    expect(await line).toMatchObject({ ...expected, payment_intent: intent.id });
   }
   const line = service.nextLogLine();
   await httpRequest(unknown, { method: 'GET', headers });
@@ -89,9 +84,10 @@ test('the line of a refused request names the invalid fields, without their valu
   const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
   for (const door of doors) {
     const line = service.nextLogLine();
-    await door.create(
+    await service.call(
+      'createPaymentIntent',
       { amount_units: -5, wallet_address: 'nonsense-of-mrs-smith', metadata: { a: 'x\0' } },
-      { authorization },
+      { door, authorization },
     );
     expect(await line).toMatchObject({
       code: 'invalid_body',
@@ -118,9 +114,8 @@ test('the line of a refused request names the invalid fields, without their valu
 
 test('a flood of refusals is summarised: all are counted, few have a line', async () => {
   const before = service.log.length;
-  const [door] = doors as [Door];
   const flood = Array.from({ length: 1_000 }, () =>
-    door.create({ amount_units: 1 }, { authorization: 'Bearer nonsense' }),
+    service.call('createPaymentIntent', { amount_units: 1 }, { authorization: 'Bearer nonsense' }),
   );
   await Promise.all(flood);
   const refusals = () => service.log.slice(before).filter(({ code }) => code === 'api_key_invalid');
@@ -142,13 +137,14 @@ test('a flood of refusals is summarised: all are counted, few have a line', asyn
 
 test('a hundred requests of every kind write a hundred lines', async () => {
   const before = service.log.length;
-  const authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  const _authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
   const bodies = [{ amount_units: 1 }, { amount_units: 0 }, { amount_units: 1, metadata: { a: '\0' } }];
   for (let i = 0; i < 100; i++) {
     const door = doors[i % 2] as Door;
-    await door.create(bodies[i % 3] as object as Record<string, unknown>, {
-      authorization: i % 5 === 0 ? 'Bearer nonsense' : authorization,
-      ...(i % 4 === 0 ? { idempotencyKey: 'the same for all' } : {}),
+    await service.call('createPaymentIntent', bodies[i % 3], {
+      door,
+      ...(i % 5 === 0 && { authorization: 'Bearer nonsense' }),
+      ...(i % 4 === 0 && { idempotencyKey: 'the same for all' }),
     });
   }
   expect(service.log.length - before).toBe(100);
@@ -164,25 +160,23 @@ test('the log never contains a key, a client secret, an Authorization header or 
   for (const door of doors) {
     for (const { apiKey } of Object.values(service.merchant.keys)) {
       secretsSeen.push(apiKey, apiKey.slice('sk_testnet_'.length));
-      const answer = await door.create(
+      const answer = await service.call(
+        'createPaymentIntent',
         { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
-        { authorization: `Bearer ${apiKey}`, idempotencyKey: 'idem-key-of-mrs-smith' },
+        { door, apiKey, idempotencyKey: 'idem-key-of-mrs-smith' },
       );
-      secretsSeen.push(
-        answer.intent?.client_secret as string,
-        answer.intent?.client_secret.split('_secret_')[1] as string,
-      );
+      secretsSeen.push(answer.json.client_secret, answer.json.client_secret.split('_secret_')[1] as string);
     }
     // Errors of faulty requests could quote their contents.
-    await door.create(
+    await service.call(
+      'createPaymentIntent',
       { amount_units: 0, metadata: { order_id: 'order-4711-of-mrs-smith', bad: '\0' } },
-      {
-        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      },
+      { door },
     );
-    await door.create(
+    await service.call(
+      'createPaymentIntent',
       { amount_units: 1 },
-      { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}x` },
+      { door, authorization: `Bearer ${service.merchant.keys.testnet.apiKey}x` },
     );
   }
   await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x_secret_y?api_key=my-query-secret`, {
@@ -198,12 +192,10 @@ test('the log never contains a key, a client secret, an Authorization header or 
   ] as const) {
     await service.query(sabotage);
     for (const door of doors) {
-      const answer = await door.create(
+      const answer = await service.call(
+        'createPaymentIntent',
         { amount_units: 1, metadata: { order_id: 'order-4711-of-mrs-smith' } },
-        {
-          authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-          idempotencyKey: 'idem-key-of-mrs-smith',
-        },
+        { door, idempotencyKey: 'idem-key-of-mrs-smith' },
       );
       expect(answer.code).toBe('internal');
     }

@@ -1,28 +1,19 @@
 import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
 import { parser as promqlParser } from '@prometheus-io/lezer-promql';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { chainNamed } from '../src/contract/chains.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { blockCreates } from './support/blocker.ts';
+import { type Door, doors } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { type Door, httpRequest, openDoors } from './support/doors.ts';
+import { httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-
-beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
-});
+const service = await useService();
 
 /** All samples of `GET /metrics` by name and labels, as in `up{job="x"}`. */
 async function scrape(from: TestService = service): Promise<Map<string, number>> {
@@ -44,9 +35,14 @@ const requests = (door: string, method: string, code: string) =>
 
 test('counts every request once, by door, method and code, with its duration', async () => {
   for (const door of doors) {
-    for (let i = 0; i < 3; i++) await door.create({ amount_units: 1 }, { authorization: authorization() });
-    await door.create({ amount_units: 0 }, { authorization: authorization() });
-    await door.create({ amount_units: 1 }, { authorization: undefined });
+    for (let i = 0; i < 3; i++)
+      await service.call(
+        'createPaymentIntent',
+        { amount_units: 1 },
+        { door, authorization: authorization() },
+      );
+    await service.call('createPaymentIntent', { amount_units: 0 }, { door, authorization: authorization() });
+    await service.call('createPaymentIntent', { amount_units: 1 }, { door, apiKey: null });
   }
   await httpRequest(`${service.publicUrl}/nothing?${'x'.repeat(100)}`, {});
   const samples = await scrape();
@@ -67,10 +63,14 @@ test('the size of each group commit', async () => {
   const [{ n } = { n: 0 }] = await service.query<{ n: number }>(
     'select count(*)::int as n from payment_intents',
   );
-  const [, internal] = doors as [Door, Door];
+  const [, _internal] = doors as [Door, Door];
   await Promise.all(
     Array.from({ length: 40 }, () =>
-      internal.create({ amount_units: 1 }, { authorization: authorization() }),
+      service.call(
+        'createPaymentIntent',
+        { amount_units: 1 },
+        { door: 'grpc', authorization: authorization() },
+      ),
     ),
   );
   const after = await scrape();
@@ -86,11 +86,10 @@ test('the size of each group commit', async () => {
 test('cached and uncached key lookups', async () => {
   const lookups = (samples: Map<string, number>, result: string) =>
     samples.get(`payment_intents_key_lookups_total{result="${result}"}`) ?? 0;
-  const [door] = doors as [Door];
   const mainnet = `Bearer ${service.merchant.keys.mainnet.apiKey}`;
   const before = await scrape();
-  await door.create({ amount_units: 1 }, { authorization: mainnet });
-  await door.create({ amount_units: 1 }, { authorization: mainnet });
+  await service.call('createPaymentIntent', { amount_units: 1 }, { authorization: mainnet });
+  await service.call('createPaymentIntent', { amount_units: 1 }, { authorization: mainnet });
   const after = await scrape();
   expect(lookups(after, 'miss') - lookups(before, 'miss')).toBe(1);
   expect(lookups(after, 'hit') - lookups(before, 'hit')).toBe(1);
@@ -133,11 +132,9 @@ test('creates that wait for the database, and callers that wait for a connection
   const blocked = await startService({
     ...{ DATABASE_POOL: '1', QUEUE_TIMEOUT: '60', DATABASE_TIMEOUT: '60', DATABASE_CONNECT_TIMEOUT: '60' },
   });
-  const [door] = openDoors(blocked);
-  const { apiKey } = blocked.merchant.keys.testnet;
-  await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+  await blocked.call('createPaymentIntent', { amount_units: 1 });
   const blocker = await blockCreates(blocked.location);
-  const create = () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+  const create = () => blocked.call('createPaymentIntent', { amount_units: 1 });
   // One statement uses the only connection, the next waits for it, and the rest wait for a statement to end. Creates that
   // arrive at once share a statement, so a probe separates them: a scrape takes seconds while the database is blocked.
   const creates: ReturnType<typeof create>[] = [];
@@ -160,7 +157,6 @@ test('creates that wait for the database, and callers that wait for a connection
   await blocker.release();
   expect(new Set((await Promise.all(creates)).map(({ code }) => code))).toEqual(new Set(['ok']));
   expect((await scrape(blocked)).get('payment_intents_commit_queue_length')).toBe(0);
-  door.close();
   await blocked.close();
 });
 
@@ -201,7 +197,8 @@ test('the documentation explains exactly the shipped alerts', async () => {
 });
 
 test('every query of the dashboard and every alert is valid PromQL on existing series', async () => {
-  for (const door of doors) await door.create({ amount_units: 1 }, { authorization: authorization() });
+  for (const door of doors)
+    await service.call('createPaymentIntent', { amount_units: 1 }, { door, authorization: authorization() });
   const chain = await startChain();
   await service.server.watch([{ ...chainNamed('testnet', 'base'), urls: [chain.url] }], 50);
   await payOnce(chain);

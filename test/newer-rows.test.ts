@@ -1,46 +1,31 @@
 // A row with a value that only a newer version knows is not misread.
 
 import { create } from '@bufbuild/protobuf';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { type Door, type Intent, openDoors } from './support/doors.ts';
-import { type IntentMethods, openIntentMethods } from './support/intent-methods.ts';
-import { startService, type TestService } from './support/service.ts';
-import { openTransferMethods } from './support/transfer-methods.ts';
+import { doors } from './support/call.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: [Door, Door];
-let methods: [IntentMethods, IntentMethods];
-let apiKey: string;
+const service = await useService();
 
 beforeAll(async () => {
-  service = await startService();
-  doors = openDoors(service);
-  methods = openIntentMethods(service);
-  apiKey = service.merchant.keys.testnet.apiKey;
   // Simulates a newer version's migration.
   await service.query("alter type payment_intent_status add value 'refunded'");
   await service.query("alter type payment_lane add value 'express'");
 });
 
-afterAll(async () => {
-  for (const each of [...doors, ...methods]) each.close();
-  await service.close();
-});
-
 /** Creates an intent, sets a column of its row, and returns how to create it again. */
 async function createNewer(column: string, value: string) {
-  const call = { authorization: `Bearer ${apiKey}`, idempotencyKey: `newer-${column}-${value}` };
-  const { intent } = await doors[0].create({ amount_units: 1 }, call);
-  const { id } = intent as Intent;
+  const idempotencyKey = `newer-${column}-${value}`;
+  const { json } = await service.call('createPaymentIntent', { amount_units: 1 }, { idempotencyKey });
   await service.query(`update payment_intents set ${column} = $1 where id = $2`, [
     value,
-    parseIdentifier('pi', id),
+    parseIdentifier('pi', json.id),
   ]);
-  return { call, id, intent: intent as Intent };
+  return { idempotencyKey, json };
 }
 
 const expectLogged = (word: string) =>
@@ -52,14 +37,14 @@ describe.each([
   ['lane', 'express', 'express'],
 ])('an intent whose %s is now "%s"', (column, value, word) => {
   test('is refused by retrieval, cancellation and lists, and not misread', async () => {
-    const { id } = await createNewer(column, value);
-    for (const door of methods) {
+    const { json } = await createNewer(column, value);
+    for (const door of doors) {
       for (const answer of [
-        await door.get(id, apiKey),
-        await door.cancel(id, apiKey),
-        await door.list({}, apiKey),
+        await service.call('getPaymentIntent', { id: json.id }, { door }),
+        await service.call('cancelPaymentIntent', { id: json.id }, { door }),
+        await service.call('listPaymentIntents', {}, { door }),
       ]) {
-        expect([door.name, answer.code]).toEqual([door.name, 'internal']);
+        expect([door, answer.code]).toEqual([door, 'internal']);
         expectLogged(word);
       }
     }
@@ -71,10 +56,10 @@ test.each([
   ['network', '99', 'network 99'],
   ['lane', 'express', 'express'],
 ])('a replay of an intent whose %s is now "%s" is refused, not misread', async (column, value, word) => {
-  const { call } = await createNewer(column, value);
+  const { idempotencyKey } = await createNewer(column, value);
   for (const door of doors) {
-    const answer = await door.create({ amount_units: 1 }, call);
-    expect([door.name, answer.code, answer.intent]).toEqual([door.name, 'internal', undefined]);
+    const answer = await service.call('createPaymentIntent', { amount_units: 1 }, { door, idempotencyKey });
+    expect([door, answer.code, answer.json]).toEqual([door, 'internal', {}]);
     expectLogged(word);
   }
 });
@@ -82,9 +67,11 @@ test.each([
 test.each(['refunded', 'succeeded'])(
   'a replay of an intent whose status is now "%s" returns what the creation returned',
   async (status) => {
-    const { call, intent } = await createNewer('status', status);
+    const { idempotencyKey, json } = await createNewer('status', status);
     for (const door of doors) {
-      expect(await door.create({ amount_units: 1 }, call)).toMatchObject({ replayed: true, intent });
+      expect(
+        await service.call('createPaymentIntent', { amount_units: 1 }, { door, idempotencyKey }),
+      ).toMatchObject({ replayed: true, json });
     }
   },
 );
@@ -92,10 +79,9 @@ test.each(['refunded', 'succeeded'])(
 test('a transfer on an unknown newer chain is refused by lists, not misread', async () => {
   await insertTransfers(service, service.merchant, [{}]);
   await service.query('update transfers set chain_id = 424242');
-  for (const door of openTransferMethods(service)) {
-    expect([door.name, (await door.list({}, apiKey)).code]).toEqual([door.name, 'internal']);
+  for (const door of doors) {
+    expect([door, (await service.call('listTransfers', {}, { door })).code]).toEqual([door, 'internal']);
     expectLogged('chain 424242');
-    door.close();
   }
 });
 

@@ -1,26 +1,20 @@
 // Nodes with the limits of common plans: rate limits, range limits, and failures.
 
 import type { Address } from 'viem';
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { readRefusal } from '../src/settlement/node-refusals.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let calls: ReturnType<typeof createMerchantCalls>;
+const service = await useService({ ROLES: 'api' });
 let chain: TestChain | undefined;
 let nodes: LyingNode[] = [];
 let watcher: ReturnType<typeof createTestWatcher> | undefined;
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  calls = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const calls = createMerchantCalls(service);
 
 afterEach(async () => {
   await watcher?.release();

@@ -8,15 +8,10 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { blockCreates } from './support/blocker.ts';
-import { toRequestBytes } from './support/doors.ts';
-import type { TestService } from './support/service.ts';
+import { requestBytes } from './support/call.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-useService((started) => {
-  service = started;
-});
+const service = await useService();
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
@@ -93,7 +88,7 @@ const ways: [string, Way][] = [
   ],
 ];
 
-const valid = toRequestBytes({ amount_units: 1 });
+const valid = requestBytes('createPaymentIntent', { amount_units: 1 });
 const field = (number: number, wireType: number) => (number << 3) | wireType;
 const delimited = (number: number, bytes: number[]) => [field(number, 2), bytes.length, ...bytes];
 /** `metadata`: a Struct with one entry `a`, whose value is the given google.protobuf.Value bytes. */

@@ -10,19 +10,12 @@ import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
-import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import { type HttpAnswer, httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
 // With a rate limit that is never reached, so that its headers are present.
-useService(
-  (started) => {
-    service = started;
-  },
-  { RATE_LIMIT: '1000000' },
-);
+const service = await useService({ RATE_LIMIT: '1000000' });
 
 type Schema = Record<string, unknown>;
 interface OpenApi {

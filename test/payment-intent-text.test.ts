@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { networks } from '../src/contract/chains.ts';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { createJsonCodec } from '../src/contract/json/json-codec.ts';
@@ -13,7 +13,7 @@ import {
   type ShownColumns,
   shownRow,
 } from '../src/payment-intents/payment-intent-text.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 const codec = createJsonCodec(PaymentIntentSchema);
 const moment = fc.date({ min: new Date('2000-01-01'), max: new Date('9999-01-01'), noInvalidDate: true });
@@ -38,13 +38,7 @@ const intents = fc.record({
   expiredAt: optional,
 });
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-});
-
-afterAll(() => service.close());
+const service = await useService({ ROLES: 'api' });
 
 /** What PostgreSQL returns for these values, by the very connection that lists are read over. */
 async function stored(samples: readonly (typeof intents extends fc.Arbitrary<infer T> ? T : never)[]) {

@@ -5,14 +5,9 @@ import net from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { blockCreates } from './support/blocker.ts';
-import type { TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-useService((started) => {
-  service = started;
-});
+const service = await useService();
 
 const createRequest = (n: number, padding = '') => {
   const body = JSON.stringify({ amount_units: 1, metadata: { n, padding } });

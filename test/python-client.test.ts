@@ -5,9 +5,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startService, type TestService } from './support/service.ts';
+import { afterAll, expect, test } from 'vitest';
 import { succeeds } from './support/succeeds.ts';
+import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 
@@ -18,16 +18,11 @@ if (!canRun) {
   console.log('skipped: apt-get install protobuf-compiler python3-grpcio python3-protobuf');
 }
 
-let service: TestService;
-let folder: string;
+const service = await useService();
 
-beforeAll(async () => {
-  service = await startService();
-  folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
-});
+const folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
 
 afterAll(async () => {
-  await service.close();
   await rm(folder, { recursive: true, force: true });
 });
 

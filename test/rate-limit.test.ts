@@ -1,31 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  type Door,
-  errorDetailsOf,
-  grpcCall,
-  httpRequest,
-  openDoors,
-  toRequestBytes,
-} from './support/doors.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { expect, test } from 'vitest';
+import { type Door, doors } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-
-beforeAll(async () => {
-  service = await startService({ RATE_LIMIT: '5' });
-  doors = openDoors(service);
-});
-
-afterAll(async () => {
-  for (const door of doors) door.close();
-  await service.close();
-});
+const service = await useService({ RATE_LIMIT: '5' });
 
 /** A merchant with an unused rate limit. */
-const newKey = async () => (await createTestMerchant(service.database)).keys.testnet.apiKey;
+const newKey = async () => (await service.newMerchant()).keys.testnet.apiKey;
 const countRows = async () =>
   (await service.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n;
 
@@ -41,8 +25,8 @@ test('allows a burst of twice the rate over both doors together, then returns 42
   const rowsBefore = (await countRows()) ?? 0;
   const codes = await Promise.all(
     Array.from({ length: 16 }, (_, i) =>
-      (doors[i % 2] as Door)
-        .create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })
+      service
+        .call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % 2] as Door, apiKey })
         .then(({ code }) => code),
     ),
   );
@@ -53,8 +37,7 @@ test('allows a burst of twice the rate over both doors together, then returns 42
   expect(codes.filter((code) => code === 'rate_limited').length).toBe(16 - created);
   expect(await countRows()).toBe(rowsBefore + created);
   // Other merchants are not affected.
-  const [door] = doors as [Door];
-  const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${await newKey()}` });
+  const { code } = await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey: await newKey() });
   expect(code).toBe('ok');
 });
 
@@ -82,25 +65,23 @@ test('every answer has the remaining quota, and a refusal has Retry-After', asyn
 
 test('over gRPC it is RESOURCE_EXHAUSTED, with RetryInfo', async () => {
   const apiKey = await newKey();
-  const client = new grpc.Client(new URL(service.internalUrl).host, grpc.credentials.createInsecure());
-  const metadata = new grpc.Metadata();
-  metadata.set('authorization', `Bearer ${apiKey}`);
   for (;;) {
-    const { error } = await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata);
-    if (error === undefined) continue;
-    expect(error.code).toBe(grpc.status.RESOURCE_EXHAUSTED);
-    expect(errorDetailsOf(error)).toMatchObject({ reason: 'RATE_LIMITED', retryDelaySeconds: 1 });
+    const answer = await service.call('createPaymentIntent', { amount_units: 1 }, { door: 'grpc', apiKey });
+    if (answer.code === 'ok') continue;
+    expect(answer).toMatchObject({
+      code: 'rate_limited',
+      status: grpc.status.RESOURCE_EXHAUSTED,
+      retryDelaySeconds: 1,
+    });
     break;
   }
-  client.close();
 });
 
 test('0 turns it off', async () => {
   const open = await startService({ RATE_LIMIT: '0' });
-  const [door] = openDoors(open);
   const { apiKey } = open.merchant.keys.testnet;
   const codes = await Promise.all(
-    Array.from({ length: 50 }, () => door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })),
+    Array.from({ length: 50 }, () => open.call('createPaymentIntent', { amount_units: 1 })),
   );
   expect(new Set(codes.map(({ code }) => code))).toEqual(new Set(['ok']));
   const { status, headers } = await httpRequest(
@@ -109,6 +90,5 @@ test('0 turns it off', async () => {
     '{"amount_units":1}',
   );
   expect([status, headers.ratelimit]).toEqual([201, undefined]);
-  door.close();
   await open.close();
 });

@@ -101,3 +101,16 @@ test('every link of the documents leads to a file', async () => {
     }
   }
 });
+
+test.each([
+  'docs/integrate.md',
+  'client/README.md',
+  'src/contract/gen/openapi.json',
+  'examples/checkout-server.ts',
+  'examples/create-payment-intent.sh',
+])('%s says how long an idempotency key lives, and what to do afterwards', async (file) => {
+  const text = (await readFile(file, 'utf8')).replaceAll(/\s+(?:[#*] )?/g, ' ');
+  expect(text).toMatch(/key lives as long as (?:its|the) intent/);
+  expect(text).toMatch(/expired/);
+  expect(text).toContain('order-1001/2');
+});

@@ -42,11 +42,7 @@ for (const language of languages.filter((one) => !canRun(one))) {
 /** The user's own, where the standard library may be compiled already. */
 const goCache = process.env.GOCACHE ?? join(homedir(), '.cache/go-build');
 
-let folder: string;
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-samples-'));
-});
+const folder = await mkdtemp(join(tmpdir(), 'pi-samples-'));
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 

@@ -1,46 +1,26 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
-import { toJson } from '@bufbuild/protobuf';
-import { createClient } from '@connectrpc/connect';
-import { createConnectTransport, createGrpcWebTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import {
-  type CreateBody,
   type Door,
-  errorDetailsOf,
-  httpRequest,
+  doors,
+  everyDoor,
   type Intent,
-  openDoors,
-} from './support/doors.ts';
-import {
-  type IntentMethods,
   openGrpcClient,
-  openIntentMethods,
-  type PresentIntent,
-  publicJsonOf,
-} from './support/intent-methods.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+  type Request,
+  refusalOf,
+} from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService, type TestMerchant, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-let methods: IntentMethods[];
-let apiKey: string;
-
-useService((started, opened) => {
-  service = started;
-  doors = opened;
-  methods = openIntentMethods(started);
-  apiKey = started.merchant.keys.testnet.apiKey;
-});
-
-afterAll(() => {
-  for (const each of methods) each.close();
-});
+const service = await useService();
+const get = (door: Door, id: string, key = apiKey) =>
+  service.call('getPaymentIntent', { id }, { door, apiKey: key });
+const apiKey = service.merchant.keys.testnet.apiKey;
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
@@ -48,9 +28,9 @@ afterEach(() => {
 
 const path = '/v1/payment_intents';
 
-async function createIntent(body: CreateBody = { amount_units: 12_500_000 }, key = apiKey): Promise<Intent> {
-  const answer = await (doors[0] as Door).create(body, { authorization: `Bearer ${key}` });
-  return answer.intent as Intent;
+async function createIntent(body: Request = { amount_units: 12_500_000 }, key = apiKey): Promise<Intent> {
+  const answer = await service.call('createPaymentIntent', body, { apiKey: key });
+  return answer.json;
 }
 
 const send = (target: string, headers: OutgoingHttpHeaders = {}, method = 'GET', body?: string) =>
@@ -60,10 +40,10 @@ const send = (target: string, headers: OutgoingHttpHeaders = {}, method = 'GET',
     body,
   );
 
-const refusalOf = (body: string) => JSON.parse(body).error;
+const errorOf = (body: string) => JSON.parse(body).error;
 
 /** What happened to an intent, as its row has it, and the fields that show it. */
-const lives: [name: string, row: Record<string, unknown>, fields: Partial<PresentIntent>][] = [
+const lives: [name: string, row: Record<string, unknown>, fields: Partial<Intent>][] = [
   ['requires payment', {}, { status: 'requires_payment', amount_received_units: 0, payments_count: 0 }],
   [
     'is partially paid',
@@ -125,7 +105,7 @@ const lives: [name: string, row: Record<string, unknown>, fields: Partial<Presen
 ];
 
 /** Creates an intent and makes its row what the life says. Returns what a retrieval has to return. */
-async function liveThrough(row: Record<string, unknown>, fields: Partial<PresentIntent>) {
+async function liveThrough(row: Record<string, unknown>, fields: Partial<Intent>) {
   const created = await createIntent({
     amount_units: 12_500_000,
     chain: 'polygon',
@@ -145,25 +125,11 @@ async function liveThrough(row: Record<string, unknown>, fields: Partial<Present
 }
 
 describe.each(lives)('an intent that %s', (_, row, fields) => {
-  test.each([0, 1])('has all its fields through both doors, and no unset ones (door %i)', async (i) => {
-    const door = methods[i] as IntentMethods;
+  test.each(everyDoor)('has all its fields over %s, and no unset ones', async (door) => {
     const expected = await liveThrough(row, fields);
-    const answer = await door.get(expected.id, apiKey);
-    expect(answer).toMatchObject({ code: 'ok', status: i === 0 ? 200 : grpc.status.OK });
+    const answer = await get(door, expected.id);
+    expect(answer).toMatchObject({ code: 'ok', status: door === 'json' ? 200 : grpc.status.OK });
     expect(answer.json).toEqual(expected);
-  });
-
-  test('is the same over Connect and gRPC-Web', async () => {
-    const expected = await liveThrough(row, fields);
-    const to = { baseUrl: service.internalUrl, httpVersion: '2' } as const;
-    for (const transport of [createConnectTransport(to), createGrpcWebTransport(to)]) {
-      const intent = await createClient(PaymentIntentService, transport).getPaymentIntent(
-        { id: expected.id },
-        { headers: { Authorization: `Bearer ${apiKey}` } },
-      );
-      const json = publicJsonOf(toJson(PaymentIntentSchema, intent, { useProtoFieldName: true }));
-      expect(json).toEqual(expected);
-    }
   });
 });
 
@@ -179,8 +145,8 @@ test('its JSON has the fields in the order of the contract', async () => {
 
 test('the client secret is the one that creation returned', async () => {
   const created = await createIntent();
-  for (const door of methods) {
-    expect((await door.get(created.id, apiKey)).json.client_secret).toBe(created.client_secret);
+  for (const door of doors) {
+    expect((await get(door, created.id, apiKey)).json.client_secret).toBe(created.client_secret);
   }
 });
 
@@ -190,12 +156,12 @@ test('hundreds of concurrent retrievals each return their own intent', async () 
   );
   const calls = Array.from({ length: 400 }, (_, i) => ({
     intent: created[i % created.length] as Intent,
-    door: methods[i % 2] as IntentMethods,
+    door: doors[i % 2] as Door,
     isMissing: i % 7 === 0,
   }));
   const answers = await Promise.all(
     calls.map(({ intent, door, isMissing }) =>
-      door.get(isMissing ? formatIdentifier('pi', newUuid()) : intent.id, apiKey),
+      get(door, isMissing ? formatIdentifier('pi', newUuid()) : intent.id, apiKey),
     ),
   );
   answers.forEach((answer, i) => {
@@ -211,7 +177,7 @@ describe('an intent of another merchant or mode is not found', () => {
   let ids: [string, string][];
 
   beforeAll(async () => {
-    other = await createTestMerchant(service.database);
+    other = await service.newMerchant();
     const mine = await createIntent();
     ids = [
       ['malformed', 'pi_x'],
@@ -243,7 +209,7 @@ describe('an intent of another merchant or mode is not found', () => {
       ids.map(async ([name, id]) => {
         const { status, headers, body } = await send(`${path}/${encodeURIComponent(id)}`);
         const requestId = String(headers['x-request-id']);
-        expect([name, refusalOf(body).request_id]).toEqual([name, requestId]);
+        expect([name, errorOf(body).request_id]).toEqual([name, requestId]);
         const { 'x-request-id': _, date: __, ...rest } = headers;
         return { status, headers: rest, body: body.replace(requestId, '') };
       }),
@@ -260,8 +226,8 @@ describe('an intent of another merchant or mode is not found', () => {
       // An empty id is one more that HTTP has no path for.
       [['empty', ''] as const, ...ids].map(async ([name, id]) => {
         const error = await refusedGet(client, id);
-        const { requestId = '', reason } = errorDetailsOf(error);
-        expect([name, reason]).toEqual([name, 'RESOURCE_MISSING']);
+        const { requestId, code } = refusalOf(error);
+        expect([name, code]).toEqual([name, 'resource_missing']);
         const details = (error.metadata.get('grpc-status-details-bin')[0] as Buffer).toString('latin1');
         expect(details).toContain(requestId);
         return { code: error.code, text: error.details, details: details.replace(requestId, '') };
@@ -277,9 +243,9 @@ describe('an intent of another merchant or mode is not found', () => {
   test('each intent is found with its own key', async () => {
     const ofOther = ids.at(-2)?.[1] as string;
     const ofMainnet = ids.at(-1)?.[1] as string;
-    for (const door of methods) {
-      expect((await door.get(ofOther, other.keys.testnet.apiKey)).json.id).toBe(ofOther);
-      expect((await door.get(ofMainnet, service.merchant.keys.mainnet.apiKey)).json.id).toBe(ofMainnet);
+    for (const door of doors) {
+      expect((await get(door, ofOther, other.keys.testnet.apiKey)).json.id).toBe(ofOther);
+      expect((await get(door, ofMainnet, service.merchant.keys.mainnet.apiKey)).json.id).toBe(ofMainnet);
       // One by one, as each alone is asked for by another statement than many at once.
       for (const [id, key] of [
         [ofOther, other.keys.mainnet.apiKey],
@@ -287,7 +253,7 @@ describe('an intent of another merchant or mode is not found', () => {
         [ofMainnet, apiKey],
         [ofMainnet, other.keys.mainnet.apiKey],
       ] as const) {
-        expect((await door.get(id, key)).code).toBe('resource_missing');
+        expect((await get(door, id, key)).code).toBe('resource_missing');
       }
     }
   });
@@ -332,8 +298,8 @@ describe('over HTTP', () => {
     ['in chunks', { 'Transfer-Encoding': 'chunked' }],
   ])('a body %s is refused', async (_, headers) => {
     const { status, body } = await send(`${path}/${id}`, headers, 'GET', '{}');
-    expect([status, refusalOf(body).code]).toEqual([400, 'invalid_body']);
-    expect(refusalOf(body).message).toBe('GET has no body here. Send the fields in the query.');
+    expect([status, errorOf(body).code]).toEqual([400, 'invalid_body']);
+    expect(errorOf(body).message).toBe('GET has no body here. Send the fields in the query.');
   });
 
   test('a body of length 0 is ignored', async () => {
@@ -350,7 +316,7 @@ describe('over HTTP', () => {
     ['=', ['""']],
   ])('the query ?%s is refused by name', async (query, fields) => {
     const { status, body } = await send(`${path}/${id}?${query}`);
-    const { code, details } = refusalOf(body);
+    const { code, details } = errorOf(body);
     expect([status, code]).toEqual([400, 'invalid_body']);
     expect(details).toEqual(
       fields.map((field) => ({ field, message: 'is not a field here; there are none' })),
@@ -365,17 +331,17 @@ describe('over HTTP', () => {
     const { status, headers, body } = await send(`${path}/${id}`, {}, method);
     expect([status, headers.allow]).toEqual([405, 'GET']);
     if (method === 'HEAD') expect(body).toBe('');
-    else expect(refusalOf(body).code).toBe('method_not_allowed');
+    else expect(errorOf(body).code).toBe('method_not_allowed');
   });
 
   test.each([`${path}//`, `${path}/%zz`])('%s is not found', async (nowhere) => {
     const { status, body } = await send(nowhere);
-    expect([status, refusalOf(body).code]).toEqual([404, 'not_found']);
+    expect([status, errorOf(body).code]).toEqual([404, 'not_found']);
   });
 
   test('a browser is refused, even with a valid key', async () => {
     const { status, body, headers } = await send(`${path}/${id}`, { Origin: 'https://shop.example' });
-    expect([status, refusalOf(body).code]).toEqual([403, 'browser_forbidden']);
+    expect([status, errorOf(body).code]).toEqual([403, 'browser_forbidden']);
     expect(headers['access-control-allow-origin']).toBeUndefined();
   });
 
@@ -385,7 +351,7 @@ describe('over HTTP', () => {
   ])('%s is refused before the id is read', async (_, headers, code) => {
     for (const target of [id, 'pi_x']) {
       const answer = await send(`${path}/${target}`, headers);
-      expect([answer.status, refusalOf(answer.body).code]).toEqual([401, code]);
+      expect([answer.status, errorOf(answer.body).code]).toEqual([401, code]);
     }
   });
 });
@@ -395,32 +361,28 @@ describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', () => 
   const [oldKey, newKey] = [ring(), ring()];
   const idempotencyKey = randomUUID();
   let rotated: TestService;
-  let opened: IntentMethods[];
 
   beforeAll(async () => {
     rotated = await startService({}, { secrets: { CLIENT_SECRET_KEYS: `3:${newKey},2:${oldKey}` } });
-    opened = openIntentMethods(rotated);
   });
 
   afterAll(async () => {
-    for (const each of opened) each.close();
     await rotated.close();
   });
 
   test("gets the newest version's secret, in retrieval and in a replay of its creation", async () => {
-    const [publicDoor, internalDoor] = openDoors(rotated);
-    const key = rotated.merchant.keys.testnet.apiKey;
     const replay = (door: Door) =>
-      door.create({ amount_units: 1 }, { authorization: `Bearer ${key}`, idempotencyKey });
-    const { intent: created } = await replay(publicDoor);
-    const { id, client_secret: newest } = created as Intent;
+      rotated.call('createPaymentIntent', { amount_units: 1 }, { door, idempotencyKey });
+    const { id, client_secret: newest } = (await replay('json')).json;
     const secretsNow = async () => {
-      const retrieved = await Promise.all(opened.map((door) => door.get(id, key)));
-      const replayed = await Promise.all([publicDoor, internalDoor].map(replay));
+      const retrieved = await Promise.all(
+        doors.map((door) => rotated.call('getPaymentIntent', { id }, { door })),
+      );
+      const replayed = await Promise.all(doors.map(replay));
       expect(replayed.map((answer) => answer.replayed)).toEqual([true, true]);
       return [
         ...retrieved.map(({ json }) => json.client_secret),
-        ...replayed.map(({ intent }) => intent?.client_secret),
+        ...replayed.map(({ json }) => json.client_secret),
       ];
     };
     const setVersion = (version: number) =>
@@ -438,7 +400,5 @@ describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', () => 
 
     await setVersion(3);
     expect(await secretsNow()).toEqual(Array(4).fill(newest));
-    publicDoor.close();
-    internalDoor.close();
   });
 });

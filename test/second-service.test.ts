@@ -22,7 +22,7 @@ import {
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import grpc from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 import { authenticateByKey } from '../src/doors/authentication.ts';
 import { createGate } from '../src/doors/call.ts';
@@ -40,17 +40,13 @@ import {
   type Method,
 } from '../src/requests/method.ts';
 import type { Identity } from '../src/requests/request-context.ts';
-import { startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 type Fields = Record<string, unknown>;
 /** A method on messages whose types only the descriptor knows. */
 type AnyMethod = Method<Message & Fields, Fields>;
 
-let library: DescService;
-let service: TestService;
-let publicServer: http.Server;
-let internalServer: http2.Http2Server;
-let client: grpc.Client;
+const service = await useService();
 
 /** Compiled by buf, as a contract of one's own would be. */
 async function compileLibrary(): Promise<DescService> {
@@ -123,57 +119,52 @@ function implementLibrary(
   return implementService(desc, Object.fromEntries(returning) as never);
 }
 
-beforeAll(async () => {
-  library = await compileLibrary();
-  service = await startService();
-  const { database } = service;
-  const byKey = authenticateByKey(createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')));
-  const implemented = implementLibrary(library);
-  const takeFromLimit = createRateLimit({ reads: 1_000, changes: 500 }, [implemented]);
-  const common = {
-    services: [authenticated(implemented, byKey)],
-    gate: createGate(takeFromLimit),
-    logger: pino({ level: 'silent' }),
-    onEnd: () => {},
-    onValidKey: () => {},
-    requestTimeoutMs: 30_000,
-  };
-  const turns = new FairTurns();
-  publicServer = http.createServer();
-  handlePipelined(
-    publicServer,
-    createPublicDoor({
-      ...common,
-      isDraining: () => false,
-      scheme: 'http',
-      sites: [],
-      allowsTryIt: false,
-    }),
+const library = await compileLibrary();
+const { database } = service;
+const byKey = authenticateByKey(createApiKeys(database.orm.em, database.keyRing('API_KEY_PEPPERS')));
+const implemented = implementLibrary(library);
+const common = {
+  services: [authenticated(implemented, byKey)],
+  gate: createGate(createRateLimit({ reads: 1_000, changes: 500 }, [implemented])),
+  logger: pino({ level: 'silent' }),
+  onEnd: () => {},
+  onValidKey: () => {},
+  requestTimeoutMs: 30_000,
+};
+const turns = new FairTurns();
+const publicServer = http.createServer();
+handlePipelined(
+  publicServer,
+  createPublicDoor({
+    ...common,
+    isDraining: () => false,
+    scheme: 'http',
+    sites: [],
+    allowsTryIt: false,
+  }),
+  turns,
+);
+const internalServer = http2.createServer();
+internalServer.on(
+  'stream',
+  createInternalDoor({
+    ...common,
     turns,
-  );
-  internalServer = http2.createServer();
-  internalServer.on(
-    'stream',
-    createInternalDoor({
-      ...common,
-      turns,
-      openRoutes: () => {},
-      shutdownSignal: new AbortController().signal,
-    }),
-  );
-  for (const server of [publicServer, internalServer]) {
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-  }
-  const { port } = internalServer.address() as AddressInfo;
-  client = new grpc.Client(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
-});
+    openRoutes: () => {},
+    shutdownSignal: new AbortController().signal,
+  }),
+);
+for (const server of [publicServer, internalServer]) {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+}
+const { port } = internalServer.address() as AddressInfo;
+const client = new grpc.Client(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
 
 afterAll(async () => {
   client.close();
   publicServer.close();
   internalServer.close();
-  await service.close();
 });
 
 const authorization = () => `Bearer ${service.merchant.keys.testnet.apiKey}`;

@@ -2,27 +2,21 @@
 
 import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
 import type { Progress } from '../src/settlement/ledger/cursor.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  calls = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const calls = createMerchantCalls(service);
 
 /** A chain, and a node of it that can lie: the only one, or the second one. */
 async function watch(place: 'only' | 'second', options: ChainOptions = {}): Promise<void> {

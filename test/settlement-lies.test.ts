@@ -3,25 +3,19 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Address, Hex } from 'viem';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  calls = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();

@@ -2,25 +2,19 @@
 
 import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type NodeRequest, startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let watcher: ReturnType<typeof createTestWatcher>;
-let calls: ReturnType<typeof createMerchantCalls>;
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  calls = createMerchantCalls(service);
-});
-
-afterAll(() => service.close());
+const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
   chain = await startChain();

@@ -5,10 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/json.ts';
 import { faultsFromOutside } from './support/faults-from-outside.ts';
-import { startService, type TestService } from './support/service.ts';
 import {
   ask,
   hasShipped,
@@ -19,17 +18,12 @@ import {
   startShop,
   stateOf,
 } from './support/shop.ts';
+import { useService } from './support/use-service.ts';
 
 let folder: string;
-let service: TestService;
+const service = await useService();
 let shop: Program;
 let env: NodeJS.ProcessEnv;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'pi-shop-'));

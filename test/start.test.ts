@@ -13,7 +13,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
-import { httpRequest } from './support/doors.ts';
+import { httpRequest } from './support/http-request.ts';
 import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 

@@ -2,15 +2,15 @@ import pg from 'pg';
 import { expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { endSessions } from '../src/database/orm.ts';
-import { httpRequest } from './support/doors.ts';
-import { createTestMerchant, startService, type TestMerchant } from './support/service.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService, type TestMerchant } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 
 // PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
 // a table was small has to be good when it is large.
 test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
-  const other = await createTestMerchant(service.database);
+  const other = await service.newMerchant();
   const call = (method: string, path: string, { keys }: TestMerchant, body?: object) =>
     httpRequest(
       `${service.publicUrl}/v1/${path}`,

@@ -3,19 +3,15 @@
 
 import fc from 'fast-check';
 import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import { httpRequest } from './support/doors.ts';
-import { disconnectWatches, insertEvents, openWatch, refusalOf } from './support/events.ts';
+import { refusalOf } from './support/call.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { disconnectWatches, openWatch } from './support/event-streams.ts';
+import { httpRequest } from './support/http-request.ts';
 import type { TestService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-useService(
-  (started) => {
-    service = started;
-  },
-  { RATE_LIMIT_CHECKOUT: '0' },
-);
+const service = await useService({ RATE_LIMIT_CHECKOUT: '0' });
 
 const keyOf = ({ merchant }: TestService) => merchant.keys.testnet.apiKey;
 
@@ -42,7 +38,7 @@ beforeAll(async () => {
   }
   for (const _ of [1, 2]) eventId = (await send('POST', `/v1/webhook_endpoints/${endpointId}/ping`)).json.id;
   [transferId = ''] = await insertTransfers(service, service.merchant, [{}, {}]);
-  await insertEvents(service.query, [{ merchantId: service.merchant.id }]);
+  await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
   const deliveries = `/v1/webhook_endpoints/${endpointId}/deliveries`;
   await vi.waitFor(
     async () => {

@@ -14,32 +14,27 @@ import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/embedded/find-local-chain.ts';
 import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
-import { type HttpAnswer, httpRequest } from './support/doors.ts';
+import { type HttpAnswer, httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 
-let dataDir: string;
-let service: TestService;
-let merchant: ReturnType<typeof createMerchantCalls>;
 let stopChains: () => Promise<void>;
 
-beforeAll(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
-  const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
-  // The local chain for Polygon is announced, but never runs.
-  service = await startService(env, { localChains: ['base', 'polygon'] });
-  merchant = createMerchantCalls(service);
-  const { server, database } = service;
-  stopChains = runLocalChains(
-    { chains: ['base'], missing: undefined },
-    loadConfig(env),
-    database.orm.em,
-    server,
-    pino({ level: 'silent' }),
-  );
-  await vi.waitUntil(() => findLocalChain(dataDir, 'base'), 30_000);
-  await vi.waitUntil(async () => (await service.query('select from watched_chains')).length > 0, 30_000);
-});
+const dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
+const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
+// The local chain for Polygon is announced, but never runs.
+const service = await startService(env, { localChains: ['base', 'polygon'] });
+const merchant = createMerchantCalls(service);
+const { server, database } = service;
+stopChains = runLocalChains(
+  { chains: ['base'], missing: undefined },
+  loadConfig(env),
+  database.orm.em,
+  server,
+  pino({ level: 'silent' }),
+);
+await vi.waitUntil(() => findLocalChain(dataDir, 'base'), 30_000);
+await vi.waitUntil(async () => (await service.query('select from watched_chains')).length > 0, 30_000);
 
 afterAll(async () => {
   await service.close();

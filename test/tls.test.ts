@@ -6,28 +6,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { afterAll, expect, test } from 'vitest';
+import { answerOf, grpcCall, requestBytes } from './support/call.ts';
+import { useService } from './support/use-service.ts';
 
-let folder: string;
-let ca: Buffer;
-let service: TestService;
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-tls-'));
-  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-  await promisify(execFile)('openssl', [
-    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
-    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
-    ...['-keyout', keyFile, '-out', certFile],
-  ]);
-  ca = await readFile(certFile);
-  service = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
-});
+const folder = await mkdtemp(join(tmpdir(), 'pi-tls-'));
+const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
+await promisify(execFile)('openssl', [
+  ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
+  ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
+  ...['-keyout', keyFile, '-out', certFile],
+]);
+const ca = await readFile(certFile);
+const service = await useService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
 
 afterAll(async () => {
-  await service.close();
   await rm(folder, { recursive: true });
 });
 
@@ -73,8 +66,8 @@ test('the internal door speaks gRPC under TLS', async () => {
   const client = new grpc.Client(`localhost:${service.server.ports.grpc}`, grpc.credentials.createSsl(ca));
   const metadata = new grpc.Metadata();
   metadata.set('authorization', headers().authorization);
-  expect(readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata)).code).toBe(
-    'ok',
-  );
+  expect(
+    answerOf(await grpcCall(client, requestBytes('createPaymentIntent', { amount_units: 1 }), metadata)).code,
+  ).toBe('ok');
   client.close();
 });

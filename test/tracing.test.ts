@@ -4,38 +4,30 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { chainNamed } from '../src/contract/chains.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
+import type { Door } from './support/call.ts';
 import { startChain } from './support/chain.ts';
-import { type Collector, type ReceivedSpan, startCollector } from './support/collector.ts';
-import { type Door, openDoors } from './support/doors.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type ReceivedSpan, startCollector } from './support/collector.ts';
+import { startService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
-let collector: Collector;
-let service: TestService;
-let doors: [Door, Door];
-
-beforeAll(async () => {
-  collector = await startCollector();
-  const env = {
-    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
-    OTEL_BSP_SCHEDULE_DELAY: '20',
-    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
-  };
-  // OpenTelemetry reads the variables of this process.
-  for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
-  service = await startService(env);
-  doors = openDoors(service);
-});
+const collector = await startCollector();
+const env = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+  OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+  OTEL_BSP_SCHEDULE_DELAY: '20',
+  OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+};
+// OpenTelemetry reads the variables of this process.
+for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+const service = await startService(env);
 
 afterAll(async () => {
-  for (const door of doors) door.close();
   await service.close();
   await collector.close();
   vi.unstubAllEnvs();
@@ -65,18 +57,19 @@ const defaults = () => ({ amount: 1, authorization: `Bearer ${service.merchant.k
 
 /** A create through one of the doors that other tests use too. */
 const through =
-  (door: () => Door) =>
+  (door: Door) =>
   async (traceparent: string | undefined, asked: Asked = {}) => {
     const { amount, metadata, ...options } = { ...defaults(), ...asked };
     const body = { amount_units: amount, ...(metadata && { metadata: { order: metadata } }) };
-    const { requestId } = await door().create(body, { ...options, ...(traceparent && { traceparent }) });
+    const headers = { ...(traceparent && { traceparent }) };
+    const { requestId } = await service.call('createPaymentIntent', body, { door, headers, ...options });
     return requestId;
   };
 
 /** Creates an intent over each protocol. Returns the request id. */
 const ways = {
-  'the public door': through(() => doors[0]),
-  gRPC: through(() => doors[1]),
+  'the public door': through('json'),
+  gRPC: through('grpc'),
   Connect: async (traceparent: string | undefined, asked: Asked = {}) => {
     const { amount, authorization, idempotencyKey } = { ...defaults(), ...asked };
     const transport = createConnectTransport({ baseUrl: service.internalUrl, httpVersion: '2' });

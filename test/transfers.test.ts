@@ -1,83 +1,51 @@
 // Lists of transfers and their attribution, through both doors.
 
-import { create } from '@bufbuild/protobuf';
-import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
-import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxPayments } from '../src/payment-intents/payments.ts';
-import { type CreateBody, type Door, httpRequest, type Intent } from './support/doors.ts';
-import {
-  grpcUnary,
-  type IntentMethods,
-  openGrpcClient,
-  openIntentMethods,
-  type PresentIntent,
-} from './support/intent-methods.ts';
-import { createTestMerchant, type TestMerchant, type TestService } from './support/service.ts';
-import {
-  openTransferMethods,
-  type TransferJson,
-  type TransferMethods,
-  transferPages,
-} from './support/transfer-methods.ts';
+import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
+import type { TestMerchant } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
-let service: TestService;
-let doors: Door[];
-let intents: IntentMethods[];
-let transfers: TransferMethods[];
-let merchant: TestMerchant;
-let apiKey: string;
-
-useService(
-  (started, opened) => {
-    service = started;
-    doors = opened;
-    intents = openIntentMethods(started);
-    transfers = openTransferMethods(started);
-    merchant = started.merchant;
-    apiKey = merchant.keys.testnet.apiKey;
-  },
-  // Nothing expires here by itself.
-  { ROLES: 'api' },
-);
-
-afterAll(() => {
-  for (const each of [...intents, ...transfers]) each.close();
-});
+// Nothing expires here by itself.
+const service = await useService({ ROLES: 'api' });
+const { merchant, newMerchant } = service;
+const { apiKey } = service.merchant.keys.testnet;
 
 afterEach(() => {
   expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
 });
 
-const bothDoors = [
-  ['HTTP', 0],
-  ['gRPC', 1],
-] as const;
-const door = (i: number) => transfers[i] as TransferMethods;
+const list = (door: Door, query: Request, key = apiKey) =>
+  service.call('listTransfers', query, { door, apiKey: key });
+const listAll = (door: Door, query: Request, key: string) =>
+  pagesOf(service.call, 'listTransfers', query, { door, apiKey: key });
+/** Also to an intent that has ended. */
+const attribute = (door: Door, id: string, payment_intent: string, key = apiKey) =>
+  service.call('attributeTransfer', { id, payment_intent, allow_ended: true }, { door, apiKey: key });
 
-const newMerchant = () => createTestMerchant(service.database);
 const keyOf = ({ keys }: TestMerchant, mode: 'testnet' | 'mainnet' = 'testnet') => keys[mode].apiKey;
 const uuidOf = (id: string) => parseIdentifier('pi', id) as string;
 
-async function createIntent(body: CreateBody = {}, key = apiKey): Promise<Intent> {
-  const answer = await (doors[0] as Door).create(
+async function createIntent(body: Request = {}, key = apiKey): Promise<Intent> {
+  const answer = await service.call(
+    'createPaymentIntent',
     { amount_units: 12_500_000, ...body },
-    { authorization: `Bearer ${key}` },
+    { apiKey: key },
   );
   expect([answer.code, answer.message]).toEqual(['ok', '']);
-  return answer.intent as Intent;
+  return answer.json;
 }
 
 const getIntent = async (id: string, key = apiKey) => {
-  const { client_secret, ...intent } = (await (intents[0] as IntentMethods).get(id, key)).json;
-  return intent as Omit<PresentIntent, 'client_secret'>;
+  const { client_secret, ...intent } = (await service.call('getPaymentIntent', { id }, { apiKey: key })).json;
+  return intent;
 };
 
 /** Inserts one transfer. Returns its id. */
@@ -112,7 +80,7 @@ const get = (query: string, key = apiKey) =>
     headers: { Authorization: `Bearer ${key}` },
   });
 
-describe.each(bothDoors)('lists over %s', (_, i) => {
+describe.each(doors)('lists over %s', (door) => {
   test('have every field of a transfer', async () => {
     const owner = await newMerchant();
     const intent = await createIntent({ chain: 'polygon' }, keyOf(owner));
@@ -142,7 +110,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       block_time: '2026-11-21T12:03:40.007Z',
       from_address: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed',
     };
-    expect((await door(i).list({}, keyOf(owner))).json).toEqual({
+    expect((await list(door, {}, keyOf(owner))).json).toEqual({
       transfers: [
         {
           ...common,
@@ -180,12 +148,12 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       { paymentIntent, state: 'reorged' },
       { state: 'confirmed' },
     ]);
-    const list = async (query: { status?: string }) =>
-      idsOf((await door(i).list(query, keyOf(owner))).json.transfers);
-    expect(await list({})).toEqual([e, d, c, b, a]);
+    const find = async (query: { status?: string }) =>
+      idsOf((await list(door, query, keyOf(owner))).json.transfers);
+    expect(await find({})).toEqual([e, d, c, b, a]);
     // One that is no longer on the chain is not there to be attributed.
-    expect(await list({ status: 'unattributed' })).toEqual([e, a]);
-    expect(await list({ status: 'attributed' })).toEqual([d, b]);
+    expect(await find({ status: 'unattributed' })).toEqual([e, a]);
+    expect(await find({ status: 'attributed' })).toEqual([d, b]);
   });
 
   test('have 20 transfers on a page or as many as page_size says, newest first, each once', async () => {
@@ -198,7 +166,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       [{ page_size: 25 }, [25]],
       [{ page_size: 100 }, [25]],
     ] as const) {
-      const pages = await transferPages(door(i), query, keyOf(owner));
+      const pages = await listAll(door, query, keyOf(owner));
       expect([query, pages.map((page) => page.length)]).toEqual([query, lengths]);
       expect(idsOf(pages.flat())).toEqual(ids);
     }
@@ -215,7 +183,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       await service.query('delete from transfers where merchant_id = $1', [owner.id]);
       const settings = Array.from({ length: 10_500 }, (_, n) => (few.has(n) ? one : other));
       const ids = await insertTransfers(service, owner, settings);
-      const pages = (await transferPages(door(i), { status, page_size: 2 }, keyOf(owner))).map(idsOf);
+      const pages = (await listAll(door, { status, page_size: 2 }, keyOf(owner))).map(idsOf);
       expect(pages, status).toEqual([[ids[10_499]], [ids[1], ids[0]]]);
     }
   });
@@ -224,10 +192,11 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     const owner = await newMerchant();
     const { id: paymentIntent } = await createIntent({}, keyOf(owner));
     const ids = (await insertTransfers(service, owner, Array(6).fill({}))).toReversed();
-    const first = await door(i).list({ page_size: 3 }, keyOf(owner));
+    const first = await list(door, { page_size: 3 }, keyOf(owner));
     await received({}, owner);
-    await door(i).attribute(ids[4] as string, paymentIntent, keyOf(owner));
-    const second = await door(i).list(
+    await attribute(door, ids[4] as string, paymentIntent, keyOf(owner));
+    const second = await list(
+      door,
       { page_size: 3, page_token: first.json.next_page_token as string },
       keyOf(owner),
     );
@@ -239,9 +208,9 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
     const owner = await newMerchant();
     await insertTransfers(service, owner, Array(3).fill({}));
     const query = { page_size: 1, status: 'unattributed' };
-    const { next_page_token } = (await door(i).list(query, keyOf(owner))).json;
+    const { next_page_token } = (await list(door, query, keyOf(owner))).json;
     const page_token = next_page_token as string;
-    expect((await door(i).list({ ...query, page_size: 2, page_token }, keyOf(owner))).code).toBe('ok');
+    expect((await list(door, { ...query, page_size: 2, page_token }, keyOf(owner))).code).toBe('ok');
     const other = await newMerchant();
     for (const [changed, key] of [
       [{ page_token }, keyOf(owner)],
@@ -251,7 +220,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       [{ ...query, page_token: 'nonsense' }, keyOf(owner)],
       [{ ...query, page_token: `${page_token}A` }, keyOf(owner)],
     ] as const) {
-      const answer = await door(i).list(changed, key);
+      const answer = await list(door, changed, key);
       expect([changed, answer.code, answer.details.map(({ field }) => field)]).toEqual([
         changed,
         'invalid_body',
@@ -261,7 +230,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
   });
 
   test.each([-1, 101])('refuse page_size %i', async (page_size) => {
-    const { code, details } = await door(i).list({ page_size }, apiKey);
+    const { code, details } = await list(door, { page_size });
     expect([code, details.length, details[0]?.field]).toEqual(['invalid_body', 1, 'page_size']);
     expect(details[0]?.message).toMatch(/^must be an integer/);
   });
@@ -281,7 +250,7 @@ describe.each(bothDoors)('lists over %s', (_, i) => {
       [keyOf(other, 'mainnet'), []],
     ] as const) {
       for (const query of [{}, { status: 'unattributed' }]) {
-        expect(idsOf((await door(i).list(query, key)).json.transfers)).toEqual(ids);
+        expect(idsOf((await list(door, query, key)).json.transfers)).toEqual(ids);
       }
     }
   });
@@ -317,27 +286,22 @@ describe('a query over HTTP', () => {
   });
 });
 
-test('over gRPC, an unknown field is refused', async () => {
-  const client = openGrpcClient(service);
-  const { listTransfers, attributeTransfer } = TransferService.method;
+test('over gRPC, what the contract does not have is refused', async () => {
   const { id: paymentIntent } = await createIntent();
   const id = await received();
   for (const [method, fields] of [
-    [listTransfers, {}],
-    [attributeTransfer, { id, paymentIntent }],
+    ['listTransfers', {}],
+    ['attributeTransfer', { id, payment_intent: paymentIntent }],
   ] as const) {
-    const request = create(method.input, fields as object);
-    request.$unknown = [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }];
-    expect(await grpcUnary(client, method, request, apiKey)).toMatchObject({
+    expect(await service.call(method, { ...fields, unknown: 1 }, { door: 'grpc' })).toMatchObject({
       code: 'invalid_body',
       details: [{ field: 'field 9' }],
     });
   }
-  expect(await grpcUnary(client, listTransfers, { status: 9 }, apiKey)).toMatchObject({
+  expect(await list('grpc', { status: 9 })).toMatchObject({
     code: 'invalid_body',
     details: [{ field: 'status', message: 'must be "unattributed" or "attributed"' }],
   });
-  client.close();
   expect(await eventsOf(paymentIntent)).toEqual([]);
 });
 
@@ -363,12 +327,12 @@ describe('confirmations', () => {
       await insertWatchedChain(service, { chain, cursorNumber });
       const owner = await newMerchant();
       const id = await received({ chain, blockNumber, state }, owner);
-      for (const each of transfers) {
-        expect((await each.list({}, keyOf(owner))).json.transfers).toMatchObject([{ confirmations: count }]);
+      for (const each of doors) {
+        expect((await list(each, {}, keyOf(owner))).json.transfers).toMatchObject([{ confirmations: count }]);
       }
       if (state === 'reorged') return;
       const intent = await createIntent({ chain }, keyOf(owner));
-      const attributed = await door(0).attribute(id, intent.id, keyOf(owner));
+      const attributed = await attribute('json', id, intent.id, keyOf(owner));
       expect(attributed.json.confirmations).toBe(count);
       const { payments } = await getIntent(intent.id, keyOf(owner));
       expect(payments).toMatchObject([{ confirmations: count, status: state }]);
@@ -397,8 +361,8 @@ test('an intent lists its newest 100 payments in chain order, and counts all', a
   const payments = present.payments as { amount_units: number }[];
   expect(payments.map(({ amount_units }) => amount_units)).toEqual(numbers.slice(5).map((n) => n + 1));
   expect([maxPayments, present.payments_count]).toEqual([100, 105]);
-  for (const each of intents) {
-    const { json } = await each.list({ page_size: 1 }, apiKey);
+  for (const door of doors) {
+    const { json } = await service.call('listPaymentIntents', { page_size: 1 }, { door });
     expect(json.payment_intents[0]?.payments).toHaveLength(maxPayments);
   }
 });
@@ -411,20 +375,20 @@ interface Outcome {
   events: string[];
 }
 
-describe.each(bothDoors)('an attribution over %s', (name, i) => {
-  const okStatus = name === 'HTTP' ? 200 : grpc.status.OK;
+describe.each(doors)('an attribution over %s', (door) => {
+  const okStatus = door === 'json' ? 200 : grpc.status.OK;
 
   test('makes the transfer a payment of the intent', async () => {
     const intent = await createIntent();
     const id = await received();
-    const [before] = (await door(i).list({ page_size: 1 }, apiKey)).json.transfers as [TransferJson];
+    const [before] = (await list(door, { page_size: 1 })).json.transfers as [TransferJson];
     expect(before).toMatchObject({ id, status: 'unattributed' });
-    const attributed = await door(i).attribute(id, intent.id, apiKey);
+    const attributed = await attribute(door, id, intent.id);
     expect([attributed.code, attributed.status]).toEqual(['ok', okStatus]);
     expect(attributed.json).toEqual({ ...before, status: 'attributed', payment_intent: intent.id });
-    for (const each of transfers) {
-      expect((await each.list({ page_size: 1 }, apiKey)).json.transfers).toEqual([attributed.json]);
-      const waiting = (await each.list({ status: 'unattributed', page_size: 100 }, apiKey)).json.transfers;
+    for (const each of doors) {
+      expect((await list(each, { page_size: 1 })).json.transfers).toEqual([attributed.json]);
+      const waiting = (await list(each, { status: 'unattributed', page_size: 100 })).json.transfers;
       expect(idsOf(waiting)).not.toContain(id);
     }
     const { id: _, chain: __, payment_intent: ___, ...onChain } = attributed.json;
@@ -439,7 +403,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
 
   test('has an event, whose intent has the payment', async () => {
     const intent = await createIntent();
-    await door(i).attribute(await received(), intent.id, apiKey);
+    await attribute(door, await received(), intent.id);
     const snapshot = await getIntent(intent.id);
     expect(snapshot.payments).toHaveLength(1);
     expect(await eventsOf(intent.id)).toEqual([
@@ -450,17 +414,17 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
   test('is idempotent', async () => {
     const intent = await createIntent();
     const id = await received();
-    const first = await door(i).attribute(id, intent.id, apiKey);
+    const first = await attribute(door, id, intent.id);
     const [row, snapshot] = [await rowOf(id), await getIntent(intent.id)];
-    for (const each of [...transfers, door(i)]) {
-      const again = await each.attribute(id, intent.id, apiKey);
+    for (const each of [...doors, door]) {
+      const again = await attribute(each, id, intent.id);
       expect([again.code, again.json]).toEqual(['ok', first.json]);
     }
     expect([await rowOf(id), await getIntent(intent.id)]).toEqual([row, snapshot]);
     expect(await eventsOf(intent.id)).toHaveLength(1);
     // Also when the chain has taken it back since.
     await service.query(`update transfers set state = 'reorged' where id = $1`, [parseIdentifier('tr', id)]);
-    expect(await door(i).attribute(id, intent.id, apiKey)).toMatchObject({
+    expect(await attribute(door, id, intent.id)).toMatchObject({
       code: 'ok',
       json: { status: 'attributed', confirmations: 0 },
     });
@@ -469,12 +433,12 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
   test('to another intent is refused, and changes neither', async () => {
     const [intent, other] = [await createIntent(), await createIntent()];
     const id = await received();
-    await door(i).attribute(id, intent.id, apiKey);
+    await attribute(door, id, intent.id);
     const before = [await rowOf(id), await getIntent(intent.id), await getIntent(other.id)];
-    const refused = await door(i).attribute(id, other.id, apiKey);
+    const refused = await attribute(door, id, other.id);
     expect([refused.code, refused.status]).toEqual([
       'invalid_state',
-      name === 'HTTP' ? 409 : grpc.status.FAILED_PRECONDITION,
+      door === 'json' ? 409 : grpc.status.FAILED_PRECONDITION,
     ]);
     expect(refused.message).toContain(intent.id);
     expect([await rowOf(id), await getIntent(intent.id), await getIntent(other.id)]).toEqual(before);
@@ -485,7 +449,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     const intent = await createIntent();
     const id = await received({ state: 'reorged' });
     const row = await rowOf(id);
-    const refused = await door(i).attribute(id, intent.id, apiKey);
+    const refused = await attribute(door, id, intent.id);
     expect([refused.code, refused.details]).toEqual(['invalid_state', []]);
     expect(refused.message).toMatch(/no longer on the chain/);
     expect([await rowOf(id), await eventsOf(intent.id)]).toEqual([row, []]);
@@ -623,7 +587,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
       await service.query(`update payment_intents set ${assignments} where id = $1`, [uuidOf(intent)]);
     }
     const id = await received(settings());
-    const attributed = await door(i).attribute(id, intent, apiKey);
+    const attributed = await attribute(door, id, intent);
     expect(attributed).toMatchObject({ code: 'ok', json: { status: 'attributed', payment_intent: intent } });
     expect(attributed.json.labels).toEqual(outcome.labels);
     expect(await rowOf(id)).toMatchObject({
@@ -633,7 +597,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     const present = await getIntent(intent);
     expect(present).toMatchObject({ payments_count: 1, ...outcome.intent });
     if (!('labels' in outcome.intent)) expect(present.labels).toBeUndefined();
-    expect((present.payments as TransferJson[])[0]?.labels).toEqual(outcome.labels);
+    expect(present.payments[0]?.labels).toEqual(outcome.labels);
     const events = await eventsOf(intent);
     expect(events.map(({ type, sequence }) => [type, sequence])).toEqual(
       outcome.events.map((type, n) => [type, n + 1]),
@@ -643,7 +607,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
 
   test('a confirmed transfer: the first event says processing, the second succeeded', async () => {
     const { id: intent } = await createIntent();
-    await door(i).attribute(await received({ state: 'confirmed' }), intent, apiKey);
+    await attribute(door, await received({ state: 'confirmed' }), intent);
     const { succeeded_at, ...present } = await getIntent(intent);
     expect((await eventsOf(intent)).map(({ data }) => data.payment_intent)).toEqual([
       { ...present, status: 'processing' },
@@ -658,10 +622,10 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
       { amountUnits: 10_000_000, state: 'confirmed' },
       { amountUnits: 2_500_000, state: 'confirmed' },
     ])) as [string, string, string];
-    await door(i).attribute(pending, intent, apiKey);
-    await door(i).attribute(confirmed, intent, apiKey);
+    await attribute(door, pending, intent);
+    await attribute(door, confirmed, intent);
     expect((await getIntent(intent)).status).toBe('processing');
-    await door(i).attribute(last, intent, apiKey);
+    await attribute(door, last, intent);
     expect(await getIntent(intent)).toMatchObject({ status: 'succeeded', labels: ['overpaid'] });
     expect((await eventsOf(intent)).at(-1)?.type).toBe('succeeded');
   });
@@ -672,8 +636,8 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
       { tokenAddress: bridgedUsdcAddresses.usdbC, state: 'confirmed' },
       {},
     ])) as [string, string];
-    await door(i).attribute(wrong, intent, apiKey);
-    await door(i).attribute(right, intent, apiKey);
+    await attribute(door, wrong, intent);
+    await attribute(door, right, intent);
     expect(await getIntent(intent)).toMatchObject({
       status: 'processing',
       amount_received_units: 12_500_000,
@@ -718,7 +682,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     ];
     for (const [what, intent, message, owner] of cases) {
       const before = owner && (await getIntent(intent, owner));
-      const refused = await door(i).attribute(id, intent, apiKey);
+      const refused = await attribute(door, id, intent);
       expect([what, refused.code, refused.details]).toEqual([
         what,
         'invalid_body',
@@ -736,10 +700,10 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     const mainnet = await received({ mode: 'mainnet' });
     const rows = [await rowOf(theirs), await rowOf(mainnet)];
     const intent = await createIntent();
-    const never = await door(i).attribute(formatIdentifier('tr', newUuid()), intent.id, apiKey);
+    const never = await attribute(door, formatIdentifier('tr', newUuid()), intent.id);
     expect(never).toMatchObject({
       code: 'resource_missing',
-      status: name === 'HTTP' ? 404 : grpc.status.NOT_FOUND,
+      status: door === 'json' ? 404 : grpc.status.NOT_FOUND,
     });
     for (const id of [
       'tr_x',
@@ -750,7 +714,7 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
       mainnet,
     ]) {
       for (const paymentIntent of [intent.id, 'pi_x']) {
-        expect([id, await door(i).attribute(id, paymentIntent, apiKey)]).toEqual([id, never]);
+        expect([id, await attribute(door, id, paymentIntent, apiKey)]).toEqual([id, never]);
       }
     }
     expect([await rowOf(theirs), await rowOf(mainnet)]).toEqual(rows);
@@ -767,11 +731,11 @@ describe.each(bothDoors)('an attribution over %s', (name, i) => {
     const wallet = { wallet_address: merchant.wallets.testnet.base };
     const [intent, theirIntent] = [await createIntent(), await createIntent(wallet, keyOf(other))];
     const before = [await rowOf(theirs), await getIntent(theirIntent.id, keyOf(other))];
-    await door(i).attribute(own, intent.id, apiKey);
+    await attribute(door, own, intent.id);
     expect([await rowOf(theirs), await getIntent(theirIntent.id, keyOf(other))]).toEqual(before);
-    expect((await door(i).list({}, keyOf(other))).json.transfers).toMatchObject([{ status: 'unattributed' }]);
+    expect((await list(door, {}, keyOf(other))).json.transfers).toMatchObject([{ status: 'unattributed' }]);
     // It is theirs to attribute.
-    const attributed = await door(i).attribute(theirs, theirIntent.id, keyOf(other));
+    const attributed = await attribute(door, theirs, theirIntent.id, keyOf(other));
     expect(attributed.json).toMatchObject({ id: theirs, payment_intent: theirIntent.id });
     expect((await getIntent(intent.id)).payments_count).toBe(1);
   });
@@ -831,7 +795,7 @@ describe('concurrently', () => {
   test('20 attributions of a transfer to one intent: one event, and the same answer for all', async () => {
     const { id: intent } = await createIntent();
     const id = await received({ state: 'confirmed' });
-    const answers = await times(20, (i) => door(i % 2).attribute(id, intent, apiKey));
+    const answers = await times(20, (i) => attribute(doors[i % 2] as Door, id, intent));
     expect(answers.map(({ code }) => code)).toEqual(Array(20).fill('ok'));
     expect(answers.map(({ json }) => json)).toEqual(Array(20).fill(answers[0]?.json));
     expect(await getIntent(intent)).toMatchObject({ payments_count: 1, amount_received_units: 12_500_000 });
@@ -841,7 +805,7 @@ describe('concurrently', () => {
   test('20 attributions of a transfer to two intents: one wins', async () => {
     const ids = idsOf([await createIntent(), await createIntent()]);
     const id = await received();
-    const answers = await times(20, (i) => door(i % 2).attribute(id, ids[(i >> 1) & 1] as string, apiKey));
+    const answers = await times(20, (i) => attribute(doors[i % 2] as Door, id, ids[(i >> 1) & 1] as string));
     expect(answers.map(({ code }) => code).sort()).toEqual([
       ...Array(10).fill('invalid_state'),
       ...Array(10).fill('ok'),
@@ -854,7 +818,7 @@ describe('concurrently', () => {
   test('20 transfers to one intent: each counts once, in a sequence of events without a gap', async () => {
     const { id: intent } = await createIntent();
     const ids = await insertTransfers(service, merchant, Array(20).fill({ amountUnits: 1_000_000 }));
-    const answers = await times(20, (i) => door(i % 2).attribute(ids[i] as string, intent, apiKey));
+    const answers = await times(20, (i) => attribute(doors[i % 2] as Door, ids[i] as string, intent));
     expect(answers.map(({ code }) => code)).toEqual(Array(20).fill('ok'));
     expect(await getIntent(intent)).toMatchObject({
       status: 'processing',
@@ -866,7 +830,7 @@ describe('concurrently', () => {
     expect(events.map(({ sequence }) => sequence)).toEqual(events.map((_, n) => n + 1));
     // The one that says that it is too much says nothing of another payment.
     const changes = events.filter(({ type }) => type !== 'overpaid');
-    expect(changes.map(({ data }) => (data.payment_intent as PresentIntent).payments_count)).toEqual(
+    expect(changes.map(({ data }) => (data.payment_intent as Intent).payments_count)).toEqual(
       ids.map((_, n) => n + 1),
     );
   });
@@ -876,8 +840,8 @@ describe('concurrently', () => {
       const { id: intent } = await createIntent();
       const id = await received();
       const [canceled, attributed] = await Promise.all([
-        (intents[n % 2] as IntentMethods).cancel(intent, apiKey),
-        door(n % 2).attribute(id, intent, apiKey),
+        service.call('cancelPaymentIntent', { id: intent }, { door: doors[n % 2] as Door }),
+        attribute(doors[n % 2] as Door, id, intent),
       ]);
       expect(attributed.code).toBe('ok');
       const present = await getIntent(intent);
@@ -932,7 +896,7 @@ describe('an attribution that has to wait', () => {
       `update payment_intents set status = 'canceled', canceled_at = now(), event_count = 1 where id = $1`,
       [uuidOf(intent)],
     );
-    const attributed = door(0).attribute(id, intent, apiKey);
+    const attributed = attribute('json', id, intent);
     await waiting(1);
     await blocker.query('commit');
     expect((await attributed).json.labels).toEqual(['after_cancel']);
@@ -946,9 +910,9 @@ describe('an attribution that has to wait', () => {
     await blocker.query('begin');
     await blocker.query('select from transfers where id = $1 for update', [parseIdentifier('tr', id)]);
     // It holds the intent, and waits for the transfer.
-    const attributed = door(1).attribute(id, intent, apiKey);
+    const attributed = attribute('grpc', id, intent);
     await waiting(1);
-    const canceled = (intents[0] as IntentMethods).cancel(intent, apiKey);
+    const canceled = service.call('cancelPaymentIntent', { id: intent });
     await waiting(2);
     await blocker.query('commit');
     expect([(await attributed).code, (await canceled).code]).toEqual(['ok', 'invalid_state']);
@@ -962,7 +926,7 @@ describe('an attribution that has to wait', () => {
     await blocker.query('begin');
     // What a watcher holds while it changes anything.
     await blocker.query('update watched_chains set lease_number = lease_number + 1');
-    const attributed = door(0).attribute(id, intent, apiKey);
+    const attributed = attribute('json', id, intent);
     await waiting(1);
     // It waits before it has locked anything that the watcher needs.
     await blocker.query('select from payment_intents where id = $1 for update nowait', [uuidOf(intent)]);

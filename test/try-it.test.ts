@@ -2,7 +2,7 @@
 // refused.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { httpRequest } from './support/doors.ts';
+import { httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -28,11 +28,8 @@ const create = async (
 };
 const refused = [403, 'browser_forbidden', []];
 
-describe('embedded', () => {
-  let service: TestService;
-  useService((started) => {
-    service = started;
-  });
+describe('embedded', async () => {
+  const service = await useService();
   const portOf = () => service.server.ports.http;
 
   test.each(['localhost', '127.0.0.1'])('a testnet key from http://%s and the public port', async (host) => {

@@ -3,10 +3,10 @@
 import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChainName, ModeName } from '../src/contract/words.ts';
-import { type CreateBody, type Door, httpRequest, openDoors } from './support/doors.ts';
+import { type Door, doors, type Request } from './support/call.ts';
+import { httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { insertWatchedChain } from './support/transfer-rows.ts';
-import { useService } from './support/use-service.ts';
 
 const amount_units = 12_500_000;
 
@@ -15,34 +15,33 @@ const watch = (service: TestService, mode: ModeName, chain: ChainName) =>
 
 const unwatchAll = (service: TestService) => service.query('delete from watched_chains');
 
-const keyOf = ({ merchant }: TestService, mode: ModeName) => `Bearer ${merchant.keys[mode].apiKey}`;
-
-describe('with an external database, mainnet intents on unwatched chains are refused', () => {
+describe('with a database of its own, an unwatched chain takes no real money', () => {
   let service: TestService;
-  let doors: Door[];
-  useService(
-    (started, opened) => {
-      service = started;
-      doors = opened;
-    },
-    { ALLOW_UNWATCHED: 'testnet' },
-  );
+  beforeAll(async () => {
+    service = await startService({ ALLOW_UNWATCHED: 'testnet' });
+  });
+  afterAll(() => service.close());
 
-  const create = (name: string, body: CreateBody, idempotencyKey?: string, mode: ModeName = 'mainnet') =>
-    (doors.find((door) => door.name === name) as Door).create(
+  const create = (door: Door, body: Request, idempotencyKey?: string, mode: ModeName = 'mainnet') =>
+    service.call(
+      'createPaymentIntent',
       { amount_units, ...body },
-      { authorization: keyOf(service, mode), ...(idempotencyKey && { idempotencyKey }) },
+      {
+        door,
+        apiKey: service.merchant.keys[mode].apiKey,
+        ...(idempotencyKey && { idempotencyKey }),
+      },
     );
 
   /** Creates until it is answered so. */
-  const untilCreate = (code: string, body: CreateBody, timeout = 5_000) =>
-    expect.poll(async () => (await create('public', body)).code, { timeout, interval: 20 }).toBe(code);
+  const untilCreate = (code: string, body: Request, timeout = 5_000) =>
+    expect.poll(async () => (await create('json', body)).code, { timeout, interval: 20 }).toBe(code);
 
   test.each([
-    ['public', 409],
-    ['internal', grpc.status.FAILED_PRECONDITION],
-  ])('the %s door refuses the intent, and the log names the variable', async (name, status) => {
-    const answer = await create(name, { chain: 'polygon' }, `refused-${name}`);
+    ['json', 409],
+    ['grpc', grpc.status.FAILED_PRECONDITION],
+  ] as const)('over %s the intent is refused, and the log names the variable', async (door, status) => {
+    const answer = await create(door, { chain: 'polygon' }, `refused-${door}`);
     expect(answer).toMatchObject({
       code: 'chain_unwatched',
       status,
@@ -60,51 +59,53 @@ describe('with an external database, mainnet intents on unwatched chains are ref
   test('the refusal has no Retry-After', async () => {
     const { status, headers } = await httpRequest(
       `${service.publicUrl}/v1/payment_intents`,
-      { headers: { Authorization: keyOf(service, 'mainnet'), 'Content-Type': 'application/json' } },
+      {
+        headers: {
+          Authorization: `Bearer ${service.merchant.keys.mainnet.apiKey}`,
+          'Content-Type': 'application/json',
+        },
+      },
       JSON.stringify({ amount_units }),
     );
     expect([status, headers['retry-after']]).toEqual([409, undefined]);
   });
 
-  test('testnet intents are created', async () => {
-    expect((await create('public', {}, undefined, 'testnet')).code).toBe('ok');
+  test('test money is taken', async () => {
+    expect((await create('json', {}, undefined, 'testnet')).code).toBe('ok');
   });
 
   test('a chain is allowed exactly while its row exists', async () => {
     await watch(service, 'mainnet', 'base');
     await untilCreate('ok', { chain: 'base' });
-    expect((await create('internal', { chain: 'base' })).code).toBe('ok');
-    expect((await create('public', { chain: 'polygon' })).code).toBe('chain_unwatched');
+    expect((await create('grpc', { chain: 'base' })).code).toBe('ok');
+    expect((await create('json', { chain: 'polygon' })).code).toBe('chain_unwatched');
     await unwatchAll(service);
     await untilCreate('chain_unwatched', { chain: 'base' });
   });
 
-  test.each(['public', 'internal'])(
-    'on the %s door a replay is answered whether or not the chain is watched',
-    async (name) => {
-      await watch(service, 'mainnet', 'base');
-      await untilCreate('ok', {});
-      const key = `order-${name}`;
-      const first = await create(name, {}, key);
-      await unwatchAll(service);
-      await untilCreate('chain_unwatched', {});
-      expect(await create(name, {}, key)).toMatchObject({
-        code: 'ok',
-        replayed: true,
-        intent: { id: first.intent?.id, client_secret: first.intent?.client_secret },
-      });
-      expect((await create(name, { amount_units: 1 }, key)).code).toBe('idempotency_key_reused');
-      expect((await create(name, {}, `${key}/2`)).code).toBe('chain_unwatched');
-      // Of the other mode, it is another key.
-      expect((await create(name, {}, key, 'testnet')).replayed).toBe(false);
-    },
-  );
+  test.each(doors)('over %s a replay is answered whether or not the chain is watched', async (door) => {
+    await watch(service, 'mainnet', 'base');
+    await untilCreate('ok', {});
+    const key = `order-${door}`;
+    const first = await create(door, {}, key);
+    await unwatchAll(service);
+    await untilCreate('chain_unwatched', {});
+    expect(await create(door, {}, key)).toMatchObject({
+      code: 'ok',
+      replayed: true,
+      json: { id: first.json.id, client_secret: first.json.client_secret },
+    });
+    expect((await create(door, { amount_units: 1 }, key)).code).toBe('idempotency_key_reused');
+    expect((await create(door, {}, `${key}/2`)).code).toBe('chain_unwatched');
+    // Of the other mode, it is another key.
+    expect((await create(door, {}, key, 'testnet')).replayed).toBe(false);
+  });
 
   test('a create makes no query about the chain', async () => {
     await watch(service, 'mainnet', 'base');
     await untilCreate('ok', {});
     await service.query('alter table watched_chains rename to elsewhere');
-    const answers = await Promise.all([create('public', {}), create('internal', { chain: 'polygon' })]);
+    const answers = await Promise.all([create('json', {}), create('grpc', { chain: 'polygon' })]);
     await service.query('alter table elsewhere rename to watched_chains');
     expect(answers.map(({ code }) => code)).toEqual(['ok', 'chain_unwatched']);
     await unwatchAll(service);
@@ -113,26 +114,16 @@ describe('with an external database, mainnet intents on unwatched chains are ref
 
 describe('without notifications', () => {
   let service: TestService;
-  let doors: Door[];
   beforeAll(async () => {
     service = await startService({ ALLOW_UNWATCHED: 'none' }, { isNotified: false });
-    doors = openDoors(service);
   });
-  afterAll(async () => {
-    for (const door of doors) door.close();
-    await service.close();
-  });
+  afterAll(() => service.close());
 
   test('a row is found within seconds, also for testnet with ALLOW_UNWATCHED=none', {
     timeout: 40_000,
   }, async () => {
     const create = async () =>
-      (
-        await (doors[0] as Door).create(
-          { amount_units, chain: 'polygon' },
-          { authorization: keyOf(service, 'testnet') },
-        )
-      ).code;
+      (await service.call('createPaymentIntent', { amount_units, chain: 'polygon' })).code;
     expect(await create()).toBe('chain_unwatched');
     await watch(service, 'testnet', 'polygon');
     await expect.poll(create, { timeout: 30_000, interval: 250 }).toBe('ok');

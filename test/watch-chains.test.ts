@@ -10,7 +10,7 @@ import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createUnattributedMeasure } from '../src/settlement/unattributed.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
+import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
@@ -148,7 +148,7 @@ test('the age of unattributed transfers is that of the oldest one of seven days,
   const measure = createUnattributedMeasure(service.database.orm.em);
   expect(await measure()).toEqual({ count: 0, oldestMs: 0 });
   const hoursAgo = (hours: number) => new Date(Date.now() - hours * 3_600_000);
-  const other = await createTestMerchant(service.database);
+  const other = await service.newMerchant();
   await insertTransfers(service, service.merchant, [
     { createdAt: hoursAgo(24 * 8) },
     { createdAt: hoursAgo(5) },

@@ -1,10 +1,14 @@
-// An event stream sends each event once, promptly, and at the pace of its reader.
+// A stream of events: what it sends, when, and how it ends, over every protocol.
 
+import http2 from 'node:http2';
+import net from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { create } from '@bufbuild/protobuf';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { encodeEnvelope } from '@connectrpc/connect/protocol';
+import grpc from '@grpc/grpc-js';
+import { afterAll, afterEach, describe, expect, test, vi } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
@@ -12,95 +16,104 @@ import { createEventFeed } from '../src/events/event-feed.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { watchEvents } from '../src/events/watch-events.ts';
+import { createApiKey, revokeApiKey } from '../src/merchants/administration.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
-import { httpRequest } from './support/doors.ts';
-import {
-  disconnectWatches,
-  insertEvents,
-  type NewEvent,
-  openWatch,
-  protocols,
-  type Watch,
-} from './support/events.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { disconnectWatches, openWatch, protocols, type Watch } from './support/event-streams.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService, type TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
+const service = await useService();
+const { newMerchant } = service;
+const { em } = service.database.orm;
 
 afterEach(disconnectWatches);
-afterAll(() => service.close());
 
-const newMerchant = () => createTestMerchant(service.database);
 const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
+const large = `{"payment_intent":{"metadata":{"text":"${'x'.repeat(16_000)}"}}}`;
 
 /** Stores events and gives them their positions. */
-async function store(events: readonly NewEvent[]): Promise<string[]> {
-  const ids = await insertEvents(service.query, events);
-  await createPositioner(service.database.orm.em).positionAll();
+async function store(events: readonly EventRowSettings[]): Promise<string[]> {
+  const ids = await insertEventRows(service.query, events);
+  await createPositioner(em).positionAll();
   return ids;
 }
 
-async function read(watch: Watch, count: number): Promise<string[]> {
-  const ids: string[] = [];
-  while (ids.length < count) ids.push((await watch.nextEvent()).event.id);
-  return ids;
+/** Opens a stream, and waits until it is open. */
+async function opened(...args: Parameters<typeof openWatch>): Promise<Watch> {
+  const watch = openWatch(...args);
+  await watch.next();
+  return watch;
 }
 
-const post = async (path: string, apiKey: string, body = '') =>
-  JSON.parse(
-    (
-      await httpRequest(
-        service.publicUrl + path,
-        { headers: { Authorization: `Bearer ${apiKey}`, 'Content-Type': 'application/json' } },
-        body,
-      )
-    ).body,
-  );
+async function cancelOne(apiKey = keyOf(service.merchant)): Promise<string> {
+  const { id } = (await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey })).json;
+  await service.call('cancelPaymentIntent', { id }, { apiKey });
+  return id;
+}
 
-const createIntent = async (apiKey: string): Promise<string> =>
-  (await post('/v1/payment_intents', apiKey, '{"amount_units":1}')).id;
-const cancel = (id: string, apiKey: string) => post(`/v1/payment_intents/${id}/cancel`, apiKey);
+/** Opens a stream of the method itself, without a door. */
+function openMethod(
+  merchant: TestMerchant,
+  { after = '', ...options }: { after?: string; keepAliveMs?: number },
+) {
+  const feed = createEventFeed(em, createLogger('silent', { write() {} }));
+  const method = watchEvents(createEventReader(em), createEventCursors(em), feed, options);
+  const identity = {
+    merchantId: merchant.id,
+    merchantTypeId: merchant.merchantId,
+    keyTypeId: merchant.keys.testnet.keyId,
+    mode: 'testnet' as const,
+    payoutWallets: {},
+  };
+  const open = () => {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const call = { context: newRequestContext('internal'), signal, header: new Headers() };
+    const messages = method
+      .run(create(WatchEventsRequestSchema, { after }), identity, call)
+      [Symbol.asyncIterator]();
+    return { controller, messages };
+  };
+  return { feed, open };
+}
 
 describe.each(protocols)('over %s', (protocol) => {
   test('the first message comes at once, without an event, and then live events of this merchant and mode', async () => {
     const merchant = await newMerchant();
-    const apiKey = keyOf(merchant);
     await store([{ merchantId: merchant.id }]);
-    const watch = openWatch(protocol, service, apiKey);
+    const watch = openWatch(protocol, service, keyOf(merchant));
     const first = await watch.next();
-    expect(first.event).toBeUndefined();
-    expect(first.position).not.toBe('');
+    expect([first.event, first.position === '']).toEqual([undefined, false]);
 
     await store([{ merchantId: service.merchant.id }, { merchantId: merchant.id, mode: 'mainnet' }]);
-    const intent = await createIntent(apiKey);
-    await cancel(intent, apiKey);
+    const intent = await cancelOne(keyOf(merchant));
     // The next message: what others do is not in it.
     const { event, position } = await watch.next();
     expect(event).toMatchObject({ type: 'payment_intent.canceled', sequence: 1 });
     expect(event?.data?.paymentIntent).toMatchObject({ id: intent, clientSecret: '' });
     expect(position).not.toBe(first.position);
+    // Its position has nothing before it, and misses nothing behind it.
+    const again = openWatch(protocol, service, keyOf(merchant), first.position);
+    expect((await again.nextEvent()).event.id).toBe(event?.id);
   });
 
   test('continues after an event or a position: nothing is lost or repeated while events are recorded', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const [start = ''] = await store([{ merchantId }]);
-    const made: string[] = [];
+    const count = 79;
     const making = (async () => {
-      for (let i = 0; i < 40; i++) {
-        made.push(...(await store(Array.from({ length: 1 + (i % 3) }, () => ({ merchantId })))));
-      }
+      for (let i = 0; i < 40; i++) await store(Array.from({ length: 1 + (i % 3) }, () => ({ merchantId })));
     })();
     const seen: string[] = [];
     let after = start;
-    for (let round = 0; seen.length < 78; round++) {
+    for (let round = 0; seen.length < count; round++) {
       const watch = openWatch(protocol, service, keyOf(merchant), after);
       expect((await watch.next()).event).toBeUndefined();
-      for (let i = 0; i < 7 && seen.length < 78; i++) {
+      for (let i = 0; i < 7 && seen.length < count; i++) {
         const { event, position } = await watch.nextEvent();
         seen.push(event.id);
         after = round % 2 === 0 ? event.id : position;
@@ -109,54 +122,21 @@ describe.each(protocols)('over %s', (protocol) => {
       else watch.disconnect();
     }
     await making;
-    made.push(...(await store([{ merchantId }])));
-    const last = openWatch(protocol, service, keyOf(merchant), after);
-    seen.push(...(await read(last, made.length - seen.length)));
     const rows = await service.query<{ id: string }>(
       'select id from events where merchant_id = $1 order by position',
       [merchantId],
     );
-    expect(rows).toHaveLength(1 + made.length);
     expect([start, ...seen]).toEqual(rows.map(({ id }) => formatIdentifier('evt', id)));
-  });
-
-  test('a stream from the position of the first message has exactly the later events', async () => {
-    const merchant = await newMerchant();
-    const merchantId = merchant.id;
-    await store([{ merchantId }]);
-    const watch = openWatch(protocol, service, keyOf(merchant));
-    const { position } = await watch.next();
-    watch.cancel();
-    const ids = await store([{ merchantId }, { merchantId }]);
-    const seen = await read(openWatch(protocol, service, keyOf(merchant), position), 2);
-    expect(seen.sort()).toEqual(ids.sort());
   });
 });
 
 test('without events, messages keep the stream alive and carry its position', async () => {
   const merchant = await newMerchant();
-  const { em } = service.database.orm;
-  const feed = createEventFeed(em, createLogger('silent', { write() {} }));
   const keepAliveMs = 300;
-  const method = watchEvents(createEventReader(em), createEventCursors(em), feed, { keepAliveMs });
-  const identity = {
-    merchantId: merchant.id,
-    merchantTypeId: merchant.merchantId,
-    keyTypeId: merchant.keys.testnet.keyId,
-    mode: 'testnet' as const,
-    payoutWallets: {},
-  };
-  const controller = new AbortController();
-  const { signal } = controller;
-  const call = { context: newRequestContext('internal'), signal, header: new Headers() };
-  const messages = method.run(create(WatchEventsRequestSchema), identity, call)[Symbol.asyncIterator]();
-  const next = async () => {
-    const { value } = await messages.next();
-    return { ...value, atMs: performance.now() };
-  };
-  const first = await next();
-  const second = await next();
-  const third = await next();
+  const { feed, open } = openMethod(merchant, { keepAliveMs });
+  const { controller, messages } = open();
+  const next = async () => ({ ...(await messages.next()).value, atMs: performance.now() });
+  const [first, second, third] = [await next(), await next(), await next()];
   for (const message of [first, second, third]) expect(message.event).toBeUndefined();
   // A timer may fire a little early.
   expect(second.atMs - first.atMs).toBeGreaterThan(keepAliveMs - 5);
@@ -193,56 +173,41 @@ describe('a client that does not read', () => {
     }
     return Math.min(...measured);
   };
-  const count = 1_200;
-  const data = `{"payment_intent":{"metadata":{"text":"${'x'.repeat(16_000)}"}}}`;
+  const sequences = Array.from({ length: 1_200 }, (_, i) => i + 1);
 
   test.each(protocols)(
-    'over %s costs little memory, and gets everything when it reads on',
+    'costs little memory over %s, and gets everything when it reads on',
     async (protocol) => {
       const merchant = await newMerchant();
       const merchantId = merchant.id;
       const [start = ''] = await store([{ merchantId }]);
-      const slow = openWatch(protocol, service, keyOf(merchant), start);
-      await slow.next();
-      const fast = openWatch('gRPC', service, keyOf(merchant), start);
-      await fast.next();
+      const slow = await opened(protocol, service, keyOf(merchant), start);
+      const fast = await opened('gRPC', service, keyOf(merchant), start);
       const before = await usedBytes();
       await service.query(
         `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
        select gen_random_uuid(), $1, 'testnet', 'payment_intent.canceled', now(), $2, i, $3 from generate_series(1, $4) as i`,
-        [merchantId, newUuid(), data, count],
+        [merchantId, newUuid(), large, sequences.length],
       );
-      // When this reader has them all, the other one has long been sent what it takes.
-      const sequences = Array.from({ length: count }, (_, i) => i + 1);
-      const readSequences = async (watch: Watch) => {
+      // When the fast reader has them all, the other one has long been sent what it takes.
+      const readAll = async (watch: Watch) => {
         const seen: (number | undefined)[] = [];
-        while (seen.length < count) seen.push((await watch.nextEvent()).event.sequence);
+        while (seen.length < sequences.length) seen.push((await watch.nextEvent()).event.sequence);
         return seen;
       };
-      expect(await readSequences(fast)).toEqual(sequences);
-      const grownBytes = (await usedBytes()) - before;
-      // The events are 32 MB; a page of them is 320 KB.
-      expect(grownBytes).toBeLessThan(8_000_000);
-      expect(await readSequences(slow)).toEqual(sequences);
+      expect(await readAll(fast)).toEqual(sequences);
+      // The events are 20 MB; a page of them is 320 KB.
+      expect((await usedBytes()) - before).toBeLessThan(8_000_000);
+      expect(await readAll(slow)).toEqual(sequences);
       await service.query('delete from events where merchant_id = $1', [merchantId]);
     },
   );
 });
 
-describe('between processes', () => {
-  let other: TestService;
-  let deaf: TestService;
-
-  beforeAll(async () => {
-    other = await startService({}, { beside: service });
-    deaf = await startService({}, { beside: service, isNotified: false });
-  });
-
-  afterAll(async () => {
-    disconnectWatches();
-    await other.close();
-    await deaf.close();
-  });
+describe('between processes', async () => {
+  const other = await useService({}, { beside: service });
+  const deaf = await useService({}, { beside: service, isNotified: false });
+  afterAll(disconnectWatches);
 
   /** Milliseconds until the stream has the event. */
   async function latencyMs(watch: Watch, make: () => Promise<string>): Promise<number> {
@@ -252,41 +217,29 @@ describe('between processes', () => {
     return performance.now() - startedAtMs;
   }
 
-  /** The best shows what the service needs; the others may have waited for the machine. */
-  async function expectSoon(watch: Watch, make: () => Promise<string>): Promise<void> {
-    await watch.next();
-    const latencies = [];
-    for (let i = 0; i < 5; i++) latencies.push(await latencyMs(watch, make));
-    expect(Math.min(...latencies)).toBeLessThan(500);
-    expect(Math.max(...latencies)).toBeLessThan(2_000);
-  }
-
-  const cancelOne = async () => {
-    const apiKey = keyOf(service.merchant);
-    const id = await createIntent(apiKey);
-    await cancel(id, apiKey);
-    return id;
-  };
   /** As a process does that ends before it gives the position. */
   const recordOnly = async () => {
-    const id = `pi_${'0'.repeat(26)}`;
-    const data = `{"payment_intent":{"id":"${id}"}}`;
-    await insertEvents(service.query, [{ merchantId: service.merchant.id, data }]);
-    return id;
+    const paymentIntent = newUuid();
+    await insertEventRows(service.query, [{ merchantId: service.merchant.id, paymentIntent }]);
+    return formatIdentifier('pi', paymentIntent);
   };
 
   test.each([
-    ['a cancellation by another process', () => other, cancelOne],
-    ['a cancellation by another process, when no notification arrives', () => deaf, cancelOne],
-    ['an event that its process gave no position', () => other, recordOnly],
-    ['an event that its process gave no position, when no notification arrives', () => deaf, recordOnly],
+    ['a cancellation by another process', other, cancelOne],
+    ['a cancellation by another process, when no notification arrives', deaf, cancelOne],
+    ['an event that its process gave no position', other, recordOnly],
+    ['an event that its process gave no position, when no notification arrives', deaf, recordOnly],
   ])('a stream has %s within half a second', async (_, process, make) => {
-    await expectSoon(openWatch('grpc-js', process(), keyOf(service.merchant)), make);
+    const watch = await opened('grpc-js', process, keyOf(service.merchant));
+    const latencies = [];
+    for (let i = 0; i < 5; i++) latencies.push(await latencyMs(watch, () => make()));
+    // The best shows what the service needs; the others may have waited for the machine.
+    expect(Math.min(...latencies)).toBeLessThan(500);
+    expect(Math.max(...latencies)).toBeLessThan(2_000);
   });
 
   test('a stream misses nothing when the connection for notifications is cut', async () => {
-    const watch = openWatch('grpc-js', other, keyOf(service.merchant));
-    await watch.next();
+    const watch = await opened('grpc-js', other, keyOf(service.merchant));
     const listening = () =>
       service.query<{ pid: number }>(
         `select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %'`,
@@ -300,4 +253,195 @@ describe('between processes', () => {
     await vi.waitFor(async () => expect(await listening()).toHaveLength(2), { timeout: 10_000 });
     expect(await latencyMs(watch, cancelOne)).toBeLessThan(2_000);
   });
+});
+
+async function metric(name: string): Promise<number | undefined> {
+  const { body } = await httpRequest(`${service.operationsUrl}/metrics`, { method: 'GET' });
+  const line = body.split('\n').find((each) => each.startsWith(`${name} `));
+  return line === undefined ? undefined : Number(line.slice(name.length + 1));
+}
+const openStreams = () => metric('payment_intents_event_streams');
+const noStreams = () => vi.waitFor(async () => expect(await openStreams()).toBe(0), { timeout: 10_000 });
+
+const linesOf = (keyId: string, of = service) =>
+  of.requestLines().filter((line) => line.rpc === 'WatchEvents' && line.key_id === keyId);
+
+/** Resolves with the lines of the key's streams once there are so many. */
+const linesOnce = (keyId: string, count: number) =>
+  vi.waitFor(
+    () => {
+      expect(linesOf(keyId)).toHaveLength(count);
+      return linesOf(keyId);
+    },
+    { timeout: 10_000 },
+  );
+
+/** Opens a stream on an HTTP/2 session, without its request. */
+const openRaw = (session: http2.ClientHttp2Session, headers: http2.OutgoingHttpHeaders) =>
+  session.request({
+    ':method': 'POST',
+    ':path': '/payments.v1.EventService/WatchEvents',
+    'content-type': 'application/grpc+proto',
+    te: 'trailers',
+    ...headers,
+  });
+
+describe('a stream ends', () => {
+  test('within ten seconds of its key, and none of another key', async () => {
+    const merchant = await newMerchant();
+    const newKey = (expiresAt?: Date) =>
+      createApiKey(
+        em,
+        service.database.keyRing('API_KEY_PEPPERS'),
+        merchant.merchantId,
+        'testnet',
+        expiresAt,
+      );
+    const expiresAt = new Date(Date.now() + 4_000);
+    const keys = { revoked: await newKey(), expired: await newKey(expiresAt), good: await newKey() };
+    const openAll = ({ apiKey }: { apiKey: string }) =>
+      Promise.all(protocols.map((protocol) => opened(protocol, service, apiKey)));
+    const [expired, revoked] = [await openAll(keys.expired), await openAll(keys.revoked)];
+    const good = await openAll(keys.good);
+    expect(linesOf(keys.expired.keyId)).toEqual([]);
+    expect(Date.now()).toBeLessThan(expiresAt.getTime());
+    const endOf = async (watch: Watch) => ({ refusal: await watch.refusal(), at: Date.now() });
+    const ends = { revoked: Promise.all(revoked.map(endOf)), expired: Promise.all(expired.map(endOf)) };
+    await revokeApiKey(em, keys.revoked.keyId);
+    const endedAt = { revoked: Date.now(), expired: expiresAt.getTime() };
+    for (const name of ['revoked', 'expired'] as const) {
+      for (const { refusal, at } of await ends[name]) {
+        expect(refusal, name).toMatchObject({ code: 'api_key_invalid', status: 16 });
+        expect(at - endedAt[name], name).toBeLessThan(10_000);
+        expect(at, name).toBeGreaterThanOrEqual(endedAt[name]);
+      }
+      const lines = await linesOnce(keys[name].keyId, protocols.length);
+      expect(lines.map(({ code }) => code)).toEqual(protocols.map(() => 'api_key_invalid'));
+    }
+    const [id] = await store([{ merchantId: merchant.id }]);
+    for (const watch of good) expect((await watch.nextEvent()).event.id).toBe(id);
+    expect(linesOf(keys.good.keyId)).toEqual([]);
+  });
+
+  test('with its key for a reader who is slower: no more of the page that was read before', async () => {
+    const merchant = await newMerchant();
+    const [after = ''] = await store([{ merchantId: merchant.id }]);
+    const { feed, open } = openMethod(merchant, { after });
+    const [slow, prompt] = [open().messages, open().messages];
+    const ids = await store(Array.from({ length: 3 }, () => ({ merchantId: merchant.id })));
+    for (const stream of [slow, prompt]) {
+      await stream.next();
+      expect(ids).toContain((await stream.next()).value.event.id);
+    }
+    await revokeApiKey(em, merchant.keys.testnet.keyId);
+    for (let i = 0; i < 2; i++) await prompt.next();
+    // Ends when the feed has noticed.
+    await expect(prompt.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
+    await expect(slow.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
+    expect(feed.streams()).toBe(0);
+    await feed.stop();
+  });
+
+  test.each(protocols)('over %s when its client leaves, with one line in the log', async (protocol) => {
+    await noStreams();
+    const merchant = await newMerchant();
+    const { keyId, apiKey } = merchant.keys.testnet;
+    const open = () => opened(protocol, service, apiKey);
+    const [first, second] = [await open(), await open()];
+    expect([await openStreams(), linesOf(keyId)]).toEqual([2, []]);
+    const count = 'payment_intents_requests_total{door="internal",method="WatchEvents",code="canceled"}';
+    const before = (await metric(count)) ?? 0;
+    first.cancel();
+    await linesOnce(keyId, 1);
+    expect(await openStreams()).toBe(1);
+    second.disconnect();
+    const lines = await linesOnce(keyId, 2);
+    const line = {
+      rpc: 'WatchEvents',
+      door: 'internal',
+      code: 'canceled',
+      merchant_id: merchant.merchantId,
+      mode: 'testnet',
+      duration_ms: expect.any(Number),
+    };
+    expect(lines).toMatchObject([line, line]);
+    expect(new Set(lines.map(({ request_id }) => request_id)).size).toBe(2);
+    await noStreams();
+    expect(await metric(count)).toBe(before + 2);
+  });
+
+  test('when its connection breaks, even while it is sent more than it reads', async () => {
+    await noStreams();
+    const { id: merchantId, keys } = await newMerchant();
+    const { apiKey, keyId } = keys.testnet;
+    const socket = net.connect(service.server.ports.grpc, '127.0.0.1');
+    const session = http2.connect(service.internalUrl, { createConnection: () => socket });
+    session.on('error', () => {});
+    const stream = openRaw(session, { authorization: `Bearer ${apiKey}` });
+    stream.on('error', () => {});
+    stream.end(encodeEnvelope(0, new Uint8Array()));
+    await vi.waitFor(async () => expect(await openStreams()).toBe(1));
+    const reader = await opened('gRPC', service, apiKey);
+    await store(Array.from({ length: 100 }, () => ({ merchantId, data: large })));
+    // Then the other stream has long been full.
+    for (let i = 0; i < 100; i++) await reader.nextEvent();
+    socket.destroy();
+    expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'canceled' }]);
+    expect(await openStreams()).toBe(1);
+  });
+
+  test('at its deadline', async () => {
+    const { apiKey, keyId } = (await newMerchant()).keys.testnet;
+    const session = http2.connect(service.internalUrl);
+    // Only the service knows of it, so only the service ends the call.
+    const stream = openRaw(session, { authorization: `Bearer ${apiKey}`, 'grpc-timeout': '700m' });
+    const status = new Promise((resolve) => {
+      stream.once('trailers', (trailers) => resolve(Number(trailers['grpc-status'])));
+    });
+    stream.resume().end(encodeEnvelope(0, new Uint8Array()));
+    expect(await status).toBe(grpc.status.DEADLINE_EXCEEDED);
+    expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'deadline_exceeded' }]);
+    session.close();
+    await noStreams();
+  });
+
+  test('with UNAVAILABLE when the service stops', async () => {
+    const own = await startService();
+    const { keyId, apiKey } = own.merchant.keys.testnet;
+    const watches = await Promise.all(protocols.map((protocol) => opened(protocol, own, apiKey)));
+    const startedAtMs = performance.now();
+    const closing = own.server.close();
+    const refusals = await Promise.all(watches.map((watch) => watch.refusal()));
+    for (const refusal of refusals) expect(refusal).toMatchObject({ code: 'unavailable', status: 14 });
+    for (const watch of watches) watch.disconnect();
+    await closing;
+    expect(performance.now() - startedAtMs).toBeLessThan(8_000); // Less than the drain timeout.
+    const lines = linesOf(keyId, own);
+    expect(lines.map(({ code }) => code)).toEqual(protocols.map(() => 'unavailable'));
+    expect(lines.map(({ request_id }) => request_id).sort()).toEqual(
+      refusals.map(({ requestId }) => requestId).sort(),
+    );
+    await own.close();
+  });
+});
+
+test('one key has at most 32 streams, over all protocols', async () => {
+  await noStreams();
+  const merchant = await newMerchant();
+  const apiKey = keyOf(merchant);
+  const watches = await Promise.all(
+    Array.from({ length: 32 }, (_, i) => opened(protocols[i % protocols.length] ?? 'gRPC', service, apiKey)),
+  );
+  const refused = { code: 'rate_limited', status: 8 };
+  for (const protocol of protocols) {
+    expect(await openWatch(protocol, service, apiKey).refusal(), protocol).toMatchObject(refused);
+    await opened(protocol, service, merchant.keys.mainnet.apiKey);
+  }
+  expect(await openStreams()).toBe(32 + protocols.length);
+  watches[0]?.cancel();
+  await vi.waitFor(() => opened('Connect', service, apiKey), { timeout: 10_000 });
+  expect(linesOf(merchant.keys.testnet.keyId)[0]).toMatchObject({ code: 'rate_limited' });
+  // Those that are open are not disturbed.
+  const [id] = await store([{ merchantId: merchant.id }]);
+  for (const watch of watches.slice(1)) expect((await watch.nextEvent()).event.id).toBe(id);
 });

@@ -1,48 +1,37 @@
 // Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
-import { httpRequest, openDoors } from './support/doors.ts';
+import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
-import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
-import { openWebhookDoors, type WebhookDoor, type WebhookMethod } from './support/webhook-methods.ts';
-import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './support/webhook-worker.ts';
+import { httpRequest } from './support/http-request.ts';
+import { type Answer, startReceiver } from './support/receiver.ts';
+import { startService, type TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+import { createWebhookWorker, policyWithPublic } from './support/webhook-worker.ts';
 
-let service: TestService;
-let doors: [WebhookDoor, WebhookDoor];
-let receiver: Receiver;
-/** Takes the receiver for one on the internet. */
-let worker: WebhookWorker;
+// Without the role that delivers: the test's own worker does, when it is told to.
+const service = await useService({ ROLES: 'api' });
 
 /** How the receiver answers a path. The others are answered 204. */
 const answers = new Map<string, Answer>();
 
-beforeAll(async () => {
-  // Without the role that delivers: the test's own worker does, when it is told to.
-  service = await startService({ ROLES: 'api' });
-  doors = openWebhookDoors(service);
-  receiver = await startReceiver((request, response) => {
-    const answer = answers.get(request.path);
-    if (answer === undefined) response.writeHead(204).end();
-    else answer(request, response);
-  });
-  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
-    policy: policyWithPublic('127.0.0.1'),
-  });
+const receiver = await startReceiver((request, response) => {
+  const answer = answers.get(request.path);
+  if (answer === undefined) response.writeHead(204).end();
+  else answer(request, response);
+});
+/** Takes the receiver for one on the internet. */
+const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
+  policy: policyWithPublic('127.0.0.1'),
 });
 
 afterAll(async () => {
-  for (const door of doors) door.close();
   await worker.close();
   await receiver.close();
-  await service.close();
 });
-
-const bothDoors = [['public'], ['internal']] as const;
-const doorNamed = (name: string) => doors.find((door) => door.name === name) as WebhookDoor;
 
 /** A merchant of its own, so that no other test's endpoints want its events. */
 class Shop {
@@ -55,12 +44,17 @@ class Shop {
   }
 
   static async open(): Promise<Shop> {
-    return new Shop(await createTestMerchant(service.database));
+    return new Shop(await service.newMerchant());
   }
 
   /** Calls a method that has to succeed. */
-  async call(method: WebhookMethod, request: JsonObject, { door = doors[0], apiKey = this.apiKey } = {}) {
-    const { code, message, json } = await door.call(method, request, { apiKey });
+  async call<M extends MethodName>(
+    method: M,
+    request: JsonObject,
+    { door = 'json' as Door, apiKey = this.apiKey } = {},
+    // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+  ): Promise<any> {
+    const { code, message, json } = await service.call(method, request, { door, apiKey });
     expect([code, message]).toEqual(['ok', '']);
     return json;
   }
@@ -533,20 +527,14 @@ describe('an endpoint is disabled', () => {
 
   test('an operator sees it in the log and in the metrics', async () => {
     const live = await startService();
-    const door = openWebhookDoors(live)[0];
-    const apiKey = live.merchant.keys.testnet.apiKey;
     const target = await startReceiver((request, response) => {
       response.writeHead(request.path === '/gone' ? 410 : 200).end();
     });
-    const gone = await door.call('createWebhookEndpoint', { url: `${target.url}/gone` }, { apiKey });
-    await door.call('createWebhookEndpoint', { url: `${target.url}/fine` }, { apiKey });
+    const gone = await live.call('createWebhookEndpoint', { url: `${target.url}/gone` });
+    await live.call('createWebhookEndpoint', { url: `${target.url}/fine` });
     // A change of an intent, all the way.
-    const [intents] = openDoors(live);
-    const { intent } = await intents.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-    const cancel = await httpRequest(`${live.publicUrl}/v1/payment_intents/${intent?.id}/cancel`, {
-      headers: { authorization: `Bearer ${apiKey}` },
-    });
-    expect(cancel.status).toBe(200);
+    const { id } = (await live.call('createPaymentIntent', { amount_units: 1 })).json;
+    expect((await live.call('cancelPaymentIntent', { id })).code).toBe('ok');
     const line = await live.loggedLine(({ message }) =>
       /a webhook endpoint was disabled/.test(String(message)),
     );
@@ -558,7 +546,7 @@ describe('an endpoint is disabled', () => {
     });
     await target.arrived(2);
     expect(target.requests.map(({ body }) => JSON.parse(body).data.payment_intent.id)).toEqual(
-      Array(2).fill(intent?.id),
+      Array(2).fill(id),
     );
     expect(target.requests.map(({ body }) => body).join()).not.toContain('client_secret');
     // Counted once it is recorded.
@@ -570,8 +558,6 @@ describe('an endpoint is disabled', () => {
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="delivered"} 1');
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="failed"} 1');
     expect(metrics).toMatch(/^payment_intents_webhook_oldest_pending_seconds \d/m);
-    door.close();
-    intents.close();
     await target.close();
     await live.close();
   });
@@ -598,10 +584,9 @@ test('the age of the oldest pending delivery', async () => {
   expect((await worker.queue.backlog()).oldestMs).toBe(0);
 });
 
-describe.each(bothDoors)('through the %s door', (name) => {
+describe.each(doors)('over %s', (door) => {
   test('an event is delivered again to one endpoint, whatever its types', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoint = await shop.endpoint();
     const other = await shop.endpoint();
     const unsubscribed = await shop.endpoint({ event_types: ['payment_intent.reorged'] });
@@ -633,7 +618,6 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('an event is delivered again to all enabled endpoints subscribed to it', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoints = [await shop.endpoint(), await shop.endpoint()];
     const event = await shop.event();
     await worker.deliverAll();
@@ -655,14 +639,13 @@ describe.each(bothDoors)('through the %s door', (name) => {
     const shop = await Shop.open();
     const event = await shop.event();
     await worker.makeDeliveries();
-    expect(await shop.call('redeliverEvent', { id: event }, { door: doorNamed(name) })).toEqual({
+    expect(await shop.call('redeliverEvent', { id: event }, { door })).toEqual({
       webhook_deliveries: [],
     });
   });
 
   test('a waiting delivery is due at once, with a new schedule', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoint = await shop.endpoint({}, answering(500));
     const event = await shop.event();
     await worker.deliverAll();
@@ -689,7 +672,6 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('a delivery with an attempt in flight is not changed', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const arrived = Promise.withResolvers<() => void>();
     const endpoint = await shop.endpoint({}, (_, response) => {
       arrived.resolve(() => response.writeHead(204).end());
@@ -711,7 +693,6 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('redelivery restarts the schedule and continues the count; the newest 20 attempts are kept', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoint = await shop.endpoint({}, answering(500));
     const event = await shop.event();
     await worker.deliverAll();
@@ -754,7 +735,6 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('nothing is sent to a disabled endpoint until it is enabled', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoint = await shop.endpoint();
     const event = await shop.event();
     await worker.deliverAll();
@@ -765,7 +745,7 @@ describe.each(bothDoors)('through the %s door', (name) => {
       ['redeliverWebhookEndpoint', { id: endpoint.id }],
       ['pingWebhookEndpoint', { id: endpoint.id }],
     ] as const) {
-      const { code, message } = await door.call(method, request, { apiKey });
+      const { code, message } = await service.call(method, request, { door, apiKey });
       expect([method, code]).toEqual([method, 'invalid_state']);
       expect(message).toMatch(/disabled\. Enable it first/);
     }
@@ -779,22 +759,24 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('an unknown event, or one without a position, is not found', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     await shop.endpoint();
     const unpositioned = await shop.event();
     for (const id of [formatIdentifier('evt', newUuid()), 'evt_x', unpositioned]) {
-      const { code } = await door.call('redeliverEvent', { id }, { apiKey: shop.apiKey });
+      const { code } = await service.call('redeliverEvent', { id }, { door, apiKey: shop.apiKey });
       expect([id, code]).toEqual([id, 'resource_missing']);
     }
     await worker.deliverAll();
-    const { code } = await door.call('redeliverEvent', { id: unpositioned }, { apiKey: shop.apiKey });
+    const { code } = await service.call(
+      'redeliverEvent',
+      { id: unpositioned },
+      { door, apiKey: shop.apiKey },
+    );
     expect(code).toBe('ok');
     await worker.deliverAll();
   });
 
   test('a ping goes to its endpoint alone, whatever its types, and so does its redelivery', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const endpoint = await shop.endpoint({ event_types: ['payment_intent.expired'], description: 'orders' });
     const other = await shop.endpoint();
     const ping = await shop.call('pingWebhookEndpoint', { id: endpoint.id }, { door });
@@ -819,7 +801,6 @@ describe.each(bothDoors)('through the %s door', (name) => {
 
   test('deliveries are listed by status and page, newest event first', async () => {
     const shop = await Shop.open();
-    const door = doorNamed(name);
     const isFine = (body: string) => JSON.parse(body).sequence % 3 !== 0;
     const endpoint = await shop.endpoint({}, ({ body }, response) => {
       response.writeHead(isFine(body) ? 204 : 500).end();
@@ -876,7 +857,10 @@ describe.each(bothDoors)('through the %s door', (name) => {
       [{ id: endpoint.id, page_size: 101 }, 'page_size'],
       [{ id: endpoint.id, page_size: -1 }, 'page_size'],
     ] as const) {
-      const { code, details } = await door.call('listWebhookDeliveries', request, { apiKey: shop.apiKey });
+      const { code, details } = await service.call('listWebhookDeliveries', request, {
+        door,
+        apiKey: shop.apiKey,
+      });
       expect([code, details[0]?.field]).toEqual(['invalid_body', field]);
     }
   });

@@ -1,44 +1,37 @@
 // Attempts are recorded while the same deliveries are redelivered or failed, without deadlocks: all statements lock
 // rows in the same order. An attempt that is not recorded is repeated.
 
-import type { EntityManager } from '@mikro-orm/postgresql';
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createWebhookDeliveries } from '../src/webhooks/deliveries.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { createTestMerchant, startService, type TestService } from './support/service.ts';
-import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+import { useService } from './support/use-service.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
 
-let service: TestService;
-let em: EntityManager;
-let worker: WebhookWorker;
+const service = await useService({ ROLES: 'api' });
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  em = service.database.orm.em;
-  worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
-  // So many others that every statement finds its rows by an index.
-  await service.query(
-    `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
-     select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
-       from generate_series(1, 5000)`,
-    [newUuid()],
-  );
-  await service.query('analyze webhook_deliveries');
-});
+const em = service.database.orm.em;
+const worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+// So many others that every statement finds its rows by an index.
+await service.query(
+  `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
+   select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
+     from generate_series(1, 5000)`,
+  [newUuid()],
+);
+await service.query('analyze webhook_deliveries');
 
 afterAll(async () => {
   await worker.close();
-  await service.close();
 });
 
 /** Claims the deliveries of some events to some endpoints of a new merchant, the oldest event and endpoint first. */
 async function claimOfShop({ endpoints, events }: { endpoints: number; events: number }) {
-  const { id: merchantId } = await createTestMerchant(service.database);
+  const { id: merchantId } = await service.newMerchant();
   await service.query(
     `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
      select id, $1, 'testnet', 'https://shop.example/', '{*}', true, now() from unnest($2::uuid[]) as w (id)`,

@@ -3,37 +3,30 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { MikroORM } from '@mikro-orm/postgresql';
-import { afterAll, afterEach, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import type { InFlight } from '../src/webhooks/delivery-queue.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { type Answer, type Receiver, startReceiver } from './support/receiver.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
-import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
+import { type Answer, startReceiver } from './support/receiver.ts';
+import type { TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 import {
   createWebhookWorker,
   type WebhookWorker,
   type WebhookWorkerOptions,
 } from './support/webhook-worker.ts';
 
-let service: TestService;
-let door: WebhookDoor;
-let internal: WebhookDoor;
-let receiver: Receiver;
+const service = await useService({ ROLES: 'api' });
 /** How the receiver answers a path. The others are answered 204. */
 const answers = new Map<string, Answer>();
 let opened: { orm: MikroORM; worker: WebhookWorker }[] = [];
 
-beforeAll(async () => {
-  service = await startService({ ROLES: 'api' });
-  [door, internal] = openWebhookDoors(service);
-  receiver = await startReceiver((request, response) => {
-    const answer = answers.get(request.path);
-    if (answer === undefined) response.writeHead(204).end();
-    else answer(request, response);
-  });
+const receiver = await startReceiver((request, response) => {
+  const answer = answers.get(request.path);
+  if (answer === undefined) response.writeHead(204).end();
+  else answer(request, response);
 });
 
 afterEach(async () => {
@@ -51,10 +44,7 @@ afterEach(async () => {
 });
 
 afterAll(async () => {
-  door.close();
-  internal.close();
   await receiver.close();
-  await service.close();
 });
 
 /** Opens a worker with connections of its own, as another process has. */
@@ -75,7 +65,7 @@ interface TestEndpoint {
 async function newEndpoint(answer?: Answer, merchant = service.merchant): Promise<TestEndpoint> {
   const path = `/${newUuid()}`;
   if (answer !== undefined) answers.set(path, answer);
-  const { code, json } = await door.call(
+  const { code, json } = await service.call(
     'createWebhookEndpoint',
     { url: receiver.url + path },
     { apiKey: merchant.keys.testnet.apiKey },
@@ -257,7 +247,7 @@ test('endpoints take turns across claims', async () => {
 });
 
 test('merchants take turns, whatever number of endpoints and deliveries each has', async () => {
-  const others = [await createTestMerchant(service.database), await createTestMerchant(service.database)];
+  const others = [await service.newMerchant(), await service.newMerchant()];
   const large = await newEndpoints(10);
   const small = [await newEndpoint(undefined, others[0]), await newEndpoint(undefined, others[1])];
   await newDeliveries([...large, ...small], 10);
@@ -281,7 +271,7 @@ test('a merchant has at most 64 attempts in flight, and another one is served at
   const endpoints = await newEndpoints(20, (_, response) => {
     held.push(() => response.writeHead(204).end());
   });
-  const other = await newEndpoint(undefined, await createTestMerchant(service.database));
+  const other = await newEndpoint(undefined, await service.newMerchant());
   await newDeliveries(endpoints, 20);
   const worker = openWorker();
   const before = receiver.requests.length;
@@ -448,7 +438,7 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
 test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
   const hung: TestEndpoint[] = [];
   for (let i = 0; i < 11; i++) {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     hung.push(...(await newEndpoints(8, (_, response) => response.writeHead(204).end(), merchant)));
   }
   const healthy = await newEndpoint();
@@ -559,7 +549,7 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
   answers.set(path, () => {});
   const hanging: TestEndpoint[] = [];
   for (let i = 0; i < 12; i++) {
-    const merchant = await createTestMerchant(service.database);
+    const merchant = await service.newMerchant();
     const uuids = Array.from({ length: 65 }, () => newUuid());
     await service.query(
       `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
@@ -586,7 +576,7 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
     return before <= 512 || more > 0;
   };
   await expect.poll(moreArrived, { interval: 500, timeout: 8_000 }).toBe(false);
-  const prompt = await newEndpoint(undefined, await createTestMerchant(service.database));
+  const prompt = await newEndpoint(undefined, await service.newMerchant());
   await newDeliveries([prompt], 1);
   await worker.deliverer.deliverSome();
   await expect.poll(() => arrivedAt(prompt).length, { timeout: 15_000 }).toBe(1);

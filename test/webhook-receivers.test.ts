@@ -11,11 +11,10 @@ import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Receiver, startReceiver } from './support/receiver.ts';
-import { startService, type TestService } from './support/service.ts';
-import { openWebhookDoors } from './support/webhook-methods.ts';
+import { useService } from './support/use-service.ts';
 import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './support/webhook-worker.ts';
 
-let service: TestService;
+const service = await useService({ ROLES: 'api', WEBHOOK_ALLOW: '127.0.0.0/8' });
 let healthy: Receiver;
 let worker: WebhookWorker;
 /** In the order in which the attempts ended. */
@@ -246,21 +245,17 @@ const endpoints = new Map<string, string>();
 const healthyEvents = 40;
 
 beforeAll(async () => {
-  service = await startService({ ROLES: 'api', WEBHOOK_ALLOW: '127.0.0.0/8' });
   healthy = await startReceiver(undefined, http.createServer());
   urls = { ...(await openReceivers()), healthy: `${healthy.url}/` };
-  const [door, internal] = openWebhookDoors(service);
   const { merchant } = service;
   for (const [name, url] of Object.entries(urls)) {
-    const { json } = await door.call(
+    const { json } = await service.call(
       'createWebhookEndpoint',
       { url },
       { apiKey: merchant.keys.testnet.apiKey },
     );
     endpoints.set(name, json.id);
   }
-  door.close();
-  internal.close();
   worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
     policy: policyWithPublic('127.0.0.1'),
     observer: {
@@ -293,7 +288,6 @@ afterAll(async () => {
   await worker.close();
   await healthy.close();
   await Promise.all(closing.map((close) => close()));
-  await service.close();
 });
 
 test.each(Object.keys(cases))('a receiver that %s', async (name) => {

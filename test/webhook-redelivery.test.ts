@@ -2,40 +2,33 @@
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
-import { httpRequest } from './support/doors.ts';
+import { doors } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { createTestMerchant, startService, type TestMerchant, type TestService } from './support/service.ts';
-import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
-import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
+import { httpRequest } from './support/http-request.ts';
+import type { TestMerchant } from './support/service.ts';
+import { useService } from './support/use-service.ts';
+import { createWebhookWorker } from './support/webhook-worker.ts';
 
-let service: TestService;
-let doors: [WebhookDoor, WebhookDoor];
-/** Makes deliveries, and attempts them when it is told to. */
-let worker: WebhookWorker;
-
-beforeAll(async () => {
-  service = await startService({
-    ROLES: 'api',
-    RATE_LIMIT: '500',
-    RATE_LIMIT_CHANGES: '20',
-    DATABASE_POOL: '1',
-  });
-  doors = openWebhookDoors(service);
-  worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+const service = await useService({
+  ROLES: 'api',
+  RATE_LIMIT: '500',
+  RATE_LIMIT_CHANGES: '20',
+  DATABASE_POOL: '1',
 });
 
+/** Makes deliveries, and attempts them when it is told to. */
+const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
+
 afterAll(async () => {
-  for (const door of doors) door.close();
   await worker.close();
-  await service.close();
 });
 
 /** A merchant with that many endpoints and events, all of which are to be delivered. */
 async function openShop({ endpoints = 1, events = 1 }) {
-  const merchant = await createTestMerchant(service.database);
+  const merchant = await service.newMerchant();
   const uuids = Array.from({ length: endpoints }, () => newUuid());
   await service.query(
     `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
@@ -172,10 +165,9 @@ const dueOf = async ({ id }: TestMerchant) => {
   return rows.map(({ n }) => n);
 };
 
-describe.each([['public'], ['internal']] as const)('all of an endpoint, through the %s door', (name) => {
+describe.each(doors)('all of an endpoint, over %s', (door) => {
   const redeliver = async ({ keys }: TestMerchant, request: JsonObject) => {
-    const door = doors.find((one) => one.name === name) as WebhookDoor;
-    return door.call('redeliverWebhookEndpoint', request, { apiKey: keys.testnet.apiKey });
+    return service.call('redeliverWebhookEndpoint', request, { door, apiKey: keys.testnet.apiKey });
   };
 
   test.each(['failed', 'pending'] as const)('%s deliveries in a time range become due', async (status) => {
@@ -210,7 +202,7 @@ describe.each([['public'], ['internal']] as const)('all of an endpoint, through 
     expect(due).toEqual([{ endpoint_id: uuids[0] }]);
     await setDeliveries(merchant, 'delivered');
     expect(await redeliver(merchant, { id })).toMatchObject({ code: 'ok', json: { deliveries_count: 0 } });
-    const stranger = await createTestMerchant(service.database);
+    const stranger = await service.newMerchant();
     expect((await redeliver(stranger, { id })).code).toBe('resource_missing');
     for (const [request, field] of [
       [{ id, status: 'delivered' }, 'status'],

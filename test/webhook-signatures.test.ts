@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { type KeyRing, parseKeyRing } from '../src/config/key-ring.ts';
 import { StartupError } from '../src/config/startup-error.ts';
@@ -12,13 +12,12 @@ import { startServer } from '../src/processes/serve.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { createEndpoint, rotateSecret } from '../src/webhooks/endpoints.ts';
 import { signedHeaders } from '../src/webhooks/signature.ts';
-import { httpRequest } from './support/doors.ts';
 import { insertEventRows } from './support/event-rows.ts';
+import { httpRequest } from './support/http-request.ts';
 import { findLeaks } from './support/leaks.ts';
-import { type Received, type Receiver, startReceiver } from './support/receiver.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type Received, startReceiver } from './support/receiver.ts';
 import { succeeds } from './support/succeeds.ts';
-import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
+import { useService } from './support/use-service.ts';
 import { createWebhookWorker, type WebhookWorker } from './support/webhook-worker.ts';
 
 const [first, second] = [
@@ -26,32 +25,21 @@ const [first, second] = [
   `2:${randomBytes(32).toString('base64')}`,
 ];
 
-let service: TestService;
-let doors: [WebhookDoor, WebhookDoor];
-let receiver: Receiver;
-let worker: WebhookWorker;
-let apiKey: string;
+// Without the role that delivers: the test's own workers do.
+const service = await useService({ ROLES: 'api' }, { secrets: { WEBHOOK_SECRET_KEYS: first } });
 
-beforeAll(async () => {
-  // Without the role that delivers: the test's own workers do.
-  service = await startService({ ROLES: 'api' }, { secrets: { WEBHOOK_SECRET_KEYS: first } });
-  doors = openWebhookDoors(service);
-  receiver = await startReceiver();
-  worker = workerWith(parseKeyRing(first));
-  apiKey = service.merchant.keys.testnet.apiKey;
-});
+const receiver = await startReceiver();
+const workerWith = (keys: KeyRing) => createWebhookWorker(service.database.orm.em, keys);
+const worker = workerWith(parseKeyRing(first));
+const apiKey = service.merchant.keys.testnet.apiKey;
 
 afterAll(async () => {
-  for (const door of doors) door.close();
   await worker.close();
   await receiver.close();
-  await service.close();
 });
 
-const workerWith = (keys: KeyRing) => createWebhookWorker(service.database.orm.em, keys);
-
 async function newEndpoint(): Promise<{ id: string; secret: string }> {
-  const { code, json } = await doors[0].call(
+  const { code, json } = await service.call(
     'createWebhookEndpoint',
     { url: `${receiver.url}/${newUuid()}` },
     { apiKey },
@@ -62,7 +50,7 @@ async function newEndpoint(): Promise<{ id: string; secret: string }> {
 
 /** Sends a ping to the endpoint by this worker, and returns what arrived. */
 async function deliver(id: string, by: WebhookWorker = worker): Promise<Received> {
-  const { code, json } = await doors[0].call('pingWebhookEndpoint', { id }, { apiKey });
+  const { code, json } = await service.call('pingWebhookEndpoint', { id }, { apiKey });
   expect(code).toBe('ok');
   await by.deliverAll();
   const received = receiver.requests.filter(({ headers }) => headers['webhook-id'] === json.id);
@@ -169,7 +157,11 @@ test('the body is byte for byte what GET /v1/events/{id} returns', async () => {
 describe('a rotation', () => {
   test('during the overlap both secrets verify, after it only the new one', async () => {
     const { id, secret: old } = await newEndpoint();
-    const { json } = await doors[1].call('rotateWebhookSecret', { id, overlap_hours: 1 }, { apiKey });
+    const { json } = await service.call(
+      'rotateWebhookSecret',
+      { id, overlap_hours: 1 },
+      { door: 'grpc', apiKey },
+    );
     expect(json.secret).not.toBe(old);
     const during = await deliver(id);
     expect([verifies(old, during), verifies(json.secret, during)]).toEqual([true, true]);
@@ -193,7 +185,7 @@ describe('a rotation', () => {
 
   test('without an overlap the old secret no longer signs', async () => {
     const { id, secret: old } = await newEndpoint();
-    const { json } = await doors[0].call('rotateWebhookSecret', { id, overlap_hours: 0 }, { apiKey });
+    const { json } = await service.call('rotateWebhookSecret', { id, overlap_hours: 0 }, { apiKey });
     const received = await deliver(id);
     expect([verifies(old, received), verifies(json.secret, received)]).toEqual([false, true]);
   });
@@ -202,7 +194,7 @@ describe('a rotation', () => {
     const { id, secret } = await newEndpoint();
     const secrets = [secret];
     for (const hours of [168, 168, 2, 168, 168, 168, 168]) {
-      const { json } = await doors[0].call('rotateWebhookSecret', { id, overlap_hours: hours }, { apiKey });
+      const { json } = await service.call('rotateWebhookSecret', { id, overlap_hours: hours }, { apiKey });
       secrets.push(json.secret);
     }
     expect(new Set(secrets).size).toBe(8);
@@ -294,7 +286,7 @@ test('secrets stay the same in every process, whichever key version is the newes
 
 test('a secret is neither in the database nor in the log', async () => {
   const { id, secret } = await newEndpoint();
-  const { json } = await doors[1].call('rotateWebhookSecret', { id }, { apiKey });
+  const { json } = await service.call('rotateWebhookSecret', { id }, { door: 'grpc', apiKey });
   await deliver(id);
   const query = (sql: string) => service.query(sql);
   const bare = [secret, json.secret].map((one: string) => one.slice('whsec_'.length));

@@ -10,11 +10,11 @@ import { loadConfig } from '../src/config/config.ts';
 import { StartupError } from '../src/config/startup-error.ts';
 import { type AddressPolicy, createAddressPolicy } from '../src/webhooks/address-policy.ts';
 import { createSender, type Sender } from '../src/webhooks/sender.ts';
+import { doors } from './support/call.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { type DnsAnswer, type DnsServer, startDnsServer } from './support/dns-server.ts';
 import { type Receiver, startReceiver } from './support/receiver.ts';
 import { startService, type TestService } from './support/service.ts';
-import { openWebhookDoors, type WebhookDoor } from './support/webhook-methods.ts';
 import { policyWithPublic } from './support/webhook-worker.ts';
 
 /** The rules of a service that permits nothing but the internet. */
@@ -148,15 +148,13 @@ const acceptedUrls = [
 
 describe('a URL of an endpoint', () => {
   let service: TestService;
-  let doors: [WebhookDoor, WebhookDoor];
   let apiKey: string;
   let id: string;
 
   beforeAll(async () => {
     service = await startService({ ROLES: 'api', ...external });
-    doors = openWebhookDoors(service);
     apiKey = service.merchant.keys.testnet.apiKey;
-    const { json } = await doors[0].call(
+    const { json } = await service.call(
       'createWebhookEndpoint',
       { url: 'https://shop.example/' },
       { apiKey },
@@ -165,7 +163,6 @@ describe('a URL of an endpoint', () => {
   });
 
   afterAll(async () => {
-    for (const door of doors) door.close();
     await service.close();
   });
 
@@ -175,9 +172,9 @@ describe('a URL of an endpoint', () => {
       for (const door of doors) {
         for (const method of ['createWebhookEndpoint', 'updateWebhookEndpoint'] as const) {
           const request = method === 'createWebhookEndpoint' ? { url } : { id, url };
-          const { code, details } = await door.call(method, request, { apiKey });
-          expect([door.name, method, code, details]).toEqual([
-            ...[door.name, method, 'invalid_body'],
+          const { code, details } = await service.call(method, request, { door, apiKey });
+          expect([door, method, code, details]).toEqual([
+            ...[door, method, 'invalid_body'],
             [{ field: 'url', message: expect.stringMatching(says) }],
           ]);
         }
@@ -187,7 +184,7 @@ describe('a URL of an endpoint', () => {
 
   test.each(acceptedUrls)('%s is accepted, and kept as it is', async (url) => {
     for (const door of doors) {
-      const { code, json } = await door.call('updateWebhookEndpoint', { id, url }, { apiKey });
+      const { code, json } = await service.call('updateWebhookEndpoint', { id, url }, { door, apiKey });
       expect([code, json.url]).toEqual(['ok', url]);
     }
   });
@@ -195,7 +192,7 @@ describe('a URL of an endpoint', () => {
   test('with more than 2,048 characters is refused', async () => {
     const url = `https://shop.example/${'x'.repeat(2_048 - 20)}`;
     for (const door of doors) {
-      const { code, details } = await door.call('createWebhookEndpoint', { url }, { apiKey });
+      const { code, details } = await service.call('createWebhookEndpoint', { url }, { door, apiKey });
       expect([code, details]).toEqual([
         'invalid_body',
         [{ field: 'url', message: 'must have at most 2048 characters' }],

@@ -1,24 +1,20 @@
 // A database that answers but cannot store intents is not ready until it can.
 
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { createOrm, migrate } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
-import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { canLimitDisk, startOwnPostgres } from './support/own-postgres.ts';
 import { grantServiceRights } from './support/service-rights.ts';
 
-let postgres: OwnPostgres;
-
-beforeAll(async () => {
-  postgres = await startOwnPostgres(canLimitDisk ? { diskMb: 100 } : {});
-  await migrate({ url: postgres.url('postgres', 'postgres') });
-  await postgres.query(`
-    create role reader login; create role writer login; create role standby login;
-    grant select on all tables in schema public to reader, writer, standby;
-    ${grantServiceRights('writer')}
-    ${grantServiceRights('standby')}
-    alter role standby set default_transaction_read_only = on`);
-});
+const postgres = await startOwnPostgres(canLimitDisk ? { diskMb: 100 } : {});
+await migrate({ url: postgres.url('postgres', 'postgres') });
+await postgres.query(`
+  create role reader login; create role writer login; create role standby login;
+  grant select on all tables in schema public to reader, writer, standby;
+  ${grantServiceRights('writer')}
+  ${grantServiceRights('standby')}
+  alter role standby set default_transaction_read_only = on`);
 
 afterAll(() => postgres.stop());
 

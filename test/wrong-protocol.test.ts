@@ -11,27 +11,20 @@ import { join } from 'node:path';
 import tls from 'node:tls';
 import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { grpcCall, readGrpcAnswer, toRequestBytes } from './support/doors.ts';
+import { afterAll, describe, expect, test } from 'vitest';
+import { answerOf, grpcCall, requestBytes } from './support/call.ts';
 import { startService, type TestService } from './support/service.ts';
 
-let folder: string;
-let plain: TestService;
-let secure: TestService;
-let ca: Buffer;
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-protocols-'));
-  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-  await promisify(execFile)('openssl', [
-    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
-    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
-    ...['-keyout', keyFile, '-out', certFile],
-  ]);
-  ca = await readFile(certFile);
-  plain = await startService({ HEADERS_TIMEOUT: '1' });
-  secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
-});
+const folder = await mkdtemp(join(tmpdir(), 'pi-protocols-'));
+const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
+await promisify(execFile)('openssl', [
+  ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
+  ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
+  ...['-keyout', keyFile, '-out', certFile],
+]);
+const ca = await readFile(certFile);
+const plain = await startService({ HEADERS_TIMEOUT: '1' });
+const secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
 
 afterAll(async () => {
   await Promise.all([plain.close(), secure.close()]);
@@ -133,9 +126,10 @@ describe('plain ports', () => {
     const client = new grpc.Client(`127.0.0.1:${ports(plain).grpc}`, grpc.credentials.createInsecure());
     const metadata = new grpc.Metadata();
     metadata.set('authorization', `Bearer ${plain.merchant.keys.testnet.apiKey}`);
-    expect(readGrpcAnswer(await grpcCall(client, toRequestBytes({ amount_units: 1 }), metadata)).code).toBe(
-      'ok',
-    );
+    expect(
+      answerOf(await grpcCall(client, requestBytes('createPaymentIntent', { amount_units: 1 }), metadata))
+        .code,
+    ).toBe('ok');
     client.close();
   });
 });

@@ -8,7 +8,7 @@ import type { ModeName } from '../../src/contract/words.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { setWallets } from '../../src/merchants/administration.ts';
 import type { Call, TestChain } from '../support/chain.ts';
-import { createTestMerchant, type TestMerchant, type TestService } from '../support/service.ts';
+import type { TestMerchant, TestService } from '../support/service.ts';
 import { idBytes } from '../support/settlement.ts';
 
 /** Of an intent, unless a row says otherwise. */
@@ -152,7 +152,7 @@ export function createStage(service: TestService, chain: TestChain, shop: TestMe
     /** Where the shop is paid unless it says otherwise. */
     wallet: shop.wallets.testnet.base as Address,
     /** Two more merchants see nothing of each other. */
-    merchant: () => createTestMerchant(service.database),
+    merchant: () => service.newMerchant(),
     /** Changes the payout wallet of a merchant. */
     setPayoutWallet: (of: TestMerchant, base: Address) =>
       setWallets(em, of.merchantId, 'testnet', { base: base as TestMerchant['wallets']['testnet']['base'] }),

@@ -3,13 +3,13 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { hasBrowser } from '../support/browser.ts';
+import type { Intent } from '../support/call.ts';
 import {
   type CheckoutPage,
   type CheckoutWorld,
   type Device,
   startCheckoutWorld,
 } from '../support/checkout-page.ts';
-import type { Intent } from '../support/doors.ts';
 
 describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
   let world: CheckoutWorld;

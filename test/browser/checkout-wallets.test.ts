@@ -5,8 +5,8 @@
 import { type Address, concatHex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { hasBrowser } from '../support/browser.ts';
+import type { Intent } from '../support/call.ts';
 import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
-import type { Intent } from '../support/doors.ts';
 import { idBytes } from '../support/settlement.ts';
 import { holdBack, reject, WalletError } from '../support/wallet.ts';
 

@@ -7,16 +7,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { catalogue } from '../../src/contract/error-catalogue.ts';
 import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
-import { httpRequest } from '../support/doors.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { httpRequest } from '../support/http-request.ts';
+import { startService } from '../support/service.ts';
+import { useService } from '../support/use-service.ts';
 
-let service: TestService;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(() => service.close());
+const service = await useService();
 
 test('the page loads nothing from elsewhere, and cannot be framed', async () => {
   const answer = await fetch(`${service.publicUrl}/docs`);

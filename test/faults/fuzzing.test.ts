@@ -7,7 +7,8 @@ import type { JsonValue } from '@bufbuild/protobuf';
 import grpc from '@grpc/grpc-js';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { grpcCall, httpRequest, type Intent, readGrpcAnswer, toRequestBytes } from '../support/doors.ts';
+import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
+import { httpRequest } from '../support/http-request.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { type Meaning, meaningOfJson, meaningOfMessage } from './support/create-model.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
@@ -402,13 +403,13 @@ const message = fc
     },
     { requiredKeys: ['amount_units'] },
   )
-  .map((body) => Buffer.from(toRequestBytes(body)));
+  .map((body) => Buffer.from(requestBytes('createPaymentIntent', body)));
 
 async function sendMessage(bytes: Buffer): Promise<Intent | undefined> {
   const metadata = new grpc.Metadata();
   metadata.set('authorization', `Bearer ${cluster.apiKey}`);
-  const answer = readGrpcAnswer(await grpcCall(client, bytes, metadata, { deadline: Date.now() + 30_000 }));
-  if (answer.intent !== undefined) return answer.intent;
+  const answer = answerOf(await grpcCall(client, bytes, metadata, { deadline: Date.now() + 30_000 }));
+  if (answer.code === 'ok') return answer.json;
   expect(['invalid_body', 'body_too_large']).toContain(answer.code);
   expect(answer.requestId).toMatch(/^req_/);
   return undefined;

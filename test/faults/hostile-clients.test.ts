@@ -9,8 +9,8 @@ import tls from 'node:tls';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../../src/config/config.ts';
+import { type Door, doors, openCalls } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
-import { openDoors } from '../support/doors.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
@@ -52,31 +52,28 @@ const mostMemoryMb = 400;
  * the sorted durations of its answers.
  */
 async function whileServing(attack: () => Promise<void>): Promise<number[]> {
-  const doors = openDoors(service);
+  const { call, close } = openCalls(service, cluster.apiKey);
   const tookMs: number[] = [];
   const codes = new Set<string>();
   let isOver = false;
-  const create = async (door: (typeof doors)[number]) => {
+  const create = async (door: Door) => {
     while (!isOver) {
       const startedAtMs = performance.now();
-      const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+      const { code } = await call('createPaymentIntent', { amount_units: 1 }, { door });
       codes.add(code);
       tookMs.push(performance.now() - startedAtMs);
       await sleep(10);
     }
   };
   // Their connections have used a valid key before the attack begins.
-  for (const door of doors)
-    await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+  for (const door of doors) await call('createPaymentIntent', { amount_units: 1 }, { door });
   const behaving = Promise.all(doors.map(create));
   const before = await service.residentMb();
   try {
     await attack();
   } finally {
     isOver = true;
-    await behaving.finally(() => {
-      for (const door of doors) door.close();
-    });
+    await behaving.finally(close);
   }
   tookMs.sort((a, b) => a - b);
   const percentile = (p: number) => Math.round(tookMs[Math.floor((tookMs.length - 1) * p)] ?? 0);
@@ -460,11 +457,11 @@ describe('more connections than the limit', () => {
   test('those open longest without a valid key are closed; one with a key stays open', async () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
-    const doors = openDoors(small);
-    const create = async () => {
-      const options = { authorization: `Bearer ${cluster.apiKey}` };
-      return Promise.all(doors.map(async (door) => (await door.create({ amount_units: 1 }, options)).code));
-    };
+    const { call, close } = openCalls(small, cluster.apiKey);
+    const create = (by = call) =>
+      Promise.all(
+        doors.map(async (door) => (await by('createPaymentIntent', { amount_units: 1 }, { door })).code),
+      );
     expect(await create()).toEqual(doors.map(() => 'ok'));
     for (const port of [Number(ports.HTTP_PORT), Number(ports.GRPC_PORT)]) {
       // One of the twenty belongs to the well-behaved client.
@@ -472,18 +469,12 @@ describe('more connections than the limit', () => {
       const over = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       expect(await Promise.all(first.map(({ closed }) => closed))).toEqual(first.map(() => ''));
       expect(await create()).toEqual(doors.map(() => 'ok'));
-      const fresh = openDoors(small);
-      for (const door of fresh) {
-        const { code } = await door.create(
-          { amount_units: 1 },
-          { authorization: `Bearer ${cluster.apiKey}` },
-        );
-        expect(code).toBe('ok');
-        door.close();
-      }
+      const fresh = openCalls(small, cluster.apiKey);
+      expect(await create(fresh.call)).toEqual(doors.map(() => 'ok'));
+      fresh.close();
       for (const { socket } of over) socket.destroy();
     }
-    for (const door of doors) door.close();
+    close();
   });
 
   test('as many as the limit on both ports, with TLS', async () => {
@@ -531,15 +522,14 @@ describe('more connections than the limit', () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, ports, {}, { openFiles: '512' });
     expect(small.log[0]).toMatchObject({ level: 'warn', open_files: 512, taken: 184 });
-    const options = { authorization: `Bearer ${cluster.apiKey}` };
     let isOver = false;
     const behaving = (async () => {
       const codes = new Set<string>();
       while (!isOver) {
         // Each on its own connection.
-        const [door] = openDoors(small);
-        codes.add((await door.create({ amount_units: 1 }, options)).code);
-        door.close();
+        const { call, close } = openCalls(small, cluster.apiKey);
+        codes.add((await call('createPaymentIntent', { amount_units: 1 })).code);
+        close();
       }
       return [...codes];
     })();

@@ -6,11 +6,11 @@ import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { generateApiKey } from '../../src/merchants/api-key-format.ts';
+import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
-import { type Door, openDoors } from '../support/doors.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
 let cluster: Cluster;
 
@@ -20,20 +20,28 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-async function expectAccepted(doors: Door[], apiKey: string): Promise<void> {
-  for (const door of doors) {
-    const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-    expect(code).toBe('ok');
-  }
+/** Creates an intent through a door of a service. Returns the code. */
+type Create = (apiKey: string) => Promise<string>;
+
+const createsOf = (...services: ServiceProcess[]): Create[] =>
+  services.flatMap(({ call }) =>
+    doors.map(
+      (door) => async (apiKey) =>
+        (await call('createPaymentIntent', { amount_units: 1 }, { door, apiKey })).code,
+    ),
+  );
+
+async function expectAccepted(creates: Create[], apiKey: string): Promise<void> {
+  for (const create of creates) expect(await create(apiKey)).toBe('ok');
 }
 
 /** Creates intents on all doors in turn until each has refused the key. Returns when each first did. */
-async function refusedAfterMs(doors: Door[], apiKey: string): Promise<number[]> {
+async function refusedAfterMs(creates: Create[], apiKey: string): Promise<number[]> {
   const startedAtMs = performance.now();
   return Promise.all(
-    doors.map(async (door) => {
+    creates.map(async (create) => {
       for (;;) {
-        const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
+        const code = await create(apiKey);
         const tookMs = performance.now() - startedAtMs;
         if (code === 'api_key_invalid') return Math.round(tookMs);
         if (code !== 'ok' || tookMs > 15_000) throw new Error(`${code} after ${tookMs} ms`);
@@ -80,12 +88,11 @@ test('a revoked key is refused by every process within a second', async () => {
     await startProcess(cluster, await choosePorts()),
     await startProcess(cluster, await choosePorts()),
   ];
-  const doors = services.flatMap((service) => openDoors(service));
+  const creates = createsOf(...services);
   const { apiKey, keyId } = await cluster.newKey();
-  await expectAccepted(doors, apiKey);
+  await expectAccepted(creates, apiKey);
   await cluster.revoke(keyId);
-  const tookMs = await refusedAfterMs(doors, apiKey);
-  for (const door of doors) door.close();
+  const tookMs = await refusedAfterMs(creates, apiKey);
   expect(Math.max(...tookMs)).toBeLessThan(1_000);
   console.log(`refused after ${tookMs.join('/')} ms`);
 });
@@ -99,12 +106,11 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
         type === 'A' ? 'drop' : 'forward',
   );
   const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
-  const doors = openDoors(service);
+  const creates = createsOf(service);
   const { apiKey, keyId } = await cluster.newKey();
-  await expectAccepted(doors, apiKey);
+  await expectAccepted(creates, apiKey);
   await cluster.revoke(keyId);
-  const tookMs = await refusedAfterMs(doors, apiKey);
-  for (const door of doors) door.close();
+  const tookMs = await refusedAfterMs(creates, apiKey);
   expect(await service.end('SIGTERM')).toEqual({ code: 0, signal: null });
   await proxy.close();
   // Verifies that it was lost; otherwise the test would prove nothing.
@@ -115,14 +121,7 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
 
 test('if the database is gone, no key is accepted, cached or not', async () => {
   const service = await startProcess(cluster, await choosePorts());
-  const doors = openDoors(service);
-  const codes = (apiKey: string) =>
-    Promise.all(
-      doors.map(async (door) => {
-        const answer = await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` });
-        return answer.code;
-      }),
-    );
+  const codes = (apiKey: string) => Promise.all(createsOf(service).map((create) => create(apiKey)));
   const [{ before } = { before: 0 }] = await cluster.query<{ before: number }>(
     'select count(*)::int as before from payment_intents',
   );
@@ -144,7 +143,6 @@ test('if the database is gone, no key is accepted, cached or not', async () => {
   }
   await cluster.start();
   expect(await codes(cluster.apiKey)).toEqual(['ok', 'ok']);
-  for (const door of doors) door.close();
   const [{ after } = { after: 0 }] = await cluster.query<{ after: number }>(
     'select count(*)::int as after from payment_intents',
   );

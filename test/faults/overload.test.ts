@@ -3,7 +3,8 @@
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
-import { httpRequest, openDoors } from '../support/doors.ts';
+import { doors } from '../support/call.ts';
+import { httpRequest } from '../support/http-request.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
@@ -28,7 +29,7 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
         `${service.publicUrl}/v1/payment_intents`,
         {
           agent: false,
-          headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+          headers: { 'content-type': 'application/json' },
         },
         body,
       );
@@ -84,30 +85,32 @@ test('a slow database: creates that exceed the queue or wait too long in it are 
 
 test('a statement that never ends is abandoned, and its connection is closed', async () => {
   const service = await startProcess(cluster, await choosePorts(), { DATABASE_TIMEOUT: '1' });
-  const doors = openDoors(service);
   await cluster.query(
     `create function stuck() returns trigger language plpgsql as 'begin perform pg_sleep(20); return null; end';
      create trigger stuck after insert on payment_intents for each statement execute function stuck()`,
   );
-  const options = { authorization: `Bearer ${cluster.apiKey}`, idempotencyKey: 'stuck' };
+  const options = { idempotencyKey: 'stuck' };
   for (const door of doors) {
     const startedAtMs = performance.now();
-    expect((await door.create({ amount_units: 1 }, options)).code).toBe('unavailable');
+    expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door, ...options })).code).toBe(
+      'unavailable',
+    );
     expect(performance.now() - startedAtMs).toBeLessThan(2_500);
   }
   await cluster.query(
     "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into%' and pid <> pg_backend_pid()",
   );
   await cluster.query('drop trigger stuck on payment_intents; drop function stuck()');
-  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
-  for (const door of doors) door.close();
+  for (const door of doors)
+    expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door, ...options })).code).toBe(
+      'ok',
+    );
 });
 
 test('no connection left in the database: quick refusals, and full service when connections are free again', async () => {
   const service = await startProcess(cluster, await choosePorts());
-  const doors = openDoors(service);
-  const options = { authorization: `Bearer ${cluster.apiKey}` };
-  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
+  for (const door of doors)
+    expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
 
   const others: pg.Client[] = [];
   const takeAll = async () => {
@@ -135,7 +138,9 @@ test('no connection left in the database: quick refusals, and full service when 
   await takeAll();
   for (const door of doors) {
     const startedAtMs = performance.now();
-    expect((await door.create({ amount_units: 1 }, options)).code).toBe('unavailable');
+    expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe(
+      'unavailable',
+    );
     expect(performance.now() - startedAtMs).toBeLessThan(1_000);
   }
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 16 });
@@ -145,6 +150,6 @@ test('no connection left in the database: quick refusals, and full service when 
   const figures = await load.finish();
   expect([...load.failures.keys()]).toEqual(['unavailable']);
   report(figures);
-  for (const door of doors) expect((await door.create({ amount_units: 1 }, options)).code).toBe('ok');
-  for (const door of doors) door.close();
+  for (const door of doors)
+    expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
 });

@@ -11,10 +11,10 @@ import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { createOrm, migrate, pendingMigrations } from '../../src/database/orm.ts';
 import { findBrokenRules } from '../../src/payment-intents/intent-rules.ts';
+import { type Call, doors, pagesOf } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
-import { httpRequest } from '../support/doors.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
-import { type IntentMethods, listAll, openIntentMethods } from '../support/intent-methods.ts';
+import { httpRequest } from '../support/http-request.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
@@ -249,17 +249,20 @@ async function expectFirstAnswers(service: ServiceProcess): Promise<void> {
 }
 
 /** Each is retrieved through both doors, and is in the lists of its mode, with the status that it has to have. */
-async function expectKnown(
-  doors: readonly IntentMethods[],
-  statusOf: (intent: Known) => string,
-): Promise<void> {
+async function expectKnown(service: { call: Call }, statusOf: (intent: Known) => string): Promise<void> {
   for (const door of doors) {
     for (const intent of known) {
-      const { code, json } = await door.get(intent.id, keyOf(intent.mode));
+      const { code, json } = await service.call(
+        'getPaymentIntent',
+        { id: intent.id },
+        { door, apiKey: keyOf(intent.mode) },
+      );
       expect([code, json]).toEqual(['ok', expect.objectContaining({ ...intent, status: statusOf(intent) })]);
     }
     for (const mode of modes) {
-      const listed = (await listAll(door, { page_size: 20 }, keyOf(mode))).flat();
+      const listed = (
+        await pagesOf(service.call, 'listPaymentIntents', { page_size: 20 }, { door, apiKey: keyOf(mode) })
+      ).flat();
       const expected = known.filter((intent) => intent.mode === mode);
       expect(sorted(listed.map(({ id, status }) => `${id} ${status}`))).toEqual(
         sorted(expected.map((intent) => `${intent.id} ${statusOf(intent)}`)),
@@ -278,12 +281,12 @@ test('every intent of the previous release can be retrieved, canceled and expire
 
   // Without the role `expiry`, nothing happens to them.
   let service = await startService({ ROLES: 'api' });
-  let doors = openIntentMethods(service);
-  await expectKnown(doors, () => 'requires_payment');
+  await expectKnown(service, () => 'requires_payment');
   await expectFirstAnswers(service);
+  const get = (id: string, apiKey: string) => service.call('getPaymentIntent', { id }, { apiKey });
   const [first] = known.filter(({ mode }) => mode === 'testnet') as [Known];
-  expect((await doors[0].get(first.id, oldestKey)).json.id).toBe(first.id);
-  expect((await doors[0].get(first.id, keyOf('mainnet'))).code).toBe('resource_missing');
+  expect((await get(first.id, oldestKey)).json.id).toBe(first.id);
+  expect((await get(first.id, keyOf('mainnet'))).code).toBe('resource_missing');
 
   for (const mode of modes) {
     const body = JSON.stringify({ url: `${receiver.url}/${mode}` });
@@ -294,18 +297,19 @@ test('every intent of the previous release can be retrieved, canceled and expire
     if (i % 3 !== 0) continue;
     statuses.set(id, 'canceled');
     // Once, whatever the number of calls and the door.
-    for (const door of doors) expect((await door.cancel(id, keyOf(mode))).json.status).toBe('canceled');
+    for (const door of doors) {
+      const answer = await service.call('cancelPaymentIntent', { id }, { door, apiKey: keyOf(mode) });
+      expect(answer.json.status).toBe('canceled');
+    }
   }
-  for (const door of doors) door.close();
   await service.end('SIGTERM');
 
   for (const intent of known) {
     if (!statuses.has(intent.id) && isOverdue(intent)) statuses.set(intent.id, 'expired');
   }
   service = await startService();
-  doors = openIntentMethods(service);
   const requests = await receiver.arrived(statuses.size);
-  await expectKnown(doors, ({ id }) => statuses.get(id) ?? 'requires_payment');
+  await expectKnown(service, ({ id }) => statuses.get(id) ?? 'requires_payment');
   await expectFirstAnswers(service);
 
   // One event for each that has ended, with the intent as it is now; none for the others.
@@ -316,9 +320,9 @@ test('every intent of the previous release can be retrieved, canceled and expire
   for (const { path, mode, data } of events) {
     expect(path).toBe(`/${mode}`);
     const { id } = data.payment_intent;
-    const { client_secret, ...intent } = (await doors[0].get(id, keyOf(mode))).json;
+    const { client_secret, ...intent } = (await get(id, keyOf(mode))).json;
     expect(data.payment_intent).toEqual(intent);
-    const answer = await doors[0].cancel(id, keyOf(mode));
+    const answer = await service.call('cancelPaymentIntent', { id }, { apiKey: keyOf(mode) });
     expect(answer.code).toBe(statuses.get(id) === 'expired' ? 'invalid_state' : 'ok');
   }
   const counts = await client.query(
@@ -330,6 +334,5 @@ test('every intent of the previous release can be retrieved, canceled and expire
   console.log(
     `${known.length} intents: ${ends.map(([status, all]) => `${all?.length} ${status}`).join(', ')}`,
   );
-  for (const door of doors) door.close();
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
 });

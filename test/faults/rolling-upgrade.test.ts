@@ -3,8 +3,8 @@
 import { join } from 'node:path';
 import { afterEach, beforeAll, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
-import { httpRequest } from '../support/doors.ts';
-import { type IntentMethods, listAll, openIntentMethods } from '../support/intent-methods.ts';
+import { pagesOf } from '../support/call.ts';
+import { httpRequest } from '../support/http-request.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
@@ -83,8 +83,8 @@ async function age(created: Created[]): Promise<Created[]> {
   });
 }
 
-async function cancelAll(methods: IntentMethods, ids: readonly string[]): Promise<void> {
-  const answers = await Promise.all(ids.map((id) => methods.cancel(id, cluster.apiKey)));
+async function cancelAll({ call }: ServiceProcess, ids: readonly string[]): Promise<void> {
+  const answers = await Promise.all(ids.map((id) => call('cancelPaymentIntent', { id })));
   expect(answers.map(({ code, json }) => `${code} ${json.status}`)).toEqual(ids.map(() => 'ok canceled'));
 }
 
@@ -102,7 +102,6 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   await load.progress(150);
 
   const next = await startProcess(cluster, await choosePorts(), { WEBHOOK_ALLOW: '127.0.0.1' });
-  const methods = openIntentMethods(next);
   const receiver = await startReceiver();
   const endpoint = await httpRequest(
     `${next.publicUrl}/v1/webhook_endpoints`,
@@ -114,14 +113,11 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   // Those of the test, and some that the load makes meanwhile.
   const open = [...before.splice(0, 20), ...after.splice(0, 20)];
   const canceled = [...before.splice(0, 20), ...after.splice(0, 20)];
-  const { json } = await methods[0].list({ page_size: 100 }, cluster.apiKey);
+  const { json } = await next.call('listPaymentIntents', { page_size: 100 });
   const own = new Set([...open, ...canceled, ...before, ...after].map(({ id }) => id));
   const ofLoad = json.payment_intents.map(({ id }) => id).filter((id) => !own.has(id));
   expect(ofLoad.length).toBeGreaterThan(20);
-  await Promise.all([
-    cancelAll(methods[0], [...canceled.map(({ id }) => id), ...ofLoad]),
-    load.progress(150),
-  ]);
+  await Promise.all([cancelAll(next, [...canceled.map(({ id }) => id), ...ofLoad]), load.progress(150)]);
   const expired = await age([...before, ...after]);
   await load.progress(150);
   const ended = new Map([
@@ -140,7 +136,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
     const { type, sequence, data } = JSON.parse(body);
     const { id } = data.payment_intent;
     expect([type, sequence]).toEqual([`payment_intent.${ended.get(id)}`, 1]);
-    const { client_secret, ...intent } = (await methods[0].get(id, cluster.apiKey)).json;
+    const { client_secret, ...intent } = (await next.call('getPaymentIntent', { id })).json;
     expect(data.payment_intent).toEqual(intent);
     ended.delete(id);
   }
@@ -152,7 +148,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   expect(positions).toEqual({ events: count, positions: count, last: count });
   // The new process has every intent of the old one in its lists.
   const [total] = await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents');
-  const listed = (await listAll(methods[0], { page_size: 100 }, cluster.apiKey)).flat();
+  const listed = (await pagesOf(next.call, 'listPaymentIntents', { page_size: 100 })).flat();
   expect(new Set(listed.map(({ id }) => id)).size).toBe(total?.n);
 
   // A retry gets the first answer from the new process, whatever has happened, and from the old one while it is open.
@@ -174,7 +170,6 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   }
   const [now] = await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents');
   expect(now?.n).toBe((total?.n ?? 0) + 40);
-  for (const each of methods) each.close();
   await receiver.close();
   expect(next.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
   for (const each of [old, next]) expect(await each.end('SIGTERM')).toEqual({ code: 0, signal: null });

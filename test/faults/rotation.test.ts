@@ -11,7 +11,7 @@ import { afterEach, expect, test } from 'vitest';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { createOrm } from '../../src/database/orm.ts';
 import { createApiKey } from '../../src/merchants/administration.ts';
-import { openDoors } from '../support/doors.ts';
+import { doors } from '../support/call.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
@@ -74,9 +74,10 @@ test('peppers and client secret keys rotate over two processes without a refusal
     undefined,
   );
   await orm.close();
-  for (const door of services.flatMap((service) => openDoors(service))) {
-    expect((await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })).code).toBe('ok');
-    door.close();
+  for (const { call } of services) {
+    for (const door of doors) {
+      expect((await call('createPaymentIntent', { amount_units: 1 }, { door, apiKey })).code).toBe('ok');
+    }
   }
   report(figures);
 });

@@ -4,7 +4,8 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { type Answer, type Door, httpRequest, openDoors } from '../support/doors.ts';
+import { type Answer, doors } from '../support/call.ts';
+import { httpRequest } from '../support/http-request.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
@@ -128,10 +129,9 @@ test('a call that is being written at the signal is answered', async () => {
     `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1.5); return null; end';
      create trigger slow after insert on payment_intents for each statement execute function slow()`,
   );
-  const doors = openDoors(service);
   const creates: Promise<Answer>[] = [];
   for (const door of doors) {
-    creates.push(door.create({ amount_units: 7 }, { authorization: `Bearer ${cluster.apiKey}` }));
+    creates.push(service.call('createPaymentIntent', { amount_units: 7 }, { door }));
     // Its statement is running in the database.
     for (;;) {
       const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
@@ -142,7 +142,6 @@ test('a call that is being written at the signal is answered', async () => {
   }
   const ended = service.end('SIGTERM');
   expect((await Promise.all(creates)).map(({ code }) => code)).toEqual(['ok', 'ok']);
-  for (const door of doors) door.close();
   expect(await ended).toEqual({ code: 0, signal: null });
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
 });
@@ -152,9 +151,7 @@ test.each([
   ['creates in flight', 20],
 ])('a database that hangs, %s: the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
   const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: '3' });
-  const doors = openDoors(service);
-  const create = () =>
-    (doors[0] as Door).create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+  const create = () => service.call('createPaymentIntent', { amount_units: 1 });
   // The key is cached and connections are open.
   expect((await create()).code).toBe('ok');
   await cluster.hang();
@@ -170,7 +167,6 @@ test.each([
     });
   } finally {
     cluster.goOn();
-    for (const door of doors) door.close();
   }
 });
 
@@ -179,16 +175,13 @@ test('an unread log: the process still ends within DRAIN_TIMEOUT', async () => {
     DRAIN_TIMEOUT: '3',
     LOG_LEVEL: 'trace',
   });
-  const doors = openDoors(service);
   service.readLog(false);
-  const options = { authorization: `Bearer ${cluster.apiKey}` };
   // More lines than fit into the pipe and the reader's buffer.
   for (let i = 0; i < 40; i++) {
     await Promise.all(
-      Array.from({ length: 50 }, () => (doors[0] as Door).create({ amount_units: 1 }, options)),
+      Array.from({ length: 50 }, () => service.call('createPaymentIntent', { amount_units: 1 })),
     );
   }
-  for (const door of doors) door.close();
   const startedAtMs = performance.now();
   const { code, signal } = await service.end('SIGTERM');
   expect(performance.now() - startedAtMs).toBeLessThan(3_000 + 500);

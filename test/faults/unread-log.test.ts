@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { open } from 'node:fs/promises';
 import { afterEach, expect, test } from 'vitest';
-import { openDoors } from '../support/doors.ts';
+import { type Door, doors, openCalls } from '../support/call.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
 
@@ -18,11 +18,13 @@ afterEach(endAll);
 
 test('the service continues, its memory is bounded, and it logs how many lines were dropped', async () => {
   const service = await startProcess(cluster, await choosePorts());
-  const doors = openDoors(service);
-  const options = { authorization: `Bearer ${cluster.apiKey}` };
   const create = async (count: number) => {
     for (let i = 0; i < count; i++) {
-      const { code } = await (doors[i % 2] as (typeof doors)[0]).create({ amount_units: 1 }, options);
+      const { code } = await service.call(
+        'createPaymentIntent',
+        { amount_units: 1 },
+        { door: doors[i % 2] as Door },
+      );
       expect(code).toBe('ok');
     }
   };
@@ -53,7 +55,6 @@ test('the service continues, its memory is bounded, and it logs how many lines w
         message: 'log lines were dropped: standard output is not read fast enough',
       }),
     ]);
-  for (const door of doors) door.close();
   console.log(`dropped ${droppedLines} lines; memory ${grewMb > 0 ? '+' : ''}${Math.round(grewMb)} MB`);
 });
 
@@ -71,14 +72,14 @@ test('the disk of the log is full: the service continues', async () => {
     operationsUrl: `http://127.0.0.1:${ports.METRICS_PORT}`,
   };
   await untilReadyz(urls, 200, 10_000);
-  const doors = openDoors(urls);
+  const { call, close } = openCalls(urls, cluster.apiKey);
   for (let i = 0; i < 100; i++) {
     for (const door of doors) {
-      const { code } = await door.create({ amount_units: 1 }, { authorization: `Bearer ${cluster.apiKey}` });
+      const { code } = await call('createPaymentIntent', { amount_units: 1 }, { door });
       expect(code).toBe('ok');
     }
   }
-  for (const door of doors) door.close();
+  close();
   child.kill('SIGTERM');
   expect(await exited).toEqual([0, null]);
   await full.close();

@@ -7,22 +7,17 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 
 const run = promisify(execFile);
-/** A folder with only the package installed. */
-let folder: string;
-let tarball: string;
-let installed: string;
 
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-checkout-sdk-'));
-  const packed = await run(process.execPath, ['pack.ts', 'checkout/sdk', folder]);
-  tarball = resolve(packed.stdout.trim());
-  await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
-  await run('npm', ['install', '--no-audit', '--no-fund', '--offline', tarball], { cwd: folder });
-  installed = join(folder, 'node_modules/payment-intents-checkout');
-}, 60_000);
+/** A folder with only the package installed. */
+const folder = await mkdtemp(join(tmpdir(), 'pi-checkout-sdk-'));
+const packed = await run(process.execPath, ['pack.ts', 'checkout/sdk', folder]);
+const tarball = resolve(packed.stdout.trim());
+await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
+await run('npm', ['install', '--no-audit', '--no-fund', '--offline', tarball], { cwd: folder });
+const installed = join(folder, 'node_modules/payment-intents-checkout');
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 

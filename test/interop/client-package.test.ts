@@ -12,38 +12,31 @@ import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/index.ts';
 import { catalogue } from '../../src/contract/error-catalogue.ts';
-import { startService, type TestService } from '../support/service.ts';
 import { insertTransfers } from '../support/transfer-rows.ts';
+import { useService } from '../support/use-service.ts';
 
 const run = promisify(execFile);
 const require = createRequire(import.meta.url);
-let service: TestService;
-/** A folder with only the package installed. */
-let folder: string;
-let tarball: string;
-let env: NodeJS.ProcessEnv;
+const service = await useService();
 
-beforeAll(async () => {
-  service = await startService();
-  folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
-  const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
-  tarball = resolve(packed.stdout.trim());
-  await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
-  await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });
-  env = {
-    ...process.env,
-    PAYMENTS_URL: service.publicUrl,
-    PAYMENTS_GRPC_URL: service.internalUrl,
-    PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
-  };
-}, 180_000);
+/** A folder with only the package installed. */
+const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
+const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
+const tarball = resolve(packed.stdout.trim());
+await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
+await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', tarball], { cwd: folder });
+const env = {
+  ...process.env,
+  PAYMENTS_URL: service.publicUrl,
+  PAYMENTS_GRPC_URL: service.internalUrl,
+  PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+};
 
 afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
-  await service.close();
 });
 
 const installed = (...path: string[]) => join(folder, 'node_modules/payment-intents-client', ...path);
@@ -268,47 +261,27 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
   });
 
   test('every returned field has a doc comment', async () => {
-    for (const [file, names] of [
-      [
-        'gen/resources.d.ts',
-        [
-          ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
-          ...['Event', 'EventData', 'Transfer', 'WatchEventsResponse'],
-          ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
-        ],
-      ],
-      [
-        'gen/requests.d.ts',
-        [
-          ...[
-            'CreatePaymentIntent',
-            'ListPaymentIntents',
-            'ListEvents',
-            'ListTransfers',
-            'AttributeTransfer',
-          ],
-          ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
-          ...['ListWebhookEndpoints', 'ListWebhookDeliveries'],
-        ],
-      ],
-      ['watch-events.d.ts', ['WatchEvents']],
-      ['list.d.ts', ['Page']],
-      ['webhook.d.ts', ['ReceivedWebhook', 'WebhookVerificationError']],
-      ['error.d.ts', ['PaymentIntentsError']],
-      [
-        'options.d.ts',
-        ['JsonClientOptions', 'PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
-      ],
-    ] as const) {
-      const text = await readFile(installed('dist/esm/client', file), 'utf8');
-      for (const name of names) {
-        const [, body = ''] =
-          new RegExp(`(?:interface|class) ${name}\\b[^{]*\\{\\n([\\s\\S]*?)\\n\\}`).exec(text) ?? [];
-        const fields = [...body.matchAll(/^(.*)\n {4}(?:readonly )?(\w+)\??:/gm)];
-        expect([name, fields.length > 0]).toEqual([name, true]);
-        for (const [, lineBefore = '', field] of fields) {
-          expect([name, field, lineBefore.trim()]).toEqual([name, field, expect.stringMatching(/\*\/$/)]);
-        }
+    const folders = installed('dist/esm');
+    const files = (await readdir(folders, { recursive: true })).filter((name) => name.endsWith('.d.ts'));
+    const texts = await Promise.all(files.map((name) => readFile(join(folders, name), 'utf8')));
+    for (const name of [
+      ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
+      ...['CreatePaymentIntent', 'ListPaymentIntents', 'Event', 'EventData', 'ListEvents'],
+      ...['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer'],
+      ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
+      ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
+      ...['ListWebhookEndpoints', 'ListWebhookDeliveries', 'WatchEvents', 'WatchedEvent', 'Page'],
+      ...['ReceivedWebhook', 'WebhookVerificationError', 'PaymentIntentsError', 'JsonClientOptions'],
+      ...['PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
+    ]) {
+      const declaration = new RegExp(
+        `export (?:declare )?(?:interface|class) ${name}\\b[^{]*\\{\\n([\\s\\S]*?)\\n\\}`,
+      );
+      const bodies = texts.flatMap((text) => declaration.exec(text)?.[1] ?? []);
+      const fields = bodies.flatMap((body) => [...body.matchAll(/^(.*)\n {4}(?:readonly )?(\w+)\??:/gm)]);
+      expect([name, fields.length > 0]).toEqual([name, true]);
+      for (const [, lineBefore = '', field] of fields) {
+        expect([name, field, lineBefore.trim()]).toEqual([name, field, expect.stringMatching(/\*\/$/)]);
       }
     }
   });

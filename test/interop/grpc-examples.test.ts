@@ -12,23 +12,21 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { startLossyNetwork } from '../support/lossy-network.ts';
-import { startService, type TestService } from '../support/service.ts';
 import { succeeds } from '../support/succeeds.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { useService } from '../support/use-service.ts';
 
 const run = promisify(execFile);
 const examples = 'examples/grpc';
 
-let service: TestService;
+const service = await useService();
 let folder: string;
 
 beforeAll(async () => {
-  service = await startService();
   folder = await mkdtemp(join(tmpdir(), 'pi-grpc-examples-'));
 });
 
 afterAll(async () => {
-  await service.close();
   await rm(folder, { recursive: true, force: true });
 });
 

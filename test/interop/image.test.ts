@@ -13,7 +13,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { type Cluster, useCluster } from '../faults/support/cluster.ts';
 import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
 import { choosePorts } from '../faults/support/process.ts';
-import { openDoors } from '../support/doors.ts';
+import { doors, openCalls } from '../support/call.ts';
 import { succeeds } from '../support/succeeds.ts';
 
 const run = promisify(execFile);
@@ -164,16 +164,16 @@ test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout:
   });
   expect(await readFile(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:\t10001\t10001\t10001\t10001$/m);
 
-  const doors = openDoors({
+  const { call, close } = openCalls({
     publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
     internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
   });
   for (const door of doors) {
-    expect(await door.create({ amount_units: 1 }, { authorization: `Bearer ${apiKey}` })).toMatchObject({
+    expect(await call('createPaymentIntent', { amount_units: 1 }, { door, apiKey })).toMatchObject({
       code: 'ok',
     });
-    door.close();
   }
+  close();
   expect((await fetch(`http://127.0.0.1:${ports.METRICS_PORT}/readyz`)).status).toBe(200);
 
   process.kill(pid, 'SIGTERM');

@@ -11,6 +11,10 @@ export interface EventRowSettings {
   /** UUID. */
   paymentIntent?: string;
   sequence?: number;
+  /** Default: now. */
+  createdAtMs?: number;
+  /** JSON. */
+  data?: string;
 }
 
 type Query = (sql: string, values: unknown[]) => Promise<unknown>;
@@ -26,15 +30,16 @@ function nextMs(): number {
 /** Writes events in one statement. Returns their ids, as the API has them. */
 export async function insertEventRows(query: Query, events: readonly EventRowSettings[]): Promise<string[]> {
   const rows = events.map(({ paymentIntent = newUuid(), ...event }) => ({
+    data: `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`,
     ...event,
-    id: newUuid(nextMs()),
+    id: newUuid(event.createdAtMs ?? nextMs()),
     paymentIntent,
   }));
   await query(
     `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
-     select id, merchant_id, mode, type, now(), payment_intent, sequence, data
-       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::text[], $5::uuid[], $6::int[], $7::text[])
-         as e (id, merchant_id, mode, type, payment_intent, sequence, data)`,
+     select id, merchant_id, mode, type, coalesce(to_timestamp(created_at_ms / 1000.0), now()), payment_intent, sequence, data
+       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::bigint[])
+         as e (id, merchant_id, mode, type, payment_intent, sequence, data, created_at_ms)`,
     [
       rows.map(({ id }) => id),
       rows.map(({ merchantId }) => merchantId),
@@ -42,7 +47,8 @@ export async function insertEventRows(query: Query, events: readonly EventRowSet
       rows.map(({ type = 'payment_intent.canceled' }) => type),
       rows.map(({ paymentIntent }) => paymentIntent),
       rows.map(({ sequence = 1 }) => sequence),
-      rows.map(({ paymentIntent }) => `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`),
+      rows.map(({ data }) => data),
+      rows.map(({ createdAtMs }) => createdAtMs ?? null),
     ],
   );
   return rows.map(({ id }) => formatIdentifier('evt', id));

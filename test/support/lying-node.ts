@@ -197,12 +197,6 @@ export async function startLyingNode(
     },
     /** True if there is nothing left to lie about. */
     isHonest: () => told.length === 0,
-    /** How often each method was called. */
-    counts(): Record<string, number> {
-      const counts: Record<string, number> = {};
-      for (const { method } of requests) counts[method] = (counts[method] ?? 0) + 1;
-      return counts;
-    },
     /** Bytes of all requests and answers. */
     bytes(): { received: number; sent: number } {
       let [received, sent] = [0, 0];

@@ -17,6 +17,7 @@ import { createApiKey, createMerchant, setWallets } from '../../src/merchants/ad
 import type { Database } from '../../src/processes/open-database.ts';
 import { type RunningServer, startServer } from '../../src/processes/serve.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
+import { type Call, openCalls } from './call.ts';
 import { findLeaks } from './leaks.ts';
 
 /** A fresh copy of the migrated database. */
@@ -58,6 +59,10 @@ export interface TestService {
   internalUrl: string;
   operationsUrl: string;
   merchant: TestMerchant;
+  /** Creates another merchant. */
+  newMerchant(): Promise<TestMerchant>;
+  /** Calls a method through a door, with the key of the service's merchant for test networks unless another is given. */
+  call: Call;
   query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
   close(): Promise<void>;
 }
@@ -124,7 +129,16 @@ export async function startService(
   const server = await startServer(config, { ...database, location: heard }, logger, { localChains });
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
+  const urls = {
+    publicUrl: `http://127.0.0.1:${server.ports.http}`,
+    internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
+    operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,
+  };
+  const merchant = beside?.merchant ?? (await createTestMerchant(database));
+  const calls = openCalls(urls, merchant.keys.testnet.apiKey);
   return {
+    ...urls,
+    call: calls.call,
     database,
     location,
     server,
@@ -139,14 +153,13 @@ export async function startService(
       await client.query('select pg_notify($1, $2)', [keysChangedChannel, payload]);
       await heard;
     },
-    publicUrl: `http://127.0.0.1:${server.ports.http}`,
-    internalUrl: `http://127.0.0.1:${server.ports.grpc}`,
-    operationsUrl: `http://127.0.0.1:${server.ports.metrics}`,
-    merchant: beside?.merchant ?? (await createTestMerchant(database)),
+    merchant,
+    newMerchant: () => createTestMerchant(database),
     async query(sql, values) {
       return (await client.query(sql, values)).rows;
     },
     async close() {
+      calls.close();
       await server.close();
       await database.close();
       const leaks = await findLeaks(log, async (sql) => (await client.query(sql)).rows);
@@ -158,7 +171,7 @@ export async function startService(
 }
 
 /** Creates a merchant with a key for each mode, and a different wallet for each mode and chain. */
-export async function createTestMerchant(database: Database): Promise<TestMerchant> {
+async function createTestMerchant(database: Database): Promise<TestMerchant> {
   const { em } = database.orm;
   // Unique, so that a mix-up is detected. Lower case needs no checksum.
   const wallet = (): WalletAddress => getAddress(`0x${randomBytes(20).toString('hex')}`);

@@ -5,7 +5,15 @@ import { type FileHandle, open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
-import { type Answer, type CreateBody, type Door, type Endpoints, openDoors } from '../../support/doors.ts';
+import {
+  type Answer,
+  type Call,
+  type Door,
+  doors,
+  type Endpoints,
+  openCalls,
+  type Request,
+} from '../../support/call.ts';
 import type { Cluster } from './cluster.ts';
 import { random } from './seed.ts';
 
@@ -25,7 +33,7 @@ export interface LoadOptions {
 interface Entry {
   tag: string;
   key: string | null;
-  body: CreateBody;
+  body: Request;
 }
 
 export interface Figures {
@@ -56,7 +64,7 @@ export async function startLoad(cluster: Cluster, options: LoadOptions): Promise
   const { services, apiKey, callers, shareWithoutKey = 0, callersPerKey = 1, onFailure } = options;
   const name = `load-${++loads}`;
   const journal = await openJournal(join(cluster.folder, `${name}.journal`));
-  const doors = services.flatMap((endpoints) => openDoors(endpoints));
+  const calls = services.map((endpoints) => openCalls(endpoints, apiKey));
   const failures = new Map<string, number>();
   const waiters: { at: number; resolve: () => void }[] = [];
   let isStopping = false;
@@ -71,10 +79,10 @@ export async function startLoad(cluster: Cluster, options: LoadOptions): Promise
 
   const attemptUntilAnswered = async (entry: Entry): Promise<void> => {
     for (;;) {
-      const door = doors[random.below(doors.length)] as Door;
-      const outcome = await attemptOnce(door, entry, apiKey);
+      const { call } = calls[random.below(calls.length)] as (typeof calls)[number];
+      const outcome = await attemptOnce(call, entry);
       if (typeof outcome !== 'string') {
-        await journal.append(['ack', entry.tag, outcome.intent?.id, outcome.intent?.client_secret]);
+        await journal.append(['ack', entry.tag, outcome.json.id, outcome.json.client_secret]);
         acknowledge();
         return;
       }
@@ -115,17 +123,17 @@ export async function startLoad(cluster: Cluster, options: LoadOptions): Promise
     async finish() {
       isStopping = true;
       await calling;
-      for (const door of doors) door.close();
+      for (const { close } of calls) close();
       const entries = await journal.close();
       return { seed: random.seed, retried, ...(await holdAgainstDatabase(cluster, name, entries)) };
     },
   };
 }
 
-async function attemptOnce(door: Door, { key, body }: Entry, apiKey: string): Promise<Answer | string> {
+async function attemptOnce(call: Call, { key, body }: Entry): Promise<Answer | string> {
   try {
-    const answer = await door.create(body, {
-      authorization: `Bearer ${apiKey}`,
+    const answer = await call('createPaymentIntent', body, {
+      door: doors[random.below(doors.length)] as Door,
       ...(key === null ? {} : { idempotencyKey: key }),
     });
     return answer.code === 'ok' ? answer : answer.code;
@@ -142,7 +150,7 @@ function isTransient(failure: string): boolean {
   );
 }
 
-function newBody(tag: string): CreateBody {
+function newBody(tag: string): Request {
   return {
     amount_units: 1 + random.below(maxUnits),
     chain: random.fraction() < 0.5 ? 'base' : 'polygon',

@@ -6,10 +6,12 @@ import { readFile } from 'node:fs/promises';
 import net from 'node:net';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import type { Endpoints } from '../../support/doors.ts';
+import { type Call, type Endpoints, openCalls } from '../../support/call.ts';
 import type { Cluster } from './cluster.ts';
 
 export interface ServiceProcess extends Endpoints {
+  /** With the cluster's key unless another is given. */
+  call: Call;
   pid: number;
   operationsUrl: string;
   /** Lines of the log so far, parsed. */
@@ -80,9 +82,15 @@ export async function startProcess(
     },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
+  const urls = {
+    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
+    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
+  };
+  const { call, close } = openCalls(urls, cluster.apiKey);
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
     child.once('exit', (code, signal) => {
       running.delete(service);
+      close();
       resolve({ code, signal });
     });
   });
@@ -93,9 +101,9 @@ export async function startProcess(
     return (Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1024) / 1e6;
   };
   const service: ServiceProcess = {
+    ...urls,
+    call,
     pid: child.pid ?? 0,
-    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
-    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
     operationsUrl: `http://127.0.0.1:${ports.METRICS_PORT}`,
     log,
     end(signal) {

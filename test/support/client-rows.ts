@@ -1,0 +1,183 @@
+// Every method of the client, as a row of a table, and a merchant that has something of every kind.
+
+import { expect, vi } from 'vitest';
+import type { PaymentIntentsClient } from '../../client/index.ts';
+import type { MethodName, Request } from './call.ts';
+import type { TestMerchant, TestService } from './service.ts';
+import { insertTransfers } from './transfer-rows.ts';
+
+/** Ids of what a merchant has. */
+export interface Known {
+  /** Where webhooks are sent to. */
+  url: string;
+  intent: string;
+  canceled: string;
+  paid: string;
+  transfer: string;
+  attributed: string;
+  event: string;
+  endpoint: string;
+}
+
+export interface Row {
+  call(client: PaymentIntentsClient, known: Known): Promise<unknown>;
+  request(known: Known): Request;
+  /** What of the service's JSON the call returns; everything unless given. */
+  // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+  pick?(json: any): unknown;
+  /** The same call for any id, of this kind. */
+  of?: [kind: string, (client: PaymentIntentsClient, id: never) => Promise<unknown>];
+}
+
+export const idempotencyKey = 'one-and-the-same';
+const create = { amount_units: 9_007_199_254_740_991, chain: 'polygon', metadata: { amountUnits: null } };
+
+/** Every method, which a second call of it with the same arguments does not change. */
+export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
+  createPaymentIntent: {
+    call: (client) =>
+      client.createPaymentIntent(
+        { amountUnits: 2n ** 53n - 1n, chain: 'polygon', metadata: create.metadata },
+        { idempotencyKey },
+      ),
+    request: () => create,
+  },
+  getPaymentIntent: {
+    call: (client, { paid }) => client.retrievePaymentIntent(paid),
+    request: ({ paid }) => ({ id: paid }),
+    of: ['pi', (client, id) => client.retrievePaymentIntent(id)],
+  },
+  listPaymentIntents: {
+    call: async (client) => (await client.listPaymentIntents().page()).items,
+    request: () => ({}),
+    pick: (json) => json.payment_intents,
+  },
+  cancelPaymentIntent: {
+    call: (client, { canceled }) => client.cancelPaymentIntent(canceled),
+    request: ({ canceled }) => ({ id: canceled }),
+    of: ['pi', (client, id) => client.cancelPaymentIntent(id)],
+  },
+  getEvent: {
+    call: (client, { event }) => client.retrieveEvent(event),
+    request: ({ event }) => ({ id: event }),
+    of: ['evt', (client, id) => client.retrieveEvent(id)],
+  },
+  listEvents: {
+    call: async (client) => (await client.listEvents().page()).items,
+    request: () => ({}),
+    pick: (json) => json.events,
+  },
+  listTransfers: {
+    call: async (client) => (await client.listTransfers().page()).items,
+    request: () => ({}),
+    pick: (json) => json.transfers,
+  },
+  attributeTransfer: {
+    call: (client, { attributed, paid }) => client.attributeTransfer(attributed, { paymentIntent: paid }),
+    request: ({ attributed, paid }) => ({ id: attributed, payment_intent: paid }),
+    of: [
+      'tr',
+      (client, id) => client.attributeTransfer(id, { paymentIntent: 'pi_00000000000000000000000000' }),
+    ],
+  },
+  detachTransfer: {
+    call: (client, { transfer }) => client.detachTransfer(transfer),
+    request: ({ transfer }) => ({ id: transfer }),
+    of: ['tr', (client, id) => client.detachTransfer(id)],
+  },
+  createWebhookEndpoint: {
+    call: (client, { url }) => client.createWebhookEndpoint({ url }, { idempotencyKey }),
+    request: ({ url }) => ({ url }),
+  },
+  getWebhookEndpoint: {
+    call: (client, { endpoint }) => client.retrieveWebhookEndpoint(endpoint),
+    request: ({ endpoint }) => ({ id: endpoint }),
+    of: ['we', (client, id) => client.retrieveWebhookEndpoint(id)],
+  },
+  listWebhookEndpoints: {
+    call: async (client) => (await client.listWebhookEndpoints().page()).items,
+    request: () => ({}),
+    pick: (json) => json.webhook_endpoints,
+  },
+  updateWebhookEndpoint: {
+    call: (client, { endpoint }) =>
+      client.updateWebhookEndpoint(endpoint, { description: 'orders', enabled: true, url: undefined }),
+    request: ({ endpoint }) => ({ id: endpoint, description: 'orders', enabled: true }),
+    of: ['we', (client, id) => client.updateWebhookEndpoint(id, { enabled: true })],
+  },
+  rotateWebhookSecret: {
+    call: (client, { endpoint }) =>
+      client.rotateWebhookSecret(endpoint, { overlapHours: 1 }, { idempotencyKey }),
+    request: ({ endpoint }) => ({ id: endpoint, overlap_hours: 1 }),
+    of: ['we', (client, id) => client.rotateWebhookSecret(id)],
+  },
+  listWebhookDeliveries: {
+    call: async (client, { endpoint }) => (await client.listWebhookDeliveries(endpoint).page()).items,
+    request: ({ endpoint }) => ({ id: endpoint }),
+    pick: (json) => json.webhook_deliveries,
+    of: ['we', (client, id) => client.listWebhookDeliveries(id).page()],
+  },
+  redeliverWebhookEndpoint: {
+    call: (client, { endpoint }) =>
+      client.redeliverWebhookEndpoint(endpoint, { status: 'failed', createdFrom: new Date(0) }),
+    request: ({ endpoint }) => ({ id: endpoint, status: 'failed', created_from: '1970-01-01T00:00:00Z' }),
+    pick: (json) => json.deliveries_count,
+    of: ['we', (client, id) => client.redeliverWebhookEndpoint(id)],
+  },
+  pingWebhookEndpoint: {
+    call: async (client, { endpoint }) => (await client.pingWebhookEndpoint(endpoint)).data.webhookEndpoint,
+    request: ({ endpoint }) => ({ id: endpoint }),
+    pick: (json) => json.data.webhook_endpoint,
+    of: ['we', (client, id) => client.pingWebhookEndpoint(id)],
+  },
+  redeliverEvent: {
+    // Its attempt is made meanwhile.
+    call: async (client, { event, endpoint }) =>
+      (await client.redeliverEvent(event, { webhookEndpoint: endpoint })).map(({ id }) => id),
+    request: ({ event, endpoint }) => ({ id: event, webhook_endpoint: endpoint }),
+    pick: (json) => json.webhook_deliveries.map(({ id }: { id: string }) => id),
+    of: ['evt', (client, id) => client.redeliverEvent(id)],
+  },
+  deleteWebhookEndpoint: {
+    call: async (client, { endpoint }) => (await client.deleteWebhookEndpoint(endpoint)) ?? {},
+    request: ({ endpoint }) => ({ id: endpoint }),
+    of: ['we', (client, id) => client.deleteWebhookEndpoint(id)],
+  },
+};
+/** What takes an idempotency key. */
+export const withKey = ['createPaymentIntent', 'createWebhookEndpoint', 'rotateWebhookSecret'];
+
+/** A merchant with something of every kind, and an event of every kind of data. */
+export async function furnished(service: TestService, merchant: TestMerchant, url: string): Promise<Known> {
+  const { apiKey } = merchant.keys.testnet;
+  const options = { apiKey };
+  const intents: string[] = [];
+  for (let i = 0; i < 3; i++) {
+    intents.push((await service.call('createPaymentIntent', { amount_units: 5 }, options)).json.id);
+  }
+  const [intent, canceled, paid] = intents as [string, string, string];
+  const { id: endpoint } = (await service.call('createWebhookEndpoint', { url }, options)).json;
+  await service.call('cancelPaymentIntent', { id: canceled }, options);
+  const [attributed = '', transfer = ''] = await insertTransfers(service, merchant, [
+    { amountUnits: 5 },
+    { labels: ['wrong_token'] },
+  ]);
+  await service.call('attributeTransfer', { id: attributed, payment_intent: paid }, options);
+  const { transfers } = (await service.call('listTransfers', { status: 'unattributed' }, options)).json;
+  await service.query(
+    `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
+     values (gen_random_uuid(), $1, 'testnet', 'transfer.unattributed', now(), null, 0, $2)`,
+    [merchant.id, JSON.stringify({ transfer: transfers[0], transfers_count: 3 })],
+  );
+  const { id: event } = (await service.call('pingWebhookEndpoint', { id: endpoint }, options)).json;
+  await vi.waitFor(
+    async () => {
+      const { events } = (await service.call('listEvents', {}, options)).json;
+      const request = { id: endpoint, status: 'delivered' };
+      const { webhook_deliveries } = (await service.call('listWebhookDeliveries', request, options)).json;
+      expect([events.length, webhook_deliveries.length]).toEqual([4, 4]);
+    },
+    { timeout: 20_000 },
+  );
+  return { url, intent, canceled, paid, transfer, attributed, event, endpoint };
+}

@@ -1,0 +1,31 @@
+import http from 'node:http';
+
+export interface HttpAnswer {
+  status: number;
+  headers: http.IncomingHttpHeaders;
+  body: string;
+}
+
+/** Sends one HTTP request, with full control over its headers and bytes. */
+export function httpRequest(
+  url: string,
+  options: http.RequestOptions,
+  body?: string | Uint8Array,
+): Promise<HttpAnswer> {
+  return new Promise((resolve, reject) => {
+    const request = http.request(url, { method: 'POST', ...options }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        resolve({
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          body: Buffer.concat(chunks).toString(),
+        });
+      });
+    });
+    request.on('error', reject);
+    request.end(body);
+  });
+}

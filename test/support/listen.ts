@@ -1,0 +1,40 @@
+import { once } from 'node:events';
+import type { AddressInfo, Server } from 'node:net';
+import { onTestFinished } from 'vitest';
+
+export interface Listening {
+  port: number;
+  url: string;
+  /** Closes the server and its connections. */
+  close(): Promise<void>;
+}
+
+/** Starts a server on a free port. */
+export async function listen(server: Server, host = '127.0.0.1'): Promise<Listening> {
+  const sockets = new Set<{ destroy(): void }>();
+  server.on('connection', (socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+  });
+  server.listen(0, host);
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const scheme = 'setSecureContext' in server ? 'https' : 'http';
+  return {
+    port,
+    url: `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    async close() {
+      const closed = once(server, 'close');
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+/** Starts a server for the rest of the test. Returns its address. */
+export async function listenInTest(server: Server): Promise<string> {
+  const { url, close } = await listen(server);
+  onTestFinished(close);
+  return url;
+}
