@@ -87,7 +87,7 @@ test('creates are answered in order wherever the bytes are split, with bodies of
         const answers = await answered;
         socket.destroy();
         expect(answers.map(({ status }) => status)).toEqual(
-          paddings.map((length) => (length + '{"n":0,"padding":""}'.length + 1 > 16 * 1024 ? 400 : 201)),
+          paddings.map((length, n) => (length + `{"n":${n},"padding":""}`.length > 16 * 1024 ? 400 : 201)),
         );
       },
     ),

@@ -435,9 +435,9 @@ function publicJsonOf(desc: DescMessage, message: Message): JsonObject {
   const json: JsonObject = {};
   for (const field of desc.fields) {
     const value = (message as unknown as Record<string, unknown>)[field.localName];
-    const { omitEmpty, keepEmpty } = getOption(field, json_field);
+    const { omitEmpty, keepEmpty, secret } = getOption(field, json_field);
     const isList = Array.isArray(value);
-    if (isList ? value.length === 0 && !keepEmpty : omitEmpty && value === '') continue;
+    if (isList ? value.length === 0 && !keepEmpty : (omitEmpty || secret) && value === '') continue;
     if (!isList && !isFieldSet(message, field) && field.presence !== FeatureSet_FieldPresence.IMPLICIT)
       continue;
     const toValue = (one: unknown): JsonValue => {
