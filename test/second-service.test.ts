@@ -26,11 +26,10 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 import { authenticateByKey } from '../src/doors/authentication.ts';
 import { createGate } from '../src/doors/call.ts';
-import { FairTurns } from '../src/doors/fair-turns.ts';
 import { createInternalDoor } from '../src/doors/internal/internal-door.ts';
-import { handlePipelined } from '../src/doors/pipelining.ts';
 import { createPublicDoor } from '../src/doors/public/public-door.ts';
 import { createRateLimit } from '../src/doors/rate-limit.ts';
+import { Strangers } from '../src/doors/strangers.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { invalidBody, ServiceError } from '../src/requests/errors.ts';
 import {
@@ -125,16 +124,14 @@ const byKey = authenticateByKey(createApiKeys(database.orm.em, database.keyRing(
 const implemented = implementLibrary(library);
 const common = {
   services: [authenticated(implemented, byKey)],
+  strangers: new Strangers(),
   gate: createGate(createRateLimit({ reads: 1_000, changes: 500 }, [implemented])),
   logger: pino({ level: 'silent' }),
   onEnd: () => {},
   onValidKey: () => {},
   requestTimeoutMs: 30_000,
 };
-const turns = new FairTurns();
-const publicServer = http.createServer();
-handlePipelined(
-  publicServer,
+const publicServer = http.createServer(
   createPublicDoor({
     ...common,
     isDraining: () => false,
@@ -142,14 +139,12 @@ handlePipelined(
     sites: [],
     allowsTryIt: false,
   }),
-  turns,
 );
 const internalServer = http2.createServer();
 internalServer.on(
   'stream',
   createInternalDoor({
     ...common,
-    turns,
     openRoutes: () => {},
     shutdownSignal: new AbortController().signal,
   }),

@@ -1,12 +1,12 @@
 import type http from 'node:http';
 import type http2 from 'node:http2';
 import { constants } from 'node:http2';
-import net, { type AddressInfo, type Socket } from 'node:net';
+import type { AddressInfo, Server, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import type { TransportLimits } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
-
-type Server = http.Server | http2.Http2Server | http2.Http2SecureServer;
+import type { Strangers } from './strangers.ts';
 
 /**
  * After SIGTERM, open connections are served for this long before idle ones are closed, so that a client about to send
@@ -17,47 +17,64 @@ const drainGraceMs = 1_000;
 const evictionReportMs = 10_000;
 
 /** The connection that a request came on. */
-export type Connection = Socket | http2.Http2Session;
+export type Connection = Duplex | http2.Http2Session;
+
+/** A port and the servers behind it, which do not listen themselves. */
+export interface Port {
+  port: Server;
+  http1?: http.Server;
+  http2?: http2.Http2Server;
+}
 
 /**
- * One server and its connections. Limits their number; on close, lets them finish and cuts them after a timeout. If
+ * One port and its connections. Limits their number; on close, lets them finish and cuts them after a timeout. If
  * there are too many, the stranger's connection that has been open longest is closed.
  */
 export class Listener {
-  readonly #server: Server;
+  readonly #port: Server;
+  readonly #http1: http.Server | undefined;
+  readonly #strangers: Strangers;
   readonly #variable: string;
   readonly #requestedPort: number;
   readonly #open = new Set<Socket>();
   /** By address and port, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
   /** Connections without a valid key so far, the longest open first. */
-  readonly #strangers = new Set<Socket>();
-  readonly #withValidKey = new WeakSet<Connection>();
+  readonly #evictable = new Set<Socket>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
   #isClosing = false;
 
-  constructor(server: Server, variable: string, port: number, limits: TransportLimits, logger: Logger) {
-    this.#server = server;
+  constructor(
+    { port, http1, http2 }: Port,
+    variable: string,
+    requestedPort: number,
+    strangers: Strangers,
+    limits: TransportLimits,
+    logger: Logger,
+  ) {
+    this.#port = port;
+    this.#http1 = http1;
+    this.#strangers = strangers;
     this.#variable = variable;
-    this.#requestedPort = port;
+    this.#requestedPort = requestedPort;
     const reportEviction = evictionReport(variable, limits.maxConnections, logger);
-    server.on('connection', (socket: Socket) => {
+    port.on('connection', (socket: Socket) => {
       const peer = peerOf(socket);
       this.#open.add(socket);
       this.#peers.set(peer, socket);
-      this.#strangers.add(socket);
+      this.#evictable.add(socket);
       socket.once('close', () => {
         this.#open.delete(socket);
         // A client may come back from the same port before this event.
         if (this.#peers.get(peer) === socket) this.#peers.delete(peer);
-        this.#strangers.delete(socket);
+        this.#evictable.delete(socket);
       });
       if (this.#open.size > limits.maxConnections) {
         this.#evict();
         reportEviction();
       }
     });
-    server.on('session', (session: http2.ServerHttp2Session) => {
+    http2?.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
       keepSessionOnStreamErrors(session);
       // HTTP/1 has its own timeouts for this. An HTTP/2 client counts as active once its settings arrive.
@@ -66,33 +83,27 @@ export class Listener {
       session.once('close', () => {
         clearTimeout(silence);
         this.#sessions.delete(session);
+        strangers.forget(session);
       });
       if (this.#isClosing) session.close();
     });
     // Calls that still run, such as a watched health check, end before their session does.
-    server.setTimeout(limits.idleTimeoutMs);
-    server.on('timeout', (idle: Socket | http2.ServerHttp2Session) => {
-      if ('goaway' in idle) idle.close();
-      else idle.destroy();
-    });
-  }
-
-  /** True unless a valid key has come on the connection. */
-  isStranger(socket: Socket): boolean {
-    return !this.#withValidKey.has(socket);
+    http1?.setTimeout(limits.idleTimeoutMs, (idle) => idle.destroy());
+    http2?.setTimeout(limits.idleTimeoutMs);
+    http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
 
   /** A valid key came on the connection, so it is not closed to make room. */
   noteValidKey(connection: Connection): void {
-    if (this.#withValidKey.has(connection)) return;
-    this.#withValidKey.add(connection);
-    const socket = this.#peers.get(peerOf('goaway' in connection ? connection.socket : connection));
-    if (socket !== undefined) this.#strangers.delete(socket);
+    if (!this.#strangers.noteValidKey(connection)) return;
+    const peer = peerOf('goaway' in connection ? connection.socket : (connection as Socket));
+    const socket = this.#peers.get(peer);
+    if (socket !== undefined) this.#evictable.delete(socket);
   }
 
   /** Closes the stranger's connection that has been open longest. This may be the newest one. */
   #evict(): void {
-    const [longest] = this.#strangers;
+    const [longest] = this.#evictable;
     longest?.destroy();
   }
 
@@ -101,7 +112,7 @@ export class Listener {
   }
 
   get port(): number {
-    return (this.#server.address() as AddressInfo).port;
+    return (this.#port.address() as AddressInfo).port;
   }
 
   /** Throws StartupError if the port cannot be used. */
@@ -110,9 +121,9 @@ export class Listener {
       const fail = (error: NodeJS.ErrnoException) => {
         reject(new StartupError(this.#explain(error, host), { cause: error }));
       };
-      this.#server.once('error', fail);
-      this.#server.listen(this.#requestedPort, host, () => {
-        this.#server.off('error', fail);
+      this.#port.once('error', fail);
+      this.#port.listen(this.#requestedPort, host, () => {
+        this.#port.off('error', fail);
         resolve();
       });
     });
@@ -120,20 +131,19 @@ export class Listener {
 
   /** Accepts no new connections, lets open ones finish within the timeout, and cuts the rest. */
   async close(timeoutMs: number): Promise<void> {
-    if (!this.#server.listening) return;
+    if (!this.#port.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
-    // Node's own close() would end connections that are idle now, even if a request is on its way.
-    const closed = new Promise((resolve) => net.Server.prototype.close.call(this.#server, resolve));
+    const closed = new Promise((resolve) => this.#port.close(resolve));
     // GOAWAY with the highest possible stream id: requests sent before the client reads it are still served.
     for (const session of this.#sessions) {
       if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
     }
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
     this.#isClosing = true;
-    this.#server.close();
+    this.#http1?.closeIdleConnections();
     for (const session of this.#sessions) session.close();
     await closed;
     clearTimeout(cut);

@@ -1,7 +1,7 @@
 // Answers clients that use the wrong protocol on a port with one line, if their protocol is recognised, and logs them.
 // Node would close such a connection silently.
 
-import type { Server, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { docPathOf, toErrorJson } from '../contract/error-catalogue.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -89,18 +89,15 @@ function wrongProtocolAnswer(spoken: Protocol, { hint, door }: ExpectedProtocol)
 }
 
 /**
- * Passes connections that begin with the expected protocol to the server. Closes others, after an answer if they use
- * HTTP or TLS, and connections that send nothing for `silenceMs`.
+ * Returns what passes on a connection that begins with the expected protocol. Others are closed, after an answer if
+ * they use HTTP or TLS, and so are connections that send nothing for `silenceMs`.
  */
-export function admitOnly(
-  server: Server,
+export function expectProtocol(
   port: ExpectedProtocol,
   silenceMs: number,
   log: LogWrongProtocol,
-): void {
-  const admit = server.listeners('connection') as ((socket: Socket) => void)[];
-  server.removeAllListeners('connection');
-  server.on('connection', (socket: Socket) => {
+): (socket: Socket, pass: (socket: Socket) => void) => void {
+  return (socket, pass) => {
     const silence = setTimeout(() => socket.destroy(), silenceMs);
     const onGone = () => clearTimeout(silence);
     socket.on('error', onGone).once('close', onGone);
@@ -112,8 +109,7 @@ export function admitOnly(
         socket.off('error', onGone);
         // Node's TLS and HTTP/2 both read the bytes that are put back here.
         socket.unshift(bytes);
-        for (const listener of admit) listener.call(server, socket);
-        return;
+        return pass(socket);
       }
       log(spoken, port);
       if (spoken === 'unknown') return void socket.destroy();
@@ -122,5 +118,5 @@ export function admitOnly(
       const lingering = setTimeout(() => socket.destroy(), silenceMs);
       socket.once('close', () => clearTimeout(lingering));
     });
-  });
+  };
 }

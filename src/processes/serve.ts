@@ -17,7 +17,6 @@ import { listenForNotifications } from '../database/notifications.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
 import { createGate } from '../doors/call.ts';
-import { FairTurns } from '../doors/fair-turns.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
 import { registerReflection } from '../doors/internal/reflection.ts';
@@ -28,6 +27,7 @@ import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
+import { Strangers } from '../doors/strangers.ts';
 import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createEventService } from '../events/service.ts';
@@ -119,8 +119,8 @@ export async function startServer(
     watchedChains,
   });
   const stopping = new AbortController();
-  const turns = new FairTurns();
-  const doors = await createDoors(core, telemetry, turns, stopping.signal, {
+  const strangers = { doors: new Strangers(), operations: new Strangers() };
+  const doors = await createDoors(core, telemetry, strangers.doors, stopping.signal, {
     config,
     limits,
     logger,
@@ -130,14 +130,19 @@ export async function startServer(
     onInternalKey: (connection) => internalListener.noteValidKey(connection),
   });
   const servers = await createServers(config, limits);
-  connectServers(servers, doors, telemetry.onEnd, turns, limits, logger, (socket) =>
-    publicListener.isStranger(socket),
-  );
+  connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);
 
   const listeners = [
-    new Listener(servers.public, 'HTTP_PORT', config.httpPort, limits, logger),
-    new Listener(servers.internal, 'GRPC_PORT', config.grpcPort, limits, logger),
-    new Listener(servers.operations, 'METRICS_PORT', config.metricsPort, operationsLimits(limits), logger),
+    new Listener(servers.public, 'HTTP_PORT', config.httpPort, strangers.doors, limits, logger),
+    new Listener(servers.internal, 'GRPC_PORT', config.grpcPort, strangers.doors, limits, logger),
+    new Listener(
+      servers.operations,
+      'METRICS_PORT',
+      config.metricsPort,
+      strangers.operations,
+      operationsLimits(limits),
+      logger,
+    ),
   ] as const;
   const [publicListener, internalListener, operationsListener] = listeners;
   await measure(telemetry.metrics, core, database, feed, droppedLines, listeners);
@@ -388,7 +393,7 @@ interface DoorSettings {
 async function createDoors(
   { services, gate, admitPayer, readiness }: Core,
   { onEnd, tracing, metrics }: Telemetry,
-  turns: FairTurns,
+  strangers: Strangers,
   shutdownSignal: AbortSignal,
   { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
 ) {
@@ -402,7 +407,7 @@ async function createDoors(
     const pay = testWalletOf(config, database, localChains);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
-  const common = { services, gate, logger, onEnd, tracing, requestTimeoutMs };
+  const common = { services, gate, strangers, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
     public: createPublicDoor({
@@ -416,7 +421,6 @@ async function createDoors(
     }),
     internal: createInternalDoor({
       ...common,
-      turns,
       openRoutes: (router) => {
         const contract = services.map(({ desc }) => desc);
         registerHealth(

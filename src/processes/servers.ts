@@ -1,37 +1,46 @@
-// The Node servers of the three ports, their limits, and their answers to wrong protocols.
+// The servers of the three ports, their limits, and their answers to wrong protocols. A port accepts connections and
+// hands each to Node's server of its protocol, as Node's servers document it for their event `connection`.
 
 import http from 'node:http';
 import http2 from 'node:http2';
-import type net from 'node:net';
+import net, { type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import tls from 'node:tls';
 import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
-import { FairTurns } from '../doors/fair-turns.ts';
-import { handlePipelined } from '../doors/pipelining.ts';
+import type { Port } from '../doors/listener.ts';
+import type { NodeRequest, NodeResponse } from '../doors/node-headers.ts';
+import { PacedSocket } from '../doors/paced-socket.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
-import { admitOnly, createProtocolLog, type ExpectedProtocol } from '../doors/wrong-protocol.ts';
+import type { Strangers } from '../doors/strangers.ts';
+import { createProtocolLog, type ExpectedProtocol, expectProtocol } from '../doors/wrong-protocol.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 
 /** Creates the servers of the three ports without listening. */
 export async function createServers(config: Config, limits: TransportLimits) {
-  const http1Options = http1OptionsOf(limits);
-  const http2Options = http2OptionsOf(limits);
-  const tls = config.tls && (await readTls(config.tls));
-  const tlsOptions = tls && { ...tls, ...http2Options, handshakeTimeout: limits.headersTimeoutMs };
+  const pair = config.tls && (await readTls(config.tls));
+  const tlsServer = (...ALPNProtocols: string[]) =>
+    pair && {
+      tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }),
+    };
+  const port = () => net.createServer({ allowHalfOpen: true, noDelay: true });
   return {
-    isTls: tls !== undefined,
-    public: tlsOptions
-      ? http2.createSecureServer({ ...tlsOptions, allowHTTP1: true, http1Options })
-      : http.createServer(http1Options),
-    internal: tlsOptions ? http2.createSecureServer(tlsOptions) : http2.createServer(http2Options),
-    operations: http.createServer(http1Options),
+    isTls: pair !== undefined,
+    public: {
+      port: port(),
+      http1: createHttp1Server(limits),
+      ...(pair && { http2: createHttp2Server(limits), ...tlsServer('h2', 'http/1.1') }),
+    },
+    internal: { port: port(), http2: createHttp2Server(limits), ...tlsServer('h2') },
+    operations: { port: port(), http1: createHttp1Server(limits) },
   };
 }
 
 type Servers = Awaited<ReturnType<typeof createServers>>;
 
 interface Doors {
-  public: Parameters<typeof handlePipelined>[1];
+  public: (request: NodeRequest, response: NodeResponse) => void;
   internal: (
     stream: http2.ServerHttp2Stream,
     headers: http2.IncomingHttpHeaders,
@@ -47,30 +56,58 @@ export function connectServers(
   servers: Servers,
   doors: Doors,
   onEnd: RequestObserver,
-  turns: FairTurns,
+  strangers: { doors: Strangers; operations: Strangers },
   limits: TransportLimits,
   logger: Logger,
-  isStranger: (socket: net.Socket) => boolean,
 ): void {
-  const logWrongProtocol = createProtocolLog(logger);
-  handlePipelined(servers.public, doors.public, turns, isStranger);
-  answerMalformedHttp(servers.public, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
-    logWrongProtocol(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
+  const log = createProtocolLog(logger);
+  serveHttp1(servers.public.http1, doors.public);
+  answerMalformedHttp(servers.public.http1, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
+    log(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
   );
-  servers.internal.on('stream', doors.internal);
-  for (const server of [servers.public, servers.internal] as net.Server[]) {
-    server.on('session', (session: http2.ServerHttp2Session) => {
-      session.once('close', () => turns.forget(session));
-    });
-  }
-  for (const [server, port] of wrongProtocolHints(servers.public, servers.internal, servers.isTls)) {
-    admitOnly(server, port, limits.headersTimeoutMs, logWrongProtocol);
-  }
-  handlePipelined(servers.operations, doors.operations, new FairTurns());
+  servers.public.http2?.on('request', (request, response) => {
+    strangers.doors.startStream(request.stream, () => doors.public(request, response));
+  });
+  servers.internal.http2.on('stream', doors.internal);
+  serveHttp1(servers.operations.http1, doors.operations);
   const ignored = () => {};
-  answerMalformedHttp(servers.operations, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
-    logWrongProtocol(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
+  answerMalformedHttp(servers.operations.http1, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
+    log(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
   );
+  const admit = (expected: ExpectedProtocol) => expectProtocol(expected, limits.headersTimeoutMs, log);
+  const hints = protocolHints(servers.isTls);
+  accept(servers.public, strangers.doors, hints.public && admit(hints.public));
+  accept(servers.internal, strangers.doors, admit(hints.internal));
+  accept(servers.operations, strangers.operations, undefined);
+}
+
+/** Passes each connection to the server of its protocol, after `admit` if there is one. */
+function accept(
+  { port, tls: tlsServer, http1, http2: http2Server }: Port & { tls?: tls.Server },
+  strangers: Strangers,
+  admit: ((socket: Socket, pass: (socket: Socket) => void) => void) | undefined,
+): void {
+  const serve = (socket: Socket) => {
+    const speaksHttp2 = http1 === undefined || (socket as tls.TLSSocket).alpnProtocol === 'h2';
+    if (speaksHttp2) http2Server?.emit('connection', socket);
+    else http1.emit('connection', new PacedSocket(socket, strangers));
+  };
+  tlsServer?.on('secureConnection', serve);
+  const pass =
+    tlsServer === undefined ? serve : (socket: Socket) => void tlsServer.emit('connection', socket);
+  port.on('connection', admit === undefined ? pass : (socket) => admit(socket, pass));
+}
+
+/** Serves the server's requests, including those with an `Expect` header. */
+function serveHttp1(
+  server: http.Server,
+  serve: (request: http.IncomingMessage, response: http.ServerResponse) => void,
+): void {
+  const begin = (request: http.IncomingMessage, response: http.ServerResponse) => {
+    if (request.socket.destroyed) return;
+    (request.socket as Duplex as PacedSocket).begin(response, () => serve(request, response));
+  };
+  server.on('request', begin).on('checkContinue', begin).on('checkExpectation', begin);
 }
 
 /** Most connections of probes and scrapers. */
@@ -99,28 +136,24 @@ export function fitConnections(
   return fitting;
 }
 
-/** The servers that need a hint for wrong protocols; Node would close the connection silently. */
-function wrongProtocolHints(
-  publicServer: net.Server,
-  internalServer: net.Server,
-  isTls: boolean,
-): [net.Server, ExpectedProtocol][] {
+/** What the ports expect whose servers would close another protocol's connection silently. */
+function protocolHints(isTls: boolean): { public?: ExpectedProtocol; internal: ExpectedProtocol } {
   const needsTls = 'This port speaks TLS. Use https in place of http.';
   const needsHttp2 =
     'This port speaks HTTP/2, for gRPC and gRPC-Web and Connect. JSON over HTTP/1.1 is on HTTP_PORT.';
   const grpc = { variable: 'GRPC_PORT', door: 'internal' } as const;
-  if (!isTls) return [[internalServer, { ...grpc, expected: 'HTTP/2', hint: needsHttp2 }]];
-  return [
-    [publicServer, { variable: 'HTTP_PORT', door: 'public', expected: 'TLS', hint: needsTls }],
-    [internalServer, { ...grpc, expected: 'TLS', hint: needsTls }],
-  ];
+  if (!isTls) return { internal: { ...grpc, expected: 'HTTP/2', hint: needsHttp2 } };
+  return {
+    public: { variable: 'HTTP_PORT', door: 'public', expected: 'TLS', hint: needsTls },
+    internal: { ...grpc, expected: 'TLS', hint: needsTls },
+  };
 }
 
 /** How often the timeouts of HTTP/1 connections are checked. */
 const connectionsCheckMs = 1_000;
 
-function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
-  return {
+function createHttp1Server(limits: TransportLimits): http.Server {
+  const server = http.createServer({
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.idleTimeoutMs,
@@ -128,23 +161,26 @@ function http1OptionsOf(limits: TransportLimits): http.ServerOptions {
     connectionsCheckingInterval: connectionsCheckMs,
     // The door refuses a missing Host header itself, in its own format.
     requireHostHeader: false,
-  };
+  });
+  // A client may close its side after its requests and still gets its answers (RFC 9112, section 9.6).
+  Object.assign(server, { httpAllowHalfOpen: true });
+  // Node begins to check the timeouts with this event.
+  server.emit('listening');
+  return server;
 }
 
-function http2OptionsOf(limits: TransportLimits): http2.ServerOptions {
-  return {
+function createHttp2Server(limits: TransportLimits): http2.Http2Server {
+  return http2.createServer({
     settings: {
       maxConcurrentStreams: limits.maxConcurrentStreams,
       maxHeaderListSize: limits.maxHeaderBytes,
     },
-  };
+  });
 }
 
 /** Reads the TLS files again; new connections get the new certificate. */
 export async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
   if (tls === undefined) return;
   const pair = await readTls(tls);
-  for (const server of [servers.public, servers.internal]) {
-    if ('setSecureContext' in server) server.setSecureContext(pair);
-  }
+  for (const server of [servers.public.tls, servers.internal.tls]) server?.setSecureContext(pair);
 }

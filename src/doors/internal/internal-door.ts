@@ -52,11 +52,8 @@ import {
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
 import { operationOf } from '../call.ts';
-import { cost, type FairTurns } from '../fair-turns.ts';
 import { pathOf } from '../node-headers.ts';
-import { beginStream } from '../pipelining.ts';
 import { discardBody, limitStream } from '../request-body.ts';
-import { StrangerStreams } from '../stranger-streams.ts';
 import { refusalOf, refuseByCatalogue } from './catalogue-errors.ts';
 import {
   isGrpc,
@@ -71,7 +68,6 @@ import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
 import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
-  turns: FairTurns;
   /** Registers the services that need no key: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
   /** Aborts when the service stops, so that endless calls end. */
@@ -82,15 +78,13 @@ export interface InternalDoorOptions extends UnaryGrpcOptions {
 export function createInternalDoor(
   options: InternalDoorOptions,
 ): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
-  const strangers = new StrangerStreams();
-  const plainCallOf = createUnaryGrpc(options, strangers);
-  const serveByConnect = createConnectDoor(options, strangers);
+  const plainCallOf = createUnaryGrpc(options);
+  const serveByConnect = createConnectDoor(options);
   return (stream, headers, _flags, rawHeaders) => {
     // A stream may be reset before its turn comes.
     stream.on('error', () => {});
     const servePlainCall = plainCallOf(headers);
-    const units = servePlainCall === undefined ? cost.throughConnect : cost.plain;
-    beginStream(options.turns, stream, units, () => {
+    options.strangers.startStream(stream, () => {
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       // A stream without data may have ended while it waited for its turn.
@@ -102,7 +96,6 @@ export function createInternalDoor(
 
 function createConnectDoor(
   options: InternalDoorOptions,
-  strangers: StrangerStreams,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const handlers = compileHandlers(options);
 
@@ -114,20 +107,17 @@ function createConnectDoor(
     const handler = handlers.get(pathOf(request));
     const { stream } = request;
     const removeLimit = limitStream(stream, options.requestTimeoutMs);
-    strangers.add(stream);
-    strangers.removeWhenClosed(stream);
-    context.onIssuedKey = () => strangers.remove(stream);
+    context.onIssuedKey = () => options.strangers.release(stream);
     context.stayOpen = () => {
       removeLimit();
-      strangers.remove(stream);
+      options.strangers.release(stream);
     };
     if (handler === undefined) {
       answerNotFound(request, response, context);
-      strangers.answered(stream);
       options.onEnd(context, undefined, 'not_found');
       return;
     }
-    serve(handler, request, response, context, options, strangers).catch((reason) => {
+    serve(handler, request, response, context, options).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
       response.stream.close();
     });
@@ -247,7 +237,6 @@ async function serve(
   response: Http2ServerResponse,
   context: RequestContext,
   options: InternalDoorOptions,
-  strangers: StrangerStreams,
 ): Promise<void> {
   const values = createContextValues().set(requestContextKey, context);
   let universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -269,8 +258,8 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = withReadableMessage(await handler(universalRequest));
-  if (isStranger(context)) strangers.answered(request.stream);
-  else if (request.stream.session !== undefined) options.onValidKey(request.stream.session);
+  if (!isStranger(context) && request.stream.session !== undefined)
+    options.onValidKey(request.stream.session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has

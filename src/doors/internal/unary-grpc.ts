@@ -14,7 +14,6 @@ import { ServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -23,7 +22,7 @@ import {
 import { RawHeaders } from '../../requests/request-header.ts';
 import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
-import type { StrangerStreams } from '../stranger-streams.ts';
+import type { Strangers } from '../strangers.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
 import { trailerOf } from './connect-failure.ts';
 import { createWireTypeCheck } from './wire-types.ts';
@@ -31,6 +30,7 @@ import { createWireTypeCheck } from './wire-types.ts';
 export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
   /** The services that need a merchant's key. */
   services: readonly ServedService[];
+  strangers: Strangers;
   logger: Logger;
   onEnd: RequestObserver;
   /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
@@ -52,7 +52,6 @@ type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[])
 /** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
 export function createUnaryGrpc(
   options: UnaryGrpcOptions,
-  strangers: StrangerStreams,
 ): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
   const calls = compileCalls(options);
   return (headers) => {
@@ -68,7 +67,7 @@ export function createUnaryGrpc(
     }
     return (stream, rawHeaders) => {
       limitStream(stream, options.requestTimeoutMs);
-      serve(call, stream, rawHeaders, options, strangers).catch((reason) => {
+      serve(call, stream, rawHeaders, options).catch((reason) => {
         options.logger.error({ err: reason }, 'an RPC could not be answered');
         stream.close();
       });
@@ -97,12 +96,10 @@ async function serve(
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
-  strangers: StrangerStreams,
 ): Promise<void> {
   const { method, checkWireTypes } = called;
   const context = newRequestContext('internal');
-  strangers.add(stream);
-  context.onIssuedKey = () => strangers.remove(stream);
+  context.onIssuedKey = () => options.strangers.release(stream);
   const header = new RawHeaders(rawHeaders);
   const ended = new AbortController();
   // An explicit reason: without one, each abort creates a DOMException with a stack trace.
@@ -134,11 +131,6 @@ async function serve(
     respond(stream, context, undefined, error);
   } finally {
     clearTimeout(deadline);
-    // A refusal is counted until its client has read it.
-    if (isStranger(context)) {
-      strangers.answered(stream);
-      strangers.removeWhenClosed(stream);
-    }
   }
   options.onEnd(context, method.name, outcome);
 }

@@ -1,7 +1,6 @@
 // Answers input that never becomes a request: Node's HTTP/1 parser refuses it or times out.
 
 import type http from 'node:http';
-import type { Http2SecureServer } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { type ErrorCode, toErrorJson } from '../../contract/error-catalogue.ts';
 import { requestIsLate } from '../../contract/limits.ts';
@@ -9,13 +8,13 @@ import { ServiceError } from '../../requests/errors.ts';
 import { newRequestContext, type RequestObserver } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
 import { docUrlOf } from '../doc-url.ts';
-import { stopParsing } from '../pipelining.ts';
+import { PacedSocket } from '../paced-socket.ts';
 import { rawRefusal } from '../raw-refusal.ts';
 import { noTls, protocolOf } from '../wrong-protocol.ts';
 
 /** Answers input that is not HTTP, too slow or too large, if the client can still read an answer. */
 export function answerMalformedHttp(
-  server: http.Server | Http2SecureServer,
+  server: http.Server,
   maxHeaderBytes: number,
   onEnd: RequestObserver,
   scheme: 'http' | 'https',
@@ -27,7 +26,7 @@ export function answerMalformedHttp(
     if (request.httpVersionMajor !== 1) return;
     latest.set(request.socket, { request, response, before: latest.get(request.socket)?.response });
   };
-  (server as http.Server)
+  server
     .on('request', note)
     .on('checkContinue', note)
     .on('checkExpectation', note)
@@ -102,6 +101,11 @@ interface Latest {
   request: http.IncomingMessage;
   response: http.ServerResponse;
   before: http.ServerResponse | undefined;
+}
+
+/** Nothing after a parse error is read. */
+function stopParsing(socket: Duplex): void {
+  if (socket instanceof PacedSocket) socket.stopParsing();
 }
 
 const connectIsRefused = 'This service opens no tunnels: CONNECT is for proxies.';

@@ -15,7 +15,6 @@ import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../r
 import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isStranger,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -28,7 +27,7 @@ import { docUrlOf } from '../doc-url.ts';
 import type { Connection } from '../listener.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
-import { StrangerStreams } from '../stranger-streams.ts';
+import type { Strangers } from '../strangers.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
@@ -56,6 +55,7 @@ export interface SiteRequest {
 
 export interface PublicDoorOptions extends CallOptions<Connection> {
   services: readonly ServedService[];
+  strangers: Strangers;
   logger: Logger;
   onEnd: RequestObserver;
   isDraining: () => boolean;
@@ -93,7 +93,6 @@ export function createPublicDoor(
   options: PublicDoorOptions,
 ): (request: NodeRequest, response: NodeResponse) => void {
   const router = createRouter(compileRoutes(options));
-  const strangers = new StrangerStreams();
   const clientAddress = createClientAddress(options.trustedProxies ?? []);
 
   return (request, response) => {
@@ -102,9 +101,7 @@ export function createPublicDoor(
     if ('stream' in request) {
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
-      strangers.add(stream);
-      strangers.removeWhenClosed(stream);
-      context.onIssuedKey = () => strangers.remove(stream);
+      context.onIssuedKey = () => options.strangers.release(stream);
     }
     const path = pathWithoutSlashOf(request);
     const match = router.find(path);
@@ -134,7 +131,6 @@ export function createPublicDoor(
     };
     serve()
       .then((outcome) => {
-        if ('stream' in request && isStranger(context)) strangers.answered(request.stream);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {
