@@ -29,7 +29,7 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
         `${service.publicUrl}/v1/payment_intents`,
         {
           agent: false,
-          headers: { 'content-type': 'application/json' },
+          headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
         },
         body,
       );

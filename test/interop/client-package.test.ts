@@ -267,7 +267,7 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
     for (const name of [
       ...['AnyPaymentIntent', 'PaymentIntent', 'PaymentIntentState', 'RetrievedPaymentIntent', 'Payment'],
       ...['CreatePaymentIntent', 'ListPaymentIntents', 'Event', 'EventData', 'ListEvents'],
-      ...['AnyTransfer', 'Transfer', 'ListTransfers', 'AttributeTransfer'],
+      ...['Transfer', 'ListTransfers', 'AttributeTransfer'],
       ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
       ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
       ...['ListWebhookEndpoints', 'ListWebhookDeliveries', 'WatchEvents', 'WatchedEvent', 'Page'],
