@@ -154,14 +154,14 @@ function watchedChainOf(
     });
     const following = startRepeater({
       name: `watching ${mode} ${chain}`,
-      work: watcher.follow,
+      work: () => watcher.follow(),
       intervalMs: pollMs ?? settings.blockTimeMs,
       maxRetryMs,
       logger,
     });
     const verifying: Repeater = startRepeater({
       name: `verify ${mode} ${chain}`,
-      work: watcher.verify,
+      work: () => watcher.verify(),
       intervalMs: verifyEveryMs,
       maxRetryMs: verifyEveryMs,
       logger,

@@ -1,13 +1,11 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
-import { type Address, type Hash, zeroAddress } from 'viem';
-import { isRightToken } from '../contract/chains.ts';
-import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { Node } from './node.ts';
+import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
@@ -42,13 +40,11 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
       let left = own.length;
       // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
       for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
-        let confirmed = some;
         // Transfers found by verification alone were never read from the reader, so both nodes are asked.
-        for (const each of new Set([state.confirmer, state.node])) {
-          const has = await transfersInReceipts(context, lease, each, confirmed);
-          if (has.length < confirmed.length) denying.add(each);
-          confirmed = has;
-        }
+        const both = new Set([state.confirmer, state.node]);
+        const compared = await heldByAll(context, lease, both, some);
+        const confirmed = compared.held;
+        for (const each of compared.denying) denying.add(each);
         await ledger.confirmAll(
           lease,
           confirmed.map(({ id }) => id),
@@ -86,36 +82,6 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
 }
 
 /**
- * True for minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose
- * receipts not every node has.
- */
-function hasNoReceipt({ settings }: WatchContext, { fromAddress, tokenAddress }: RecordedTransfer): boolean {
-  const isCounted = settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
-  return fromAddress === zeroAddress && !isCounted;
-}
-
-/** Returns the transfers that the node has in a receipt, and those that need none. */
-export async function transfersInReceipts(
-  context: WatchContext,
-  lease: bigint,
-  asked: Node,
-  transfers: readonly RecordedTransfer[],
-): Promise<RecordedTransfer[]> {
-  const receipts = await receiptsOf(
-    asked,
-    transfers.flatMap((transfer): Hash[] =>
-      hasNoReceipt(context, transfer) ? [] : [`0x${transfer.transactionHash}`],
-    ),
-    () => context.ledger.renew(lease),
-  );
-  return transfers.filter((transfer) => {
-    const receipt = receipts.get(`0x${transfer.transactionHash}`);
-    if (receipt === undefined) return hasNoReceipt(context, transfer);
-    return receiptHasTransfer(receipt, logOf(transfer), `0x${transfer.blockHash}`);
-  });
-}
-
-/**
  * Splits the transfers into parts of about `size`. Transfers of one transaction stay together, so its receipt is
  * fetched once.
  */
@@ -131,14 +97,4 @@ function* inTransactions(
     part = [];
   }
   if (part.length > 0) yield part;
-}
-
-export function logOf(transfer: RecordedTransfer) {
-  return {
-    logIndex: transfer.logIndex,
-    token: transfer.tokenAddress.toLowerCase() as Address,
-    from: transfer.fromAddress.toLowerCase() as Address,
-    to: transfer.toAddress.toLowerCase() as Address,
-    amountUnits: transfer.amountUnits,
-  };
 }

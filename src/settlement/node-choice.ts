@@ -156,16 +156,19 @@ export function createNodeChoice(
       for (const i of placesToTry(problem)) {
         const { node } = health[i] as Health;
         if (!(await isSame(node).catch(() => false))) continue;
-        const from = current.node.name;
         place = i;
         stuckSinceMs = undefined;
-        logger.warn(
-          { from, to: node.name, reason: problem ?? 'an earlier node has recovered' },
-          'switched to another node to read the chain',
-        );
+        logMove(logger, current.node, node, problem);
         return true;
       }
       return false;
     },
   };
+}
+
+function logMove(logger: Logger, from: Node, to: Node, problem: string | undefined): void {
+  logger.warn(
+    { from: from.name, to: to.name, reason: problem ?? 'an earlier node has recovered' },
+    'switched to another node to read the chain',
+  );
 }

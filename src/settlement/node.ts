@@ -90,179 +90,184 @@ export interface NodeOptions {
 }
 
 /** Returns a client of the node. Connects lazily. Every method rejects with NodeError if its answer cannot be used. */
-export function connectNode({
-  url,
-  chainId,
-  tokens,
-  onFault,
-  onRequest,
-  trace = (_, run) => run(),
-  timeoutMs = defaultTimeoutMs,
-  patienceMs = defaultPatienceMs,
-}: NodeOptions): Node {
-  const address = new URL(url);
-  const name = address.host;
-  const wanted: ReadonlySet<string> = new Set(tokens);
-  const pace = createNodePace();
-  let failingSinceMs: number | undefined;
+export function connectNode(options: NodeOptions): Node {
+  return new NodeClient(options);
+}
 
-  const ask = async <T>(
+class NodeClient implements Node {
+  readonly name: string;
+  readonly pace = createNodePace();
+  failingSinceMs: number | undefined;
+  readonly #address: URL;
+  readonly #options: NodeOptions;
+  readonly #wanted: ReadonlySet<string>;
+
+  constructor(options: NodeOptions) {
+    this.#address = new URL(options.url);
+    this.#options = options;
+    this.#wanted = new Set(options.tokens);
+    this.name = this.#address.host;
+  }
+
+  async assertChain(): Promise<void> {
+    const { chainId, onFault } = this.#options;
+    const found = await this.#ask('eth_chainId', [], readChainId);
+    if (found === chainId) return;
+    const error = new NodeError('another_chain', `${this.name} is on chain ${found} instead of ${chainId}`);
+    onFault?.(error);
+    throw error;
+  }
+
+  version(): Promise<string> {
+    return this.#ask('web3_clientVersion', [], String);
+  }
+
+  header(at: number | 'latest' | 'finalized'): Promise<Header | undefined> {
+    return this.#ask('eth_getBlockByNumber', [typeof at === 'number' ? hex(at) : at, false], (answer) => {
+      if (answer === null) return undefined;
+      const found = readHeader(answer);
+      if (typeof at === 'number' && found.number !== at) throw this.#anotherBlock();
+      return found;
+    });
+  }
+
+  headerByHash(hash: Hash): Promise<Header | undefined> {
+    return this.#ask('eth_getBlockByHash', [hash, false], (answer) => {
+      if (answer === null) return undefined;
+      const found = readHeader(answer);
+      if (found.hash !== hash) throw this.#anotherBlock();
+      return found;
+    });
+  }
+
+  async transfersOf(block: Header): Promise<TransfersOfBlock> {
+    for (let empty = 0; ; ) {
+      const logs = await this.#logsOf(block);
+      if (logs.length > 0 || !this.#mayHaveTransfers(block)) return { logs, isDoubtful: false };
+      if (++empty === emptyAnswers) return { logs, isDoubtful: true };
+    }
+  }
+
+  transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]> {
+    const topics =
+      recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)];
+    const filter = { fromBlock: hex(from), toBlock: hex(to), address: this.#options.tokens, topics };
+    const read = (answer: unknown) => {
+      const logs = readTransferLogs(answer);
+      if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to)) throw this.#anotherBlock();
+      return logs;
+    };
+    return this.#ask('eth_getLogs', [filter], read, () => transferLogs(this.#wanted));
+  }
+
+  async transactionsOf(
+    block: Pick<Header, 'hash' | 'number'>,
+    hashes: readonly Hash[],
+  ): Promise<Map<Hash, Transaction>> {
+    const found =
+      hashes.length < wholeBlockFrom
+        ? await Promise.all(hashes.map((hash) => this.#transaction(hash))).then((some) => some.flat())
+        : await this.#transactionsOfWhole(block, hashes);
+    const byHash = new Map(found.map((transaction) => [transaction.hash, transaction]));
+    for (const hash of hashes) {
+      if ((byHash.get(hash)?.blockHash ?? block.hash) !== block.hash) throw this.#anotherBlock();
+    }
+    return byHash;
+  }
+
+  receiptOf(hash: Hash): Promise<Receipt | undefined> {
+    const read = (answer: unknown) => {
+      if (answer === null) return undefined;
+      const receipt = readReceipt(answer);
+      if (receipt.transactionHash !== hash) throw this.#anotherBlock();
+      return receipt;
+    };
+    return this.#ask('eth_getTransactionReceipt', [hash], read, () => receiptLogs);
+  }
+
+  #logsOf(header: Header): Promise<TransferLog[]> {
+    const filter = { blockHash: header.hash, address: this.#options.tokens, topics: [transferTopic] };
+    const read = (answer: unknown) => {
+      const logs = readTransferLogs(answer);
+      if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
+        throw this.#anotherBlock();
+      }
+      return logs;
+    };
+    return this.#ask('eth_getLogs', [filter], read, () => transferLogs(this.#wanted));
+  }
+
+  #mayHaveTransfers({ logsBloom }: Header): boolean {
+    const { tokens } = this.#options;
+    return (
+      Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token))
+    );
+  }
+
+  #transaction(hash: Hash): Promise<Transaction[]> {
+    return this.#ask('eth_getTransactionByHash', [hash], (answer) =>
+      answer === null ? [] : [readTransaction(answer)],
+    );
+  }
+
+  #transactionsOfWhole(block: Pick<Header, 'hash'>, hashes: readonly Hash[]): Promise<Transaction[]> {
+    const read = (answer: unknown) => {
+      const full = readFullBlock(answer);
+      if (full.header.hash !== block.hash) throw this.#anotherBlock();
+      return full.transactions;
+    };
+    return this.#ask('eth_getBlockByHash', [block.hash, true], read, () =>
+      blockTransactions(new Set(hashes)),
+    );
+  }
+
+  /** Sends a request at the node's pace, again after a rate limit, and reads its answer. Rejects with NodeError. */
+  async #ask<T>(
     method: string,
     params: readonly unknown[],
     read: (answer: unknown) => T,
     elements?: () => Elements,
-  ): Promise<T> => {
+  ): Promise<T> {
+    const { patienceMs = defaultPatienceMs, timeoutMs = defaultTimeoutMs, trace } = this.#options;
     const deadlineMs = performance.now() + patienceMs;
     for (;;) {
       // Waiting longer would lose the lease.
-      const pausedMs = pace.pausedMs();
+      const pausedMs = this.pace.pausedMs();
       if (performance.now() + pausedMs > deadlineMs) {
         const seconds = Math.ceil(pausedMs / 1_000);
-        throw new NodeError('rate_limited', `${name} asked to wait ${seconds} s more (rate limit)`);
+        throw new NodeError('rate_limited', `${this.name} asked to wait ${seconds} s more (rate limit)`);
       }
-      await pace.turn();
-      onRequest?.(method);
+      await this.pace.turn();
+      this.#options.onRequest?.(method);
+      const send = async () =>
+        read(await callJsonRpc(this.#address, method, params, timeoutMs, elements?.()));
       try {
-        const found = await trace(method, async () =>
-          read(await callJsonRpc(address, method, params, timeoutMs, elements?.())),
-        );
-        pace.answered();
-        failingSinceMs = undefined;
+        const found = await (trace === undefined ? send() : trace(method, send));
+        this.pace.answered();
+        this.failingSinceMs = undefined;
         return found;
       } catch (reason) {
-        if (!(reason instanceof NodeError)) throw reason;
-        const { fault, retryAfterMs } = reason;
-        onFault?.(reason);
-        if (fault === 'rate_limited') {
-          pace.refused(retryAfterMs);
-          if (performance.now() + (retryAfterMs ?? 0) < deadlineMs) continue;
-        } else if (failureFaults.has(fault)) {
-          failingSinceMs ??= performance.now();
-        }
-        throw reason;
+        if (!this.#mayRetry(reason, deadlineMs)) throw reason;
       }
     }
-  };
+  }
 
-  const header: Node['header'] = (at) =>
-    ask('eth_getBlockByNumber', [typeof at === 'number' ? hex(at) : at, false], (answer) => {
-      if (answer === null) return undefined;
-      const found = readHeader(answer);
-      if (typeof at === 'number' && found.number !== at) throw anotherBlock(name);
-      return found;
-    });
+  #mayRetry(reason: unknown, deadlineMs: number): boolean {
+    if (!(reason instanceof NodeError)) return false;
+    const { fault, retryAfterMs } = reason;
+    this.#options.onFault?.(reason);
+    if (fault === 'rate_limited') {
+      this.pace.refused(retryAfterMs);
+      return performance.now() + (retryAfterMs ?? 0) < deadlineMs;
+    }
+    if (failureFaults.has(fault)) this.failingSinceMs ??= performance.now();
+    return false;
+  }
 
-  const logsOf = (header: Header) =>
-    ask(
-      'eth_getLogs',
-      [{ blockHash: header.hash, address: tokens, topics: [transferTopic] }],
-      (answer) => {
-        const logs = readTransferLogs(answer);
-        if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
-          throw anotherBlock(name);
-        }
-        return logs;
-      },
-      () => transferLogs(wanted),
-    );
-
-  const mayHaveTransfers = ({ logsBloom }: Header) =>
-    Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token));
-
-  return {
-    name,
-    pace,
-    get failingSinceMs() {
-      return failingSinceMs;
-    },
-    async assertChain() {
-      const found = await ask('eth_chainId', [], readChainId);
-      if (found !== chainId) {
-        const error = new NodeError('another_chain', `${name} is on chain ${found} instead of ${chainId}`);
-        onFault?.(error);
-        throw error;
-      }
-    },
-    version: () => ask('web3_clientVersion', [], String),
-    header,
-    headerByHash: (hash) =>
-      ask('eth_getBlockByHash', [hash, false], (answer) => {
-        if (answer === null) return undefined;
-        const found = readHeader(answer);
-        if (found.hash !== hash) throw anotherBlock(name);
-        return found;
-      }),
-    async transfersOf(block) {
-      for (let empty = 0; ; ) {
-        const logs = await logsOf(block);
-        if (logs.length > 0 || !mayHaveTransfers(block)) return { logs, isDoubtful: false };
-        if (++empty === emptyAnswers) return { logs, isDoubtful: true };
-      }
-    },
-    transfersBetween: (from, to, recipients) =>
-      ask(
-        'eth_getLogs',
-        [
-          {
-            fromBlock: hex(from),
-            toBlock: hex(to),
-            address: tokens,
-            topics:
-              recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)],
-          },
-        ],
-        (answer) => {
-          const logs = readTransferLogs(answer);
-          if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to))
-            throw anotherBlock(name);
-          return logs;
-        },
-        () => transferLogs(wanted),
-      ),
-    async transactionsOf(block, hashes) {
-      const found =
-        hashes.length < wholeBlockFrom
-          ? await Promise.all(
-              hashes.map((hash) =>
-                ask('eth_getTransactionByHash', [hash], (answer) =>
-                  answer === null ? [] : [readTransaction(answer)],
-                ),
-              ),
-            ).then((some) => some.flat())
-          : await ask(
-              'eth_getBlockByHash',
-              [block.hash, true],
-              (answer) => {
-                const full = readFullBlock(answer);
-                if (full.header.hash !== block.hash) throw anotherBlock(name);
-                return full.transactions;
-              },
-              () => blockTransactions(new Set(hashes)),
-            );
-      const byHash = new Map(found.map((transaction) => [transaction.hash, transaction]));
-      for (const hash of hashes) {
-        if ((byHash.get(hash)?.blockHash ?? block.hash) !== block.hash) throw anotherBlock(name);
-      }
-      return byHash;
-    },
-    receiptOf: (hash) =>
-      ask(
-        'eth_getTransactionReceipt',
-        [hash],
-        (answer) => {
-          if (answer === null) return undefined;
-          const receipt = readReceipt(answer);
-          if (receipt.transactionHash !== hash) throw anotherBlock(name);
-          return receipt;
-        },
-        () => receiptLogs,
-      ),
-  };
+  #anotherBlock(): NodeError {
+    return new NodeError('another_block', `${this.name} answered with another block than requested`);
+  }
 }
 
 const hex = (number: number): Hex => `0x${number.toString(16)}`;
 const topicOf = (address: Hex): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`;
-
-function anotherBlock(name: string): NodeError {
-  return new NodeError('another_block', `${name} answered with another block than requested`);
-}

@@ -5,21 +5,21 @@
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
-import { createChainIdentity } from './chain-identity.ts';
+import { type ChainIdentity, createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext, WatchObserver } from './chain-state.ts';
-import { createConfirmDue } from './confirm-payments.ts';
+import { type ConfirmDue, createConfirmDue } from './confirm-payments.ts';
 import { type ChainStep, createFollowChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import { NodeError } from './node-answers.ts';
-import { createNodeChoice, type NodeChoiceTimes } from './node-choice.ts';
+import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { createRangeSize, type RangeSize } from './range-size.ts';
 import { createReadBetween } from './read-between.ts';
-import { createReadChain } from './read-chain.ts';
-import { createReorganisation, maxHeaders } from './reorganisation.ts';
-import { createVerification } from './verify-final-blocks.ts';
+import { createReadChain, type ReadChain } from './read-chain.ts';
+import { createReorganisation, maxHeaders, type Reorganisation } from './reorganisation.ts';
+import { Verification } from './verify-final-blocks.ts';
 
 const maxRange = 2_000;
 const defaultFinalizedEveryMs = 10_000;
@@ -61,116 +61,121 @@ export interface Watcher {
  * Returns the watcher of one chain. It has no timers: call `follow` every block time, and `verify` from time to
  * time. Both reject with NodeError if an answer cannot be used, and continue there at the next call.
  */
-export function createWatcher({
-  settings,
-  nodes,
-  ledger,
-  holder,
-  logger,
-  observer = {},
-  trace = (_, run) => run(),
-  finalizedEveryMs = defaultFinalizedEveryMs,
-  deniedAgainMs = defaultDeniedAgainMs,
-  nodeChoice,
-}: WatcherOptions): Watcher {
-  const { chainId } = settings;
-  const choice = createNodeChoice(nodes, logger, nodeChoice);
-  const state: ChainState = {
-    node: choice.reader,
-    confirmer: choice.confirmer,
-    lease: undefined,
-    cursor: undefined,
-    headNumber: undefined,
-    finalized: undefined,
-    deniedIn: [],
-  };
-  const context: WatchContext = { settings, nodes, ledger, logger, observer, trace, state };
-  const ranges = new Map(nodes.map((each) => [each, createRangeSize(maxRange)]));
-  const rangeOf = (asked: Node) => ranges.get(asked) as RangeSize;
-  const identity = createChainIdentity(context, holder, finalizedEveryMs);
-  const reorganisation = createReorganisation(context, identity);
-  const readBetween = createReadBetween(context);
-  const followChain = createFollowChain(settings.confirmations);
-  const readChain = createReadChain(context, identity, readBetween, rangeOf);
-  const confirmDue = createConfirmDue(context, identity);
-  const verification = createVerification(context, identity, readBetween, rangeOf, deniedAgainMs);
-  let forgottenAt = 0;
+export function createWatcher(options: WatcherOptions): Watcher {
+  return new ChainWatcher(options);
+}
+
+class ChainWatcher implements Watcher {
+  readonly #holder: string;
+  readonly #context: WatchContext;
+  readonly #choice: NodeChoice;
+  readonly #identity: ChainIdentity;
+  readonly #reorganisation: Reorganisation;
+  readonly #followChain: ReturnType<typeof createFollowChain>;
+  readonly #readChain: ReadChain;
+  readonly #confirmDue: ConfirmDue;
+  readonly #verification: Verification;
+  #forgottenAt = 0;
   /** The verification in progress. */
-  let verifying: Promise<unknown> | undefined;
+  #verifying: Promise<unknown> | undefined;
   /** The reader has finished its part of this pass. */
-  let isRead = false;
+  #isRead = false;
 
-  /** Loads the state from the database. Resolves with false while another watcher has the lease. */
-  const begin = async (): Promise<boolean> => {
-    await identity.assertChain(state.node);
-    let progress = await ledger.progress();
-    if (progress === undefined) {
-      const genesis = await identity.headerAt(0);
-      const from = (await identity.isLocalChain())
-        ? genesis
-        : await identity.headerAt(await identity.finalizedNumber());
-      await ledger.begin(genesis.hash, from);
-      progress = await ledger.progress();
+  constructor({
+    settings,
+    nodes,
+    ledger,
+    holder,
+    logger,
+    observer = {},
+    trace = (_, run) => run(),
+    finalizedEveryMs = defaultFinalizedEveryMs,
+    deniedAgainMs = defaultDeniedAgainMs,
+    nodeChoice,
+  }: WatcherOptions) {
+    this.#holder = holder;
+    this.#choice = createNodeChoice(nodes, logger, nodeChoice);
+    const state: ChainState = {
+      node: this.#choice.reader,
+      confirmer: this.#choice.confirmer,
+      lease: undefined,
+      cursor: undefined,
+      headNumber: undefined,
+      finalized: undefined,
+      deniedIn: [],
+    };
+    const context: WatchContext = { settings, nodes, ledger, logger, observer, trace, state };
+    const ranges = new Map(nodes.map((each) => [each, createRangeSize(maxRange)]));
+    const rangeOf = (asked: Node) => ranges.get(asked) as RangeSize;
+    const identity = createChainIdentity(context, holder, finalizedEveryMs);
+    const readBetween = createReadBetween(context);
+    this.#context = context;
+    this.#identity = identity;
+    this.#reorganisation = createReorganisation(context, identity);
+    this.#followChain = createFollowChain(settings.confirmations);
+    this.#readChain = createReadChain(context, identity, readBetween, rangeOf);
+    this.#confirmDue = createConfirmDue(context, identity);
+    this.#verification = new Verification(context, identity, readBetween, rangeOf, deniedAgainMs);
+  }
+
+  follow(): Promise<boolean> {
+    return this.#guard(async () => {
+      this.#isRead = false;
+      try {
+        return await this.#follow();
+      } catch (reason) {
+        if (reason instanceof NodeError && !this.#isRead) this.#choice.noteFailed();
+        throw reason;
+      }
+    });
+  }
+
+  verify(): Promise<boolean> {
+    const verifying = this.#guard(() => this.#verification.verify()).finally(() => {
+      this.#verifying = undefined;
+    });
+    this.#verifying = verifying;
+    return verifying;
+  }
+
+  async release(): Promise<void> {
+    const { ledger, state } = this.#context;
+    const { lease } = state;
+    state.lease = undefined;
+    if (lease !== undefined) await ledger.release(lease);
+  }
+
+  /** After a node error its checks are repeated; after losing the lease all state is reloaded. */
+  async #guard(work: () => Promise<boolean>): Promise<boolean> {
+    const { settings, logger, observer, state } = this.#context;
+    try {
+      return await work();
+    } catch (reason) {
+      if (reason instanceof NodeError) {
+        this.#identity.forget();
+        observer.onFault?.(reason);
+      }
+      if (!(reason instanceof LeaseLost)) throw reason;
+      state.lease = undefined;
+      observer.onLeaseLost?.();
+      logger.warn({ chain_id: settings.chainId }, reason.message);
+      return false;
     }
-    // A restarted local chain has acquired it already.
-    state.lease ??= await ledger.acquire(holder);
-    if (state.lease === undefined) return false;
-    progress = await ledger.progress();
-    state.cursor = progress?.cursor;
-    reorganisation.forget();
-    verification.forgetDenials();
-    logger.info({ chain_id: chainId, block: state.cursor?.number }, 'watching the chain');
-    return true;
-  };
+  }
 
-  /** Changes the reader if it has a problem. */
-  const chooseNodes = async (): Promise<void> => {
-    if (await choice.decide(identity.isSameChain)) {
-      // The verification in progress uses the previous nodes.
-      await verifying?.catch(() => {});
-      state.headNumber = undefined;
-      reorganisation.forget();
-    }
-    state.node = choice.reader;
-    // A verification uses one node from beginning to end.
-    if (verifying === undefined) state.confirmer = choice.confirmer;
-    observer.onReader?.(choice.place);
-  };
-
-  const expire = async (lease: bigint): Promise<boolean> => {
-    const expiry = await ledger.expireSome(lease);
-    observer.onExpiry?.(expiry);
-    return expiry.hasMore;
-  };
-
-  const forget = async (lease: bigint, tip: Tip, final: number): Promise<void> => {
-    if (tip.number - forgottenAt < forgetEvery) return;
-    const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
-    await ledger.forgetHeaders(lease, below);
-    forgottenAt = tip.number;
-  };
-
-  /** Takes a step from the block that was read last, and returns the one that now is. */
-  const take = async (step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> => {
-    if (step.kind === 'reorg') return reorganisation.revertToAncestor(lease, from);
-    if (step.kind === 'range') return readChain.range(lease, from, step.to);
-    await readChain.block(lease, step.header, from, seenAtMs);
-    reorganisation.forget();
-    return step.header;
-  };
-
-  const follow = async (): Promise<boolean> => {
-    isRead = false;
-    await chooseNodes();
-    // Without a cursor, `begin` failed after it acquired the lease.
-    if ((state.lease === undefined || state.cursor === undefined) && !(await begin())) return false;
+  async #follow(): Promise<boolean> {
+    const { ledger, observer, state } = this.#context;
+    const identity = this.#identity;
+    await this.#chooseNodes();
+    // Without a cursor, the first pass failed after it acquired the lease.
+    if ((state.lease === undefined || state.cursor === undefined) && !(await this.#begin())) return false;
     await identity.assertChain(state.node);
     const lease = state.lease as bigint;
     const seenAtMs = performance.now();
     const head = await state.node.header('latest');
     if (head === undefined) throw new NodeError('no_answer', `${state.node.name} has no newest block`);
     state.headNumber = head.number;
-    choice.noteHead(state.node, head.number);
+    this.#choice.noteHead(state.node, head.number);
     const tip = () => state.cursor as Tip;
     const final = await identity.finalizedNumber(isFarBehind(tip(), head) ? 0 : undefined);
     observer.onHead?.({ head, finalized: final, cursor: tip().number });
@@ -181,49 +186,75 @@ export function createWatcher({
       return false;
     }
     const view = { head, final, startedAtMs: seenAtMs, tip, headerAt: identity.headerAt };
-    for await (const step of followChain(view)) state.cursor = await take(step, lease, tip(), seenAtMs);
-    isRead = true;
-    choice.noteWorked();
-    // Last, because confirming depends on another node.
-    const mayExpireMore = await expire(lease);
-    await forget(lease, tip(), final);
-    const mayConfirmMore = await confirmDue(lease, tip());
-    return tip().number < head.number || mayExpireMore || mayConfirmMore;
-  };
-
-  /** After a node error its checks are repeated; after losing the lease all state is reloaded. */
-  const guarded = (work: () => Promise<boolean>) => async (): Promise<boolean> => {
-    try {
-      return await work();
-    } catch (reason) {
-      if (reason instanceof NodeError) {
-        if (work === follow && !isRead) choice.noteFailed();
-        identity.forget();
-        observer.onFault?.(reason);
-      }
-      if (reason instanceof LeaseLost) {
-        state.lease = undefined;
-        observer.onLeaseLost?.();
-        logger.warn({ chain_id: chainId }, reason.message);
-        return false;
-      }
-      throw reason;
+    for await (const step of this.#followChain(view)) {
+      state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }
-  };
+    this.#isRead = true;
+    this.#choice.noteWorked();
+    // Last, because confirming depends on another node.
+    const mayExpireMore = await this.#expire(lease);
+    await this.#forget(lease, tip(), final);
+    const mayConfirmMore = await this.#confirmDue(lease, tip());
+    return tip().number < head.number || mayExpireMore || mayConfirmMore;
+  }
 
-  return {
-    follow: guarded(follow),
-    verify() {
-      const reading = guarded(verification.verify)().finally(() => {
-        verifying = undefined;
-      });
-      verifying = reading;
-      return reading;
-    },
-    async release() {
-      const lease = state.lease;
-      state.lease = undefined;
-      if (lease !== undefined) await ledger.release(lease);
-    },
-  };
+  /** Changes the reader if it has a problem. */
+  async #chooseNodes(): Promise<void> {
+    const { observer, state } = this.#context;
+    if (await this.#choice.decide(this.#identity.isSameChain)) {
+      // The verification in progress uses the previous nodes.
+      await this.#verifying?.catch(() => {});
+      state.headNumber = undefined;
+      this.#reorganisation.forget();
+    }
+    state.node = this.#choice.reader;
+    // A verification uses one node from beginning to end.
+    if (this.#verifying === undefined) state.confirmer = this.#choice.confirmer;
+    observer.onReader?.(this.#choice.place);
+  }
+
+  /** Loads the state from the database. Resolves with false while another watcher has the lease. */
+  async #begin(): Promise<boolean> {
+    const { settings, ledger, logger, state } = this.#context;
+    const identity = this.#identity;
+    await identity.assertChain(state.node);
+    if ((await ledger.progress()) === undefined) {
+      const genesis = await identity.headerAt(0);
+      const from = (await identity.isLocalChain())
+        ? genesis
+        : await identity.headerAt(await identity.finalizedNumber());
+      await ledger.begin(genesis.hash, from);
+    }
+    // A restarted local chain has acquired it already.
+    state.lease ??= await ledger.acquire(this.#holder);
+    if (state.lease === undefined) return false;
+    state.cursor = (await ledger.progress())?.cursor;
+    this.#reorganisation.forget();
+    this.#verification.forgetDenials();
+    logger.info({ chain_id: settings.chainId, block: state.cursor?.number }, 'watching the chain');
+    return true;
+  }
+
+  /** Takes a step from the block that was read last, and returns the one that now is. */
+  async #take(step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> {
+    if (step.kind === 'reorg') return this.#reorganisation.revertToAncestor(lease, from);
+    if (step.kind === 'range') return this.#readChain.range(lease, from, step.to);
+    await this.#readChain.block(lease, step.header, from, seenAtMs);
+    this.#reorganisation.forget();
+    return step.header;
+  }
+
+  async #expire(lease: bigint): Promise<boolean> {
+    const { ledger, observer } = this.#context;
+    const expiry = await ledger.expireSome(lease);
+    observer.onExpiry?.(expiry);
+    return expiry.hasMore;
+  }
+
+  async #forget(lease: bigint, tip: Tip, final: number): Promise<void> {
+    if (tip.number - this.#forgottenAt < forgetEvery) return;
+    const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
+    await this.#context.ledger.forgetHeaders(lease, below);
+    this.#forgottenAt = tip.number;
+  }
 }

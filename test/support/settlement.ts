@@ -84,7 +84,9 @@ export function createTestWatcher(
     ...(nodeChoice && { nodeChoice }),
   });
   return {
-    ...watcher,
+    follow: () => watcher.follow(),
+    verify: () => watcher.verify(),
+    release: () => watcher.release(),
     ledger,
     faults,
     /** Methods of the nodes that were called. */

@@ -40,7 +40,10 @@ export class CreatePaymentIntents extends Migration {
         constraint api_keys_key_hash_check check (octet_length(key_hash) = 32)
       )`);
     this.addSql('create index api_keys_merchant_id_index on api_keys (merchant_id)');
+    this.#createPaymentIntents();
+  }
 
+  #createPaymentIntents(): void {
     this.addSql(`
       create table payment_intents (
         id                     uuid           not null primary key,

@@ -8,10 +8,10 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
-import { entityColumns } from '../../database/entity-columns.ts';
+import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
-import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
@@ -21,7 +21,7 @@ import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { type Reverting, revertRows } from './reverting.ts';
-import { createStoring, type Entry } from './storing.ts';
+import { createStoring, type Entry, type StoreTransfers } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
@@ -59,53 +59,82 @@ export interface RecordingOptions {
   onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
 }
 
-export function createRecording({
-  em,
-  run,
-  lease: { holding },
-  steps: intentSteps,
-  revertTransfers,
-  settings,
-  unattributedMinUnits,
-  traceparent,
-  durable,
-  onFailedAlone,
-}: RecordingOptions): RecordBlock {
-  const { chainId, networks } = settings;
-  const transfers = entityColumns<TransferRow>(em, TransferEntity);
-  const findOfTransactions = preparedStatement(
-    'find_transfers_of_transactions',
-    `select ${transfers.of('t')} from transfers t where t.transaction_hash = any ($1::bytea[]) and t.chain_id = $2`,
-  );
-  const findByIds = preparedStatement(
-    'find_transfers_as_they_are',
-    `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
-  );
-  const isFatal = (reason: unknown) => reason instanceof LeaseLost;
-  const attribute = createAttribution(run, {
-    networkIds: networks.map(({ id }) => id),
-    onFailedAlone,
-    isFatal,
-  });
-  const store = createStoring({ settings, intentSteps, traceparent });
+/** Returns the function that records the blocks of one chain. */
+export function createRecording(options: RecordingOptions): RecordBlock {
+  const recording = new Recording(options);
+  return (lease, block, found, after) => recording.record(lease, block, found, after);
+}
 
-  const readKnown = async (found: readonly FoundTransfer[]): Promise<TransferRow[]> => {
+const isFatal = (reason: unknown) => reason instanceof LeaseLost;
+
+class Recording {
+  readonly #options: RecordingOptions;
+  readonly #transfers: EntityColumns<TransferRow>;
+  readonly #findOfTransactions: PreparedStatement;
+  readonly #findByIds: PreparedStatement;
+  readonly #attribute: ReturnType<typeof createAttribution>;
+  readonly #store: StoreTransfers;
+
+  constructor(options: RecordingOptions) {
+    const { em, run, steps, settings, traceparent, onFailedAlone } = options;
+    this.#options = options;
+    const transfers = entityColumns<TransferRow>(em, TransferEntity);
+    this.#transfers = transfers;
+    this.#findOfTransactions = preparedStatement(
+      'find_transfers_of_transactions',
+      `select ${transfers.of('t')} from transfers t where t.transaction_hash = any ($1::bytea[]) and t.chain_id = $2`,
+    );
+    this.#findByIds = preparedStatement(
+      'find_transfers_as_they_are',
+      `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
+    );
+    const networkIds = settings.networks.map(({ id }) => id);
+    this.#attribute = createAttribution(run, { networkIds, onFailedAlone, isFatal });
+    this.#store = createStoring({ settings, intentSteps: steps, traceparent });
+  }
+
+  async record(
+    lease: bigint,
+    block: Block,
+    found: readonly FoundTransfer[],
+    after: Hash | undefined,
+  ): Promise<Recorded> {
+    const { run, revertTransfers, settings } = this.#options;
+    const at = new Date();
+    const replaced = [settings.chainId, block.number, bytes(block.hash)];
+    const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
+    const known = await this.#readKnown(found);
+    const matched = await matchKnown(block, found, known);
+    // Transfers recorded in another block that are not in this one: a transaction can be in one block only.
+    const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
+    const gone = known.filter((row) => !here.has(row.id) && isInAnotherBlock(row, block));
+    const reverted = await revertTransfers(
+      lease,
+      [...left, ...gone].map(({ id }) => id),
+    );
+    const { entries, dust } = await this.#entriesOf(block, matched, at);
+    const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
+    return { changes: [...reverted, ...changes], dust };
+  }
+
+  async #readKnown(found: readonly FoundTransfer[]): Promise<TransferRow[]> {
+    const { run, settings } = this.#options;
     const hashes = [...new Set(found.map(({ log }) => bytes(log.transactionHash)))];
     const known: TransferRow[] = [];
     for (const some of inChunks(hashes)) {
-      const { rows } = await run(findOfTransactions, [some, chainId]);
-      for (const row of await mapInSlices(rows, transfers.read)) known.push(row);
+      const { rows } = await run(this.#findOfTransactions, [some, settings.chainId]);
+      for (const row of await mapInSlices(rows, this.#transfers.read)) known.push(row);
     }
     return known;
-  };
+  }
 
   /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
-  const entriesOf = async (block: Block, matched: readonly KnownTransfer[], at: Date) => {
+  async #entriesOf(block: Block, matched: readonly KnownTransfer[], at: Date) {
     // A recorded transfer is attributed again if a node had hidden the id in it.
     const arriving = matched.filter(({ isThere, before, transfer }) =>
       isThere ? before?.paymentIntent == null && transfer.named !== undefined : true,
     );
-    const attributions = await attribute(
+    const attributions = await this.#attribute(
       block.time,
       arriving.map(({ merchantId, transfer, isThere, before }) => ({
         merchantId,
@@ -123,52 +152,59 @@ export function createRecording({
       // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
       if (intentId === undefined && (known.isThere || !known.isReported)) continue;
-      const isSmall = known.transfer.log.amountUnits < unattributedMinUnits;
+      const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId });
     }
     reportLargest(entries);
     return { entries, dust };
-  };
+  }
 
   /** Records a chunk in one transaction. The last one moves the cursor. */
-  const recordSome = (
+  #recordSome(
     lease: bigint,
     block: Block,
     some: readonly Entry[],
     at: Date,
     after: Hash | undefined,
-  ): Promise<Change[]> =>
-    holding(lease, async (inside) => {
-      if (after !== undefined) await moveCursor(inside, chainId, block, after);
+  ): Promise<Change[]> {
+    const {
+      lease: { holding },
+      settings,
+      steps,
+    } = this.#options;
+    return holding(lease, async (inside) => {
+      if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
       if (some.length === 0) return [];
       // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT with an
       // unknown outcome.
-      const { rows } = await inside(findByIds, [some.map(({ id, before }) => before?.id ?? id)]);
-      const fresh = new Map((await mapInSlices(rows, transfers.read)).map((row) => [row.id, row]));
+      const { rows } = await inside(this.#findByIds, [some.map(({ id, before }) => before?.id ?? id)]);
+      const fresh = new Map((await mapInSlices(rows, this.#transfers.read)).map((row) => [row.id, row]));
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
       const moved = [...fresh.values()]
         .filter((row) => isInAnotherBlock(row, block))
         .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
-      const reverted = await revertRows(inside, intentSteps, moved, at);
-      return [...reverted, ...(await store(inside, block, entries, at))];
+      const reverted = await revertRows(inside, steps, moved, at);
+      return [...reverted, ...(await this.#store(inside, block, entries, at))];
     });
+  }
 
-  const recordAll: (...args: Parameters<typeof recordSome>) => Promise<Change[]> = async (
-    lease,
-    block,
-    entries,
-    at,
-    after,
-  ) => {
+  async #recordAll(
+    lease: bigint,
+    block: Block,
+    entries: readonly Entry[],
+    at: Date,
+    after: Hash | undefined,
+  ): Promise<Change[]> {
+    const { run, durable, onFailedAlone } = this.#options;
     const all: Change[] = [];
     if (entries.length === 0 && after === undefined) return all;
     const last = entries.at(-1);
     const work = async (some: readonly Entry[]): Promise<void> => {
       const isLast = some.at(-1)?.id === last?.id;
-      const changes = await recordSome(lease, block, some, at, isLast ? after : undefined);
+      const changes = await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
       durable(changes);
       for (const change of changes) all.push(change);
     };
@@ -183,25 +219,7 @@ export function createRecording({
     const chunks = entries.length === 0 ? [[]] : inChunks(entries);
     for (const some of chunks) await inHalves(some, { work, alone, run, isFatal });
     return all;
-  };
-
-  return async (lease, block, found, after) => {
-    const at = new Date();
-    const left =
-      after === undefined ? [] : (await run(findReplaced, [chainId, block.number, bytes(block.hash)])).rows;
-    const known = await readKnown(found);
-    const matched = await matchKnown(block, found, known);
-    // Transfers recorded in another block that are not in this one: a transaction can be in one block only.
-    const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
-    const gone = known.filter((row) => !here.has(row.id) && isInAnotherBlock(row, block));
-    const reverted = await revertTransfers(
-      lease,
-      [...left, ...gone].map(({ id }) => id),
-    );
-    const { entries, dust } = await entriesOf(block, matched, at);
-    const changes = await recordAll(lease, block, groupedByIntent(entries), at, after);
-    return { changes: [...reverted, ...changes], dust };
-  };
+  }
 }
 
 /** Updates the entry to its current row. Returns nothing if it is recorded already. */

@@ -40,21 +40,43 @@ export type StoreTransfers = (
   at: Date,
 ) => Promise<Change[]>;
 
-export function createStoring({
-  settings: { chainId, mode, networks },
-  intentSteps: { lock, apply },
-  traceparent,
-}: {
+interface StoringOptions {
   settings: ChainSettings;
   intentSteps: ApplySteps;
   traceparent: () => string | null;
-}): StoreTransfers {
-  const isUsdc = (token: string) => networks.some((network) => isRightToken(network, token));
+}
 
-  const newRow = (
-    { transfer: { log, blockTime }, merchantId, ordinal, before, id }: Entry,
-    at: Date,
-  ): TransferRow => ({
+export function createStoring(options: StoringOptions): StoreTransfers {
+  const {
+    settings,
+    intentSteps: { lock, apply },
+  } = options;
+  return async (inside, block, entries, at) => {
+    if (entries.length === 0) return [];
+    const intents = await lock(
+      inside,
+      entries.flatMap(({ intentId }) => intentId ?? []),
+    );
+    const arrived = await mapInSlices(entries, (entry) =>
+      arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
+    );
+    await upsert(
+      inside,
+      arrived.map(({ row }) => row),
+      { ...settings, at },
+    );
+
+    const changes = await apply(inside, await stepsOf(inside, arrived), at);
+    return [...changes, ...(await recordTransferEvents(inside, arrived, block.number, at, options))];
+  };
+}
+
+function newRow(
+  { mode, chainId }: ChainSettings,
+  { transfer: { log, blockTime }, merchantId, ordinal, before, id }: Entry,
+  at: Date,
+): TransferRow {
+  return {
     id: before?.id ?? id,
     merchantId,
     mode,
@@ -76,111 +98,109 @@ export function createStoring({
     counts: false,
     labels: null,
     createdAt: before?.createdAt ?? at,
-  });
+  };
+}
 
-  const arrivedOf = (entry: Entry, intent: PaymentIntentRow | undefined, at: Date): Arrived => {
-    const {
-      transfer: { log, blockTime },
-      before,
-    } = entry;
-    const row = newRow(entry, at);
-    if (intent === undefined) {
-      return {
-        row: { ...row, labels: isUsdc(log.token) ? null : ['wrong_token'] },
-        reportedCount: entry.reportedCount,
-      };
-    }
-    const network = networkOf(intent.network);
-    const isReturned = before?.paymentIntent === intent.id;
-    const arrival = {
-      amountUnits: log.amountUnits,
-      blockTime,
-      isRightToken: network !== undefined && isRightToken(network, log.token),
-      isReturned,
-    };
-    // A payment that returns after the intent ended keeps its earlier verdict; one that was reverted before is judged anew.
-    const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
-    const judged: Judged = isRestored
-      ? { counts: before.counts, labels: before.labels ?? [] }
-      : judge(intent, arrival);
+function arrivedOf(
+  settings: ChainSettings,
+  entry: Entry,
+  intent: PaymentIntentRow | undefined,
+  at: Date,
+): Arrived {
+  const {
+    transfer: { log, blockTime },
+    before,
+  } = entry;
+  const row = newRow(settings, entry, at);
+  if (intent === undefined) {
     return {
       row: {
         ...row,
-        paymentIntent: intent.id,
-        counts: judged.counts,
-        labels: judged.labels.length > 0 ? judged.labels : null,
+        labels: settings.networks.some((each) => isRightToken(each, log.token)) ? null : ['wrong_token'],
       },
-      intent,
-      ...(!isRestored && { arrival: { ...arrival, judged } }),
+      reportedCount: entry.reportedCount,
     };
-  };
-
-  return async (inside, block, entries, at) => {
-    if (entries.length === 0) return [];
-    const intents = await lock(
-      inside,
-      entries.flatMap(({ intentId }) => intentId ?? []),
-    );
-    const arrived = await mapInSlices(entries, (entry) =>
-      arrivedOf(entry, intents.get(entry.intentId ?? ''), at),
-    );
-    await upsert(
-      inside,
-      arrived.map(({ row }) => row),
-      { mode, chainId, at },
-    );
-
-    const steps = new Map<PaymentIntentRow, ChangeStep[]>();
-    const paid = arrived.filter(({ intent }) => intent !== undefined);
-    for (const [intent, own] of Map.groupBy(paid, (each) => each.intent as PaymentIntentRow)) {
-      steps.set(
-        intent,
-        arrive(
-          intent,
-          own.flatMap(({ arrival }) => arrival ?? []),
-        ),
-      );
-    }
-    const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
-    const remaining = await readRemaining(
-      inside,
-      [...restored].map(({ id }) => id),
-    );
-    for (const intent of restored) {
-      // After the other steps: the sum includes all returned payments.
-      const before = steps.get(intent) ?? [];
-      const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
-      steps.set(intent, [...before, ...revert(now, { ...remaining(intent.id), wasConfirmed: false })]);
-    }
-    const changes = await apply(inside, steps, at);
-    return [...changes, ...(await recordTransferEvents(inside, arrived, block.number, at))];
-  };
-
-  /** Records one event for each merchant to notify. */
-  async function recordTransferEvents(
-    inside: RunPrepared,
-    arrived: readonly Arrived[],
-    head: number,
-    at: Date,
-  ): Promise<Change[]> {
-    const reported = arrived.flatMap(({ row, reportedCount: count }) =>
-      count === undefined ? [] : [{ row, count }],
-    );
-    if (reported.length === 0) return [];
-    await inside(insertTransferEvents, [
-      reported.map(() => newUuid(at.getTime())),
-      reported.map(({ row }) => row.merchantId),
-      reported.map(({ row, count }) => transferEventData(row, head, count)),
-      mode,
-      at.toISOString(),
-      traceparent(),
-    ]);
-    return reported.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
-      merchantId,
-      event: 'transfer.unattributed',
-      transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },
-    }));
   }
+  const network = networkOf(intent.network);
+  const isReturned = before?.paymentIntent === intent.id;
+  const arrival = {
+    amountUnits: log.amountUnits,
+    blockTime,
+    isRightToken: network !== undefined && isRightToken(network, log.token),
+    isReturned,
+  };
+  // A payment that returns after the intent ended keeps its earlier verdict; one that was reverted before is judged anew.
+  const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
+  const judged: Judged = isRestored
+    ? { counts: before.counts, labels: before.labels ?? [] }
+    : judge(intent, arrival);
+  return {
+    row: {
+      ...row,
+      paymentIntent: intent.id,
+      counts: judged.counts,
+      labels: judged.labels.length > 0 ? judged.labels : null,
+    },
+    intent,
+    ...(!isRestored && { arrival: { ...arrival, judged } }),
+  };
+}
+
+/** What the arrived transfers change in each intent. */
+async function stepsOf(
+  inside: RunPrepared,
+  arrived: readonly Arrived[],
+): Promise<Map<PaymentIntentRow, ChangeStep[]>> {
+  const steps = new Map<PaymentIntentRow, ChangeStep[]>();
+  const paid = arrived.filter(({ intent }) => intent !== undefined);
+  for (const [intent, own] of Map.groupBy(paid, (each) => each.intent as PaymentIntentRow)) {
+    steps.set(
+      intent,
+      arrive(
+        intent,
+        own.flatMap(({ arrival }) => arrival ?? []),
+      ),
+    );
+  }
+  const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
+  const remaining = await readRemaining(
+    inside,
+    [...restored].map(({ id }) => id),
+  );
+  for (const intent of restored) {
+    // After the other steps: the sum includes all returned payments.
+    const before = steps.get(intent) ?? [];
+    const now = Object.assign({ ...intent }, ...before.map(({ fields }) => fields));
+    steps.set(intent, [...before, ...revert(now, { ...remaining(intent.id), wasConfirmed: false })]);
+  }
+  return steps;
+}
+
+/** Records one event for each merchant to notify. */
+async function recordTransferEvents(
+  inside: RunPrepared,
+  arrived: readonly Arrived[],
+  head: number,
+  at: Date,
+  { settings: { mode }, traceparent }: StoringOptions,
+): Promise<Change[]> {
+  const reported = arrived.flatMap(({ row, reportedCount: count }) =>
+    count === undefined ? [] : [{ row, count }],
+  );
+  if (reported.length === 0) return [];
+  await inside(insertTransferEvents, [
+    reported.map(() => newUuid(at.getTime())),
+    reported.map(({ row }) => row.merchantId),
+    reported.map(({ row, count }) => transferEventData(row, head, count)),
+    mode,
+    at.toISOString(),
+    traceparent(),
+  ]);
+  return reported.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
+    merchantId,
+    event: 'transfer.unattributed',
+    transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },
+  }));
 }
 
 async function upsert(

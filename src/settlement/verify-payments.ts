@@ -1,0 +1,119 @@
+// The one comparison of recorded transfers with what nodes say: a node has a transfer if it is in the receipt of its
+// transaction, in its block. It is made when a payment is deep enough to be confirmed, which every node has to have, and
+// again when its block is final: what no node has then is reverted.
+
+import { type Address, type Hash, zeroAddress } from 'viem';
+import { isRightToken } from '../contract/chains.ts';
+import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
+import type { WatchContext } from './chain-state.ts';
+import type { RecordedTransfer } from './ledger/confirming.ts';
+import type { Node } from './node.ts';
+import { NodeError } from './node-answers.ts';
+
+type Compared = Pick<WatchContext, 'settings' | 'ledger'>;
+
+/** Returns the transfers that each of these nodes has, and the nodes that deny any. */
+export async function heldByAll(
+  context: Compared,
+  lease: bigint,
+  nodes: Iterable<Node>,
+  transfers: readonly RecordedTransfer[],
+): Promise<{ held: readonly RecordedTransfer[]; denying: Node[] }> {
+  let held = transfers;
+  const denying: Node[] = [];
+  for (const asked of nodes) {
+    const before = held.length;
+    held = await heldBy(context, lease, asked, held);
+    if (held.length < before) denying.push(asked);
+  }
+  return { held, denying };
+}
+
+/**
+ * Returns the transfers that none of these nodes has: a node may have lost data. Throws if one is too far behind to
+ * deny them.
+ */
+export async function heldByNone(
+  context: Compared,
+  lease: bigint,
+  nodes: Iterable<Node>,
+  transfers: readonly RecordedTransfer[],
+): Promise<readonly RecordedTransfer[]> {
+  let denied = transfers;
+  for (const asked of nodes) {
+    const highest = denied.reduce((number, { blockNumber }) => Math.max(number, blockNumber), 0);
+    if (denied.length > 0 && (await asked.header(highest)) === undefined) {
+      throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
+    }
+    const held = new Set(await heldBy(context, lease, asked, denied));
+    denied = denied.filter((transfer) => !held.has(transfer));
+  }
+  return denied;
+}
+
+/** Returns the transfers that the node has in a receipt, and those that need none. */
+async function heldBy(
+  { settings, ledger }: Compared,
+  lease: bigint,
+  asked: Node,
+  transfers: readonly RecordedTransfer[],
+): Promise<RecordedTransfer[]> {
+  // Minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose receipts
+  // not every node has.
+  const needsReceipt = ({ fromAddress, tokenAddress }: RecordedTransfer) =>
+    fromAddress !== zeroAddress ||
+    settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
+  const receipts = await receiptsOf(
+    asked,
+    transfers.filter(needsReceipt).map(({ transactionHash }): Hash => `0x${transactionHash}`),
+    () => ledger.renew(lease),
+  );
+  return transfers.filter((transfer) => {
+    const receipt = receipts.get(`0x${transfer.transactionHash}`);
+    if (receipt === undefined) return !needsReceipt(transfer);
+    return receiptHasTransfer(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+  });
+}
+
+export function logOf(transfer: RecordedTransfer) {
+  return {
+    logIndex: transfer.logIndex,
+    token: transfer.tokenAddress.toLowerCase() as Address,
+    from: transfer.fromAddress.toLowerCase() as Address,
+    to: transfer.toAddress.toLowerCase() as Address,
+    amountUnits: transfer.amountUnits,
+  };
+}
+
+/** Remembers since when transfers have been denied, so that a short failure of a node reverts nothing. */
+export class Denials {
+  readonly #longEnoughMs: number;
+  /** By transfer and block: a denial does not count after the transfer has moved to another block. */
+  readonly #since = new Map<string, number>();
+
+  constructor(longEnoughMs: number) {
+    this.#longEnoughMs = longEnoughMs;
+  }
+
+  /** Returns true if each of the denied transfers was denied at every pass since long enough ago. */
+  isOld(known: readonly RecordedTransfer[], denied: readonly RecordedTransfer[]): boolean {
+    const placeOf = ({ id, blockHash }: RecordedTransfer) => `${id} ${blockHash}`;
+    const places = new Set(denied.map(placeOf));
+    if (this.#since.size > 0) {
+      for (const place of known.map(placeOf)) if (!places.has(place)) this.#since.delete(place);
+    }
+    const now = performance.now();
+    let isOld = true;
+    for (const place of places) {
+      const since = this.#since.get(place);
+      if (since === undefined) this.#since.set(place, now);
+      if (since === undefined || now - since < this.#longEnoughMs) isOld = false;
+    }
+    if (isOld) for (const place of places) this.#since.delete(place);
+    return isOld;
+  }
+
+  clear(): void {
+    this.#since.clear();
+  }
+}
