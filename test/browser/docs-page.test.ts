@@ -204,7 +204,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       ['an error', 'Control+k', 'idempotency reused', 'error-idempotency_key_reused'],
       ['a heading of a guide', '/', 'catch up', 'webhooks-catch-up'],
       ['an operation', '/', 'cancel payment', 'cancelPaymentIntent'],
-      ['an operation by its path', 'Control+k', '/v1/transfers/{id}/attribute', 'attributeTransfer'],
+      ['an operation by its path', 'Control+k', 'v1/transfers/{id}/attribute', 'attributeTransfer'],
     ])('finds %s with %s, and goes there by Enter', async (_, key, words, id) => {
       await page.keyboard.press(key);
       await page.keyboard.type(words);
