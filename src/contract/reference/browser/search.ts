@@ -16,7 +16,7 @@
       if (name.includes(word)) return name === word ? 12 : name.startsWith(word) ? 8 : 5;
       return rest.includes(word) ? 1 : 0;
     });
-    const total = scores.reduce<number>((sum, score) => sum + score, kind === 'field' ? 0 : 1);
+    const total = scores.reduce<number>((sum, score) => sum + score, kind === 'field' ? 0 : 4);
     return scores.includes(0) ? 0 : total;
   };
 
