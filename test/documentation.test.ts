@@ -16,6 +16,7 @@ import { bareEnvironment } from './support/test-environment.ts';
 
 const paths = [
   ...['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'],
+  ...['/docs/search.js', '/docs/search.json'],
   ...['/checkout', '/checkout/page.js', '/checkout/page.css', '/checkout/icon.svg', '/checkout/sdk.js'],
 ];
 

@@ -2,7 +2,7 @@
 // with features that this service does not use yet.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { glob, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { homedir, tmpdir } from 'node:os';
@@ -29,7 +29,8 @@ const runners: Record<string, { file: string; command: string[]; probe: string[]
   },
   Go: { file: 'sample.go', command: ['go', 'run'], probe: ['go', 'version'] },
 };
-const languages = Object.keys(runners);
+/** In the order of the page: our own client first. */
+const languages = ['TypeScript', 'curl', 'Python', 'Go'];
 const canRun = (language: string) => {
   const [program = '', ...args] = runners[language]?.probe ?? [];
   return succeeds(program, ...args);
@@ -43,6 +44,30 @@ for (const language of languages.filter((one) => !canRun(one))) {
 const goCache = process.env.GOCACHE ?? join(homedir(), '.cache/go-build');
 
 const folder = await mkdtemp(join(tmpdir(), 'pi-samples-'));
+
+/** Our packages as the samples import them, straight from their sources. */
+const packages = {
+  'payment-intents-client': {
+    '.': 'client/index.ts',
+    './json': 'client/json.ts',
+    './webhook': 'client/webhook.ts',
+  },
+  'payment-intents-checkout': { '.': 'checkout/sdk/index.ts' },
+};
+await mkdir(join(folder, 'node_modules'));
+for (const [name, entries] of Object.entries(packages)) {
+  const source = join(folder, name);
+  await mkdir(source);
+  const files = Object.values(entries).map((file, i) => [`./${i}.ts`, file] as const);
+  for (const [file, target] of files) {
+    await writeFile(join(source, file), `export * from '${join(process.cwd(), target)}';\n`);
+  }
+  const exports = Object.fromEntries(Object.keys(entries).map((entry, i) => [entry, `./${i}.ts`]));
+  await writeFile(join(source, 'package.json'), JSON.stringify({ name, type: 'module', exports }));
+  // Node strips types only outside of node_modules, where the link leads.
+  await symlink(source, join(folder, 'node_modules', name));
+}
+await symlink(join(process.cwd(), 'node_modules/@types'), join(folder, 'node_modules/@types'));
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -68,16 +93,47 @@ describe("the page's samples", () => {
 
   beforeAll(async () => {
     service = await startService();
-    const page = await (await fetch(`${service.publicUrl}/docs`)).text();
-    samples = await samplesOnPage(page, 'createPaymentIntent');
+    samples = await samplesOnPage(
+      await (await fetch(`${service.publicUrl}/docs`)).text(),
+      'createPaymentIntent',
+    );
   });
 
   afterAll(() => service.close());
 
   const sampleIn = (language: string) => samples.find((sample) => sample.language === language) as PageSample;
 
-  test('exist in each language', () => {
-    expect(samples.map(({ language }) => language)).toEqual(['curl', 'TypeScript', 'Python', 'Go']);
+  test("exist in each language, our client's first", () => {
+    expect(samples.map(({ language }) => language)).toEqual(languages);
+    expect(sampleIn('TypeScript').code).toMatch(/^import .* from 'payment-intents-client';/);
+    expect(sampleIn('curl').code).toContain('-H "Authorization: Bearer $PAYMENTS_API_KEY"');
+  });
+
+  test('each of ours, and each of the guides, compiles', { timeout: 60_000 }, async () => {
+    const ofOperations = (await samplesOnPage()).filter(({ language }) => language === 'TypeScript');
+    const codes = ofOperations.map(({ code }) => code);
+    expect(codes.length).toBeGreaterThan(15);
+    for await (const guide of glob('src/contract/reference/guides/*.md')) {
+      const fences = (await readFile(guide, 'utf8')).matchAll(/^```ts[^\n]*\n(.*?)^```$/gms);
+      codes.push(...[...fences].map(([, code = '']) => code));
+    }
+    expect(codes.length).toBeGreaterThan(ofOperations.length + 6);
+    const files = codes.map((_, i) => join(folder, `compiles-${i}.mts`));
+    for (const [i, code] of codes.entries()) await writeFile(files[i] as string, `${code}\nexport {};\n`);
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--skipLibCheck',
+      '--allowImportingTsExtensions',
+      '--target',
+      'es2024',
+    ];
+    const libraries = ['--module', 'nodenext', '--lib', 'es2024,dom,dom.iterable', '--types', 'node'];
+    const tsc = join(process.cwd(), 'node_modules/typescript/bin/tsc');
+    const compiled = run(process.execPath, [tsc, '--ignoreConfig', ...options, ...libraries, ...files], {
+      cwd: folder,
+    });
+    expect(await compiled.catch(({ stdout }) => ({ stdout }))).toMatchObject({ stdout: '' });
   });
 
   test.skipIf(!canRun('Go'))('the Go sample is formatted as gofmt does it', async () => {
@@ -190,7 +246,7 @@ const document: OpenApiDocument = {
         type: 'object',
         properties: {
           name: { type: 'string', minLength: 1, examples: [awkward] },
-          parent: { anyOf: [{ $ref: '#/components/schemas/Payer' }, { type: 'null' }] },
+          parent: { $ref: '#/components/schemas/Payer' },
         },
       },
       Line: { type: 'object', properties: { units: { type: 'integer', const: 7 } } },
@@ -219,7 +275,7 @@ const document: OpenApiDocument = {
 };
 
 describe('a document with paths, queries, lists, nested messages and every method', () => {
-  const page = renderPage(document);
+  const { page, index } = renderPage({ document });
   const received: { method: string; url: string; headers: http.IncomingHttpHeaders; body: string }[] = [];
   const server = http.createServer(async (request, response) => {
     const { method = '', url = '', headers } = request;
@@ -242,7 +298,8 @@ describe('a document with paths, queries, lists, nested messages and every metho
     { method: 'GET', url: '/v1/ping', isOpen: true },
   ];
 
-  test.each(runnable)(
+  // The client has only methods of this service.
+  test.each(runnable.filter((language) => language !== 'TypeScript'))(
     'each of its samples in %s sends the documented request',
     { timeout: 300_000 },
     async (language) => {
@@ -290,6 +347,35 @@ describe('a document with paths, queries, lists, nested messages and every metho
     expect(goals.filter((goal) => goal !== 'content' && !ids.includes(goal))).toEqual([]);
     expect(page).toContain('list of <a href="#object-Intent">');
     expect(page).toMatch(/1 to 100/);
+  });
+
+  test('operations come before objects, on the page and in its contents', () => {
+    for (const place of [
+      page.slice(page.indexOf('<nav'), page.indexOf('</nav>')),
+      page.slice(page.indexOf('<main')),
+    ]) {
+      const order = ['listIntents', 'deleteIntent', 'ping', 'object-Intent'].map((id) =>
+        place.search(`(id="|#)${id}"`),
+      );
+      expect(order).not.toContain(-1);
+      expect(order).toEqual(order.toSorted((a, b) => a - b));
+    }
+  });
+
+  test('its search index leads to every operation, object, field and error', () => {
+    const goals = index.map(([id]) => id);
+    expect(new Set(goals).size).toBe(goals.length);
+    const ids = [...page.matchAll(/ id="([^"]+)"/g)].map(([, one]) => one);
+    expect(goals.filter((goal) => !ids.includes(goal))).toEqual([]);
+    expect(goals).toEqual(
+      expect.arrayContaining([
+        'one',
+        'listIntents',
+        'createIntent-body-payer-name',
+        'object-Intent',
+        'error-teapot',
+      ]),
+    );
   });
 
   test('text of the document is escaped on the page', () => {

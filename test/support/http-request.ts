@@ -1,4 +1,5 @@
 import http from 'node:http';
+import https from 'node:https';
 
 export interface HttpAnswer {
   status: number;
@@ -6,14 +7,15 @@ export interface HttpAnswer {
   body: string;
 }
 
-/** Sends one HTTP request, with full control over its headers and bytes. */
+/** Sends one HTTP request, with full control over its headers and bytes. An https URL needs the server's `ca`. */
 export function httpRequest(
   url: string,
-  options: http.RequestOptions,
+  options: https.RequestOptions,
   body?: string | Uint8Array,
 ): Promise<HttpAnswer> {
   return new Promise((resolve, reject) => {
-    const request = http.request(url, { method: 'POST', ...options }, (response) => {
+    const { request: open } = url.startsWith('https:') ? https : http;
+    const request = open(url, { method: 'POST', ...options }, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk) => chunks.push(chunk));
       response.on('error', reject);

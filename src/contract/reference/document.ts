@@ -1,65 +1,28 @@
 // The parts of an OpenAPI 3.1 document that the reference page shows.
 
-export interface Schema {
-  $ref?: string;
+type Text = '$ref' | 'format' | 'description' | 'pattern';
+type Limit = 'minimum' | 'maximum' | 'minLength' | 'maxLength' | 'minItems' | 'maxItems' | 'maxProperties';
+type Values = 'enum' | 'x-extensible-enum' | 'examples';
+
+export interface Schema
+  extends Partial<Record<Text, string> & Record<Limit, number> & Record<Values, unknown[]>> {
   type?: string | string[];
-  format?: string;
-  title?: string;
-  description?: string;
-  enum?: unknown[];
   const?: unknown;
-  'x-extensible-enum'?: unknown[];
-  'x-default'?: unknown;
   default?: unknown;
-  example?: unknown;
-  examples?: unknown[];
-  minimum?: number;
-  maximum?: number;
-  minLength?: number;
-  maxLength?: number;
-  minItems?: number;
-  maxItems?: number;
-  maxProperties?: number;
-  propertyNames?: Schema;
-  pattern?: string;
+  'x-default'?: unknown;
   properties?: Record<string, Schema>;
   required?: string[];
-  additionalProperties?: boolean | Schema;
+  propertyNames?: Schema;
   items?: Schema;
-  anyOf?: Schema[];
-  oneOf?: Schema[];
-  allOf?: Schema[];
 }
 
-export interface Parameter {
-  name: string;
-  in: 'path' | 'query' | 'header';
-  description?: string;
-  required?: boolean;
-  schema: Schema;
-  example?: unknown;
-}
+/** A field or a parameter. */
+export type Described = { schema: Schema; description?: string | undefined; required?: boolean };
+export type Parameter = Described & { name: string; in: 'path' | 'query' | 'header'; example?: unknown };
 
-export interface Header {
-  $ref?: string;
-  description?: string;
-  schema?: Schema;
-  example?: unknown;
-}
-
-export interface Media {
-  schema: Schema;
-  example?: unknown;
-  examples?: Record<string, { value: unknown }>;
-}
-
+type Media = { schema: Schema; example?: unknown; examples?: Record<string, { value: unknown }> };
 type Content = Record<string, Media>;
-
-export interface Response {
-  description: string;
-  headers?: Record<string, Header>;
-  content?: Content;
-}
+export type Response = { description: string; headers?: Record<string, Schema>; content?: Content };
 
 export interface Operation {
   operationId: string;
@@ -73,32 +36,19 @@ export interface Operation {
 }
 
 /** An error code, as described in the document's `x-errors`. */
-export interface ErrorEntry {
-  status: number;
-  retryable: boolean;
-  message: string;
-  description: string;
-  example: unknown;
-}
+type Refusal = { status: number; retryable: boolean; message: string; description: string; example: unknown };
 
 export interface OpenApiDocument {
-  info: { title: string; version: string; description: string };
+  info: Record<'title' | 'version' | 'description', string>;
   tags: { name: string; description?: string }[];
   paths: Record<string, Record<string, Operation>>;
   security?: object[];
-  components: {
-    schemas: Record<string, Schema>;
-    headers?: Record<string, Header>;
-  };
-  'x-errors': Record<string, ErrorEntry>;
+  components: { schemas: Record<string, Schema>; headers?: Record<string, Schema> };
+  'x-errors': Record<string, Refusal>;
 }
 
 /** An operation with its method and path. */
-export interface Route {
-  method: string;
-  path: string;
-  operation: Operation;
-}
+export type Route = { method: string; path: string; operation: Operation };
 
 export function routesOf(document: OpenApiDocument): Route[] {
   return Object.entries(document.paths).flatMap(([path, operations]) =>
@@ -108,6 +58,10 @@ export function routesOf(document: OpenApiDocument): Route[] {
       operation,
     })),
   );
+}
+
+export function successesOf(operation: Operation): [string, Response][] {
+  return Object.entries(operation.responses).filter(([status]) => status.startsWith('2'));
 }
 
 /** The name of the component that a schema refers to. */
@@ -124,11 +78,6 @@ export function resolve(document: OpenApiDocument, schema: Schema): Schema {
   return component;
 }
 
-export function resolveHeader(document: OpenApiDocument, header: Header): Header {
-  const name = referenceOf(header);
-  return name === undefined ? header : (document.components.headers?.[name] ?? header);
-}
-
 /** The JSON media type of a body. */
 export function jsonOf(content: Content | undefined): Media | undefined {
   return content?.['application/json'];
@@ -136,38 +85,17 @@ export function jsonOf(content: Content | undefined): Media | undefined {
 
 /** The example of a body: its own, or one built from its schema's examples. Undefined if there is none. */
 export function exampleOf(document: OpenApiDocument, media: Media | undefined): unknown {
-  if (media === undefined) return undefined;
-  if (media.example !== undefined) return media.example;
-  const [first] = Object.values(media.examples ?? {});
-  return first?.value ?? exampleOfSchema(document, media.schema, []);
+  return media?.example ?? (media && exampleOfSchema(document, media.schema, []));
 }
 
-function exampleOfSchema(document: OpenApiDocument, schema: Schema, above: readonly string[]): unknown {
-  const name = referenceOf(schema);
-  // A recursive message.
-  if (name !== undefined && above.includes(name)) return undefined;
-  const path = name === undefined ? above : [...above, name];
+function exampleOfSchema(document: OpenApiDocument, schema: Schema, above: readonly Schema[]): unknown {
   const target = resolve(document, schema);
-  const own = target.examples?.[0] ?? target.example ?? target.const;
-  if (own !== undefined) return own;
-  const known = target.enum ?? target['x-extensible-enum'];
-  if (known !== undefined) return known[0];
-  if (target.properties !== undefined) {
-    const entries = Object.entries(target.properties).map(([key, property]) => [
-      key,
-      exampleOfSchema(document, property, path),
-    ]);
-    return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
-  }
-  if (target.items !== undefined) {
-    const item = exampleOfSchema(document, target.items, path);
-    return item === undefined ? [] : [item];
-  }
-  const [variant] = variantsOf(target);
-  return variant === undefined ? undefined : exampleOfSchema(document, variant, path);
-}
-
-/** The alternative schemas of a value, without `null`. */
-export function variantsOf({ anyOf, oneOf, allOf }: Schema): Schema[] {
-  return (anyOf ?? oneOf ?? allOf ?? []).filter(({ type }) => type !== 'null');
+  const { examples = [], enum: words, 'x-extensible-enum': known, items, properties } = target;
+  const own = examples[0] ?? target.const ?? (words ?? known)?.[0];
+  // A recursive message has no example.
+  if (own !== undefined || above.includes(target)) return own;
+  const within = (inner: Schema) => exampleOfSchema(document, inner, [...above, target]);
+  if (items !== undefined) return [within(items)].filter((item) => item !== undefined);
+  const entries = Object.entries(properties ?? {}).map(([name, inner]) => [name, within(inner)]);
+  return properties && Object.fromEntries(entries.filter(([, value]) => value !== undefined));
 }

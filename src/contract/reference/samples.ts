@@ -1,54 +1,25 @@
-// The request of an operation in several languages, using only each language's standard tools. A sample reads the
-// address and the key from the environment and runs unchanged.
+// The request of an operation in several languages: with our packages in TypeScript, with standard tools elsewhere. A
+// sample reads the address and the key from the environment and runs unchanged.
 
-import {
-  exampleOf,
-  jsonOf,
-  type OpenApiDocument,
-  type Operation,
-  type Parameter,
-  type Route,
-} from './document.ts';
+import * as openapi from './document.ts';
 
-export interface Sample {
-  /** For the label, and for the choice that all samples share. */
-  language: 'curl' | 'TypeScript' | 'Python' | 'Go';
-  /** For syntax highlighting. */
-  syntax: 'bash' | 'typescript' | 'python' | 'go';
-  code: string;
-}
+/** What the samples of an operation have in common. */
+type SampleRequest = ReturnType<typeof requestOf>;
 
-interface SampleRequest {
-  method: string;
-  /** The path with its parameters' examples filled in. */
-  path: string;
-  headers: [string, string][];
-  /** Undefined for a request without a body. */
-  body: unknown;
-  /** The environment variable with what authenticates the request. */
-  credential: string | undefined;
-  hasAnswer: boolean;
-}
-
-export function samplesOf(document: OpenApiDocument, route: Route): Sample[] {
+/** The samples by language, in the order in which they are offered. */
+export function samplesOf(document: openapi.OpenApiDocument, route: openapi.Route): Record<string, string> {
   const request = requestOf(document, route);
-  return [
-    { language: 'curl', syntax: 'bash', code: curl(request) },
-    { language: 'TypeScript', syntax: 'typescript', code: typescript(request) },
-    { language: 'Python', syntax: 'python', code: python(request) },
-    { language: 'Go', syntax: 'go', code: go(request) },
-  ];
+  return { TypeScript: typescript(request), curl: curl(request), Python: python(request), Go: go(request) };
 }
 
-/**
- * Returns a parameter's example, or undefined for an optional one without an example. Throws for a required one
- * without.
- */
-export function exampleOfParameter({ name, required, example, schema }: Parameter): string | undefined {
-  const value = example ?? schema.examples?.[0] ?? schema.example;
-  if (value === undefined && required === true) throw new Error(`the parameter ${name} has no example`);
+/** Returns a parameter's example, if it has one. Throws for a required one without. */
+export function exampleOfParameter(parameter: openapi.Parameter): string | undefined {
+  const value = parameter.example ?? parameter.schema.examples?.[0];
+  if (value === undefined && parameter.required) throw new Error(`${parameter.name} has no example`);
   return value === undefined ? undefined : String(value);
 }
+
+const jsonHeader: [string, string] = ['Content-Type', 'application/json'];
 
 const credentials = {
   apiKey: { variable: 'PAYMENTS_API_KEY', label: 'Testnet API key', placeholder: 'sk_testnet_…' },
@@ -56,171 +27,145 @@ const credentials = {
 } as const;
 
 /** What authenticates an operation; undefined for one that takes nothing. */
-export function credentialOf(document: OpenApiDocument, operation: Operation) {
+export function credentialOf(document: openapi.OpenApiDocument, operation: openapi.Operation) {
   const [scheme = {}] = operation.security ?? document.security ?? [];
   const [name] = Object.keys(scheme);
   if (name === undefined) return undefined;
   return name === 'client_secret' ? credentials.clientSecret : credentials.apiKey;
 }
 
-function requestOf(document: OpenApiDocument, { method, path, operation }: Route): SampleRequest {
-  const parameters = operation.parameters ?? [];
-  const given = (place: Parameter['in']) =>
+function requestOf(document: openapi.OpenApiDocument, route: openapi.Route) {
+  const { operationId, parameters = [], requestBody } = route.operation;
+  const given = (place: openapi.Parameter['in']) =>
     parameters
       .filter((parameter) => parameter.in === place)
       // A filter should not be copied without thought.
       .filter(({ required }) => place !== 'query' || required === true)
-      .flatMap((parameter): [string, string][] => {
-        const value = exampleOfParameter(parameter);
-        return value === undefined ? [] : [[parameter.name, value]];
-      });
+      .map((parameter): [string, string] => [parameter.name, exampleOfParameter(parameter) ?? ''])
+      .filter(([, value]) => value !== '');
   const values = Object.fromEntries(given('path'));
-  const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ''));
+  const filled = route.path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ''));
   const query = new URLSearchParams(given('query')).toString();
-  const body = exampleOf(document, jsonOf(operation.requestBody?.content));
-  const success = Object.entries(operation.responses).find(([status]) => status.startsWith('2'));
+  const media = openapi.jsonOf(requestBody?.content);
+  const example = openapi.exampleOf(document, media);
+  const isEmpty = Object.keys(example ?? {}).length === 0;
+  // A change of nothing would be no sample.
+  const change =
+    route.method === 'PATCH' ? openapi.exampleOf(document, media && { schema: media.schema }) : undefined;
+  const body = isEmpty && requestBody?.required !== true ? change : example;
+  const schema = openapi.jsonOf(openapi.successesOf(route.operation)[0]?.[1].content)?.schema;
+  const headers = [...(body === undefined ? [] : [jsonHeader]), ...given('header')];
   return {
-    method,
+    ...{ operationId, method: route.method, headers, body, pathValues: Object.values(values) },
+    quotedHeaders: headers.map((header) => header.map((text) => JSON.stringify(text))),
+    /** With its parameters' examples filled in. */
     path: query === '' ? filled : `${filled}?${query}`,
-    headers: [
-      ...(body === undefined ? [] : [['Content-Type', 'application/json'] as [string, string]]),
-      ...given('header'),
-    ],
-    body,
-    credential: credentialOf(document, operation)?.variable,
-    hasAnswer: jsonOf(success?.[1].content) !== undefined,
+    /** The environment variable with what authenticates the request. */
+    credential: credentialOf(document, route.operation)?.variable,
+    /** The fields of the answer; undefined for an answer without a body. */
+    answer: schema && Object.keys(openapi.resolve(document, schema).properties ?? {}),
   };
 }
 
+/** The call of our client, whose names follow from the operation. A payer's operation is in the checkout's package. */
+function typescript({ operationId, pathValues, headers, body, credential, answer }: SampleRequest): string {
+  const method = operationId.replace(/^get/, 'retrieve');
+  const isForPayers = credential === credentials.clientSecret.variable;
+  const option = (name: string, variable: string) => `  ${name}: process.env.${variable} ?? '',\n`;
+  const options = `{\n${option('baseUrl', 'PAYMENTS_URL')}${isForPayers ? option('clientSecret', 'CLIENT_SECRET') : option('apiKey', 'PAYMENTS_API_KEY')}}`;
+  const key = headers.find(([name]) => name === 'Idempotency-Key')?.[1];
+  const camelCased = (name: string) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
+  const fields = Object.entries(body ?? {}).map(([name, value]) => [camelCased(name), value]);
+  const given = [
+    ...pathValues.map((value) => typescriptLiteral(value)),
+    ...(body === undefined ? [] : [typescriptLiteral(Object.fromEntries(fields))]),
+    ...(key === undefined ? [] : [`{ idempotencyKey: ${typescriptLiteral(key)} }`]),
+  ];
+  const isLong = given.length > 1 && given.some((value) => value.includes('\n'));
+  const lines = given.map((value) => `  ${value.replaceAll('\n', '\n  ')},\n`);
+  const call = isForPayers
+    ? `${method}(${options})`
+    : `payments.${method}(${isLong ? `\n${lines.join('')}` : given.join(', ')})`;
+  const head = isForPayers
+    ? `import { ${method} } from 'payment-intents-checkout';`
+    : `import { createPaymentIntentsClient } from 'payment-intents-client';\n\nconst payments = createPaymentIntentsClient(${options});`;
+  if (!answer?.length) return `${head}\n\nawait ${call};`;
+  return answer.includes('next_page_token')
+    ? `${head}\n\nfor await (const item of ${call}) {\n  console.log(JSON.stringify(item, null, 2));\n}`
+    : `${head}\n\nconst answer = await ${call};\nconsole.log(JSON.stringify(answer, null, 2));`;
+}
+
 function curl({ method, path, headers, body, credential }: SampleRequest): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
+  const inShell = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   const isDefault = method === (body === undefined ? 'GET' : 'POST');
-  const lines = [
+  return [
     `curl --fail-with-body "$PAYMENTS_URL${path.replace(/["$`\\]/g, '\\$&')}"`,
-    ...(isDefault ? [] : [`--request ${method}`]),
-    // From standard input, because other processes can read a command line.
-    ...(credential ? ['--header @-'] : []),
-    ...headers.map(([name, value]) => `--header ${quoted(`${name}: ${value}`)}`),
-    ...(body === undefined ? [] : [`--data ${quoted(JSON.stringify(body, null, 2))}`]),
-  ];
-  const command = lines.join(' \\\n  ');
-  return credential ? `${command} <<END\nAuthorization: Bearer $${credential}\nEND` : command;
+    ...(isDefault ? [] : [`-X ${method}`]),
+    ...(credential ? [`-H "Authorization: Bearer $${credential}"`] : []),
+    ...headers.map(([name, value]) => `-H ${inShell(`${name}: ${value}`)}`),
+    ...(body === undefined ? [] : [`-d ${inShell(JSON.stringify(body, null, 2))}`]),
+  ].join(' \\\n  ');
 }
 
-function typescript({ method, path, headers, body, credential, hasAnswer }: SampleRequest): string {
-  const all = [
-    ...(credential ? [['Authorization', `\`Bearer \${process.env.${credential}}\``]] : []),
-    ...headers.map(([name, value]) => [name, singleQuoted(value)]),
-  ];
-  const entries = all.map(([name = '', value]) => `    ${propertyName(name)}: ${value},\n`);
-  const url = path.replace(/[`\\]|\$\{/g, '\\$&');
+function python({ method, path, quotedHeaders, body, credential, answer }: SampleRequest): string {
   return [
-    `const answer = await fetch(\`\${process.env.PAYMENTS_URL}${url}\`, {`,
-    `  method: '${method}',`,
-    ...(entries.length > 0 ? [`  headers: {\n${entries.join('')}  },`] : []),
-    ...(body === undefined ? [] : [`  body: JSON.stringify(${typescriptLiteral(body, '  ')}),`]),
-    '  signal: AbortSignal.timeout(10_000),',
-    '});',
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: it is a template literal of the sample
-    'if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);',
-    hasAnswer ? 'console.log(JSON.stringify(await answer.json(), null, 2));' : 'console.log(answer.status);',
-  ].join('\n');
-}
-
-function python({ method, path, headers, body, credential, hasAnswer }: SampleRequest): string {
-  const all = [
-    ...(credential ? [['Authorization', `"Bearer " + os.environ["${credential}"]`]] : []),
-    ...headers.map(([name, value]) => [name, JSON.stringify(value)]),
-  ];
-  return [
-    ...(body === undefined && !hasAnswer ? [] : ['import json']),
-    'import os',
-    'import urllib.error',
-    'import urllib.request',
-    '',
+    ...(body === undefined && answer === undefined ? [] : ['import json']),
+    'import os\nimport urllib.error\nimport urllib.request\n',
     'request = urllib.request.Request(',
     `    os.environ["PAYMENTS_URL"] + ${JSON.stringify(path)},`,
     `    method="${method}",`,
     '    headers={',
-    ...all.map(([name, value]) => `        ${JSON.stringify(name)}: ${value},`),
+    ...(credential ? [`        "Authorization": "Bearer " + os.environ["${credential}"],`] : []),
+    ...quotedHeaders.map((header) => `        ${header.join(': ')},`),
     '    },',
-    ...(body === undefined ? [] : [`    data=json.dumps(${pythonLiteral(body, '    ')}).encode(),`]),
-    ')',
-    'try:',
+    ...(body === undefined ? [] : [`    data=json.dumps(${pythonLiteral(body)}).encode(),`]),
+    ')\ntry:',
     '    with urllib.request.urlopen(request, timeout=10) as answer:',
-    hasAnswer ? '        print(json.dumps(json.load(answer), indent=2))' : '        print(answer.status)',
+    answer ? '        print(json.dumps(json.load(answer), indent=2))' : '        print(answer.status)',
     'except urllib.error.HTTPError as error:',
     '    raise SystemExit(f"{error.code} {error.read().decode()}")',
   ].join('\n');
 }
 
-function go({ method, path, headers, body, credential }: SampleRequest): string {
+function go({ method, path, quotedHeaders, body, credential }: SampleRequest): string {
   const json = body === undefined ? undefined : JSON.stringify(body, null, 2);
   // A raw string cannot contain a backquote.
   const literal = json?.includes('`') ? JSON.stringify(json) : `\`${json}\``;
-  const all = [
-    ...(credential ? [['Authorization', `"Bearer "+os.Getenv("${credential}")`]] : []),
-    ...headers.map(([name, value]) => [name, JSON.stringify(value)]),
-  ];
   const imports = ['fmt', 'io', 'log', 'net/http', 'os', ...(json === undefined ? [] : ['strings']), 'time'];
+  const failure = '\tif err != nil {\n\t\tlog.Fatal(err)\n\t}';
   return [
-    'package main',
-    '',
-    'import (',
+    'package main\n\nimport (',
     ...imports.map((name) => `\t"${name}"`),
-    ')',
-    '',
-    'func main() {',
+    ')\n\nfunc main() {',
     ...(json === undefined ? [] : [`\tbody := strings.NewReader(${literal})`]),
     `\trequest, err := http.NewRequest("${method}", os.Getenv("PAYMENTS_URL")+${JSON.stringify(path)}, ${json === undefined ? 'nil' : 'body'})`,
-    '\tif err != nil {\n\t\tlog.Fatal(err)\n\t}',
-    ...all.map(([name, value]) => `\trequest.Header.Set(${JSON.stringify(name)}, ${value})`),
-    '',
-    '\tclient := http.Client{Timeout: 10 * time.Second}',
-    '\tanswer, err := client.Do(request)',
-    '\tif err != nil {\n\t\tlog.Fatal(err)\n\t}',
-    '\tdefer answer.Body.Close()',
-    '\ttext, err := io.ReadAll(answer.Body)',
-    '\tif err != nil {\n\t\tlog.Fatal(err)\n\t}',
+    failure,
+    ...(credential ? [`\trequest.Header.Set("Authorization", "Bearer "+os.Getenv("${credential}"))`] : []),
+    ...quotedHeaders.map((header) => `\trequest.Header.Set(${header.join(', ')})`),
+    '\n\tclient := http.Client{Timeout: 10 * time.Second}\n\tanswer, err := client.Do(request)',
+    failure,
+    '\tdefer answer.Body.Close()\n\ttext, err := io.ReadAll(answer.Body)',
+    failure,
     '\tif answer.StatusCode >= 300 {\n\t\tlog.Fatalf("%s %s", answer.Status, text)\n\t}',
-    '\tfmt.Println(string(text))',
-    '}',
+    '\tfmt.Println(string(text))\n}',
   ].join('\n');
 }
 
-function propertyName(name: string): string {
-  return /^[A-Za-z_$][\w$]*$/.test(name) ? name : singleQuoted(name);
+function typescriptLiteral(value: unknown): string {
+  return literal(value, 2, (token) => {
+    const [, name] = /^"([A-Za-z_$][\w$]*)":$/.exec(token) ?? [];
+    return name === undefined ? token.replace(/^"([^'\\]*)"/, "'$1'") : `${name}:`;
+  });
 }
 
-function singleQuoted(text: string): string {
-  return `'${JSON.stringify(text).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")}'`;
+function pythonLiteral(value: unknown): string {
+  const words: Readonly<Record<string, string>> = { null: 'None', true: 'True', false: 'False' };
+  return literal(value, 4, (token) => words[token] ?? token).replaceAll('\n', '\n    ');
 }
 
-function typescriptLiteral(value: unknown, indent: string): string {
-  if (typeof value === 'string') return singleQuoted(value);
-  return literal(value, indent, '  ', propertyName, typescriptLiteral);
-}
-
-function pythonLiteral(value: unknown, indent: string): string {
-  if (value === null) return 'None';
-  if (typeof value === 'boolean') return value ? 'True' : 'False';
-  return literal(value, indent, '    ', JSON.stringify, pythonLiteral);
-}
-
-/** A list or an object over several lines; any other value as plain JSON. */
-function literal(
-  value: unknown,
-  indent: string,
-  step: string,
-  nameOf: (name: string) => string,
-  literalOf: (value: unknown, indent: string) => string,
-): string {
-  if (value === null || typeof value !== 'object') return JSON.stringify(value);
-  const isList = Array.isArray(value);
-  const inner = indent + step;
-  const lines = Object.entries(value).map(
-    ([name, entry]) => `${inner}${isList ? '' : `${nameOf(name)}: `}${literalOf(entry, inner)},\n`,
-  );
-  const [open, close] = isList ? '[]' : '{}';
-  return lines.length === 0 ? `${open}${close}` : `${open}\n${lines.join('')}${indent}${close}`;
+/** JSON over several lines, with a comma after each entry, and its strings, names and words as `write` returns them. */
+function literal(value: unknown, indent: number, write: (token: string) => string): string {
+  return JSON.stringify(value, null, indent)
+    .replace(/"(?:[^"\\]|\\.)*":?|null|true|false/g, write)
+    .replace(/(?<=[^,{[\s])(?=\n *[\]}])/g, ',');
 }

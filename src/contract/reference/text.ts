@@ -1,42 +1,35 @@
-// Renders Markdown and code as HTML when the page is generated. Highlighting uses only classes, so that the page needs
-// no inline style.
+// Renders Markdown and code as HTML. Highlighting uses only classes, so that the page needs no inline style.
 
-import hljs from 'highlight.js/lib/core';
-import bash from 'highlight.js/lib/languages/bash';
-import go from 'highlight.js/lib/languages/go';
-import json from 'highlight.js/lib/languages/json';
-import python from 'highlight.js/lib/languages/python';
-import typescript from 'highlight.js/lib/languages/typescript';
+import hljs from 'highlight.js/lib/common';
 import MarkdownIt from 'markdown-it';
 import { Html, html } from './html.ts';
 
-hljs.registerLanguage('bash', bash);
-hljs.registerLanguage('go', go);
-hljs.registerLanguage('json', json);
-hljs.registerLanguage('python', python);
-hljs.registerLanguage('typescript', typescript);
-
-const languageNames: Readonly<Record<string, string>> = { bash: 'Shell', sh: 'Shell', json: 'JSON' };
+hljs.registerAliases('curl', { languageName: 'bash' });
 
 // HTML in the text is shown as text.
 const markdown = new MarkdownIt({ html: false });
 markdown.renderer.rules.fence = (tokens, index) => {
   const { content, info } = tokens[index] as { content: string; info: string };
-  return codeBlock(content.trimEnd(), info === 'sh' ? 'bash' : info, languageNames[info] ?? info).text;
+  const [language = '', ...title] = info.split(' ');
+  return codeBlock(content.trimEnd(), language, title.join(' ') || language).text;
 };
 markdown.renderer.rules.table_open = () => '<div class="table" tabindex="0"><table>';
 markdown.renderer.rules.table_close = () => '</table></div>';
 
 /** A code block that can be scrolled by keyboard and, with JavaScript, copied. */
-function codeBlock(code: string, syntax: string, label: string): Html {
-  return html`<figure class="code"><figcaption>${label}</figcaption>${codeOnly(code, syntax, label)}</figure>`;
+function codeBlock(code: string, language: string, label: string): Html {
+  return html`<figure class="code"><figcaption>${label}</figcaption>${codeOnly(code, language, label)}</figure>`;
 }
 
-export function codeOnly(code: string, syntax: string, label: string): Html {
-  const known = hljs.getLanguage(syntax) !== undefined;
-  const content = known ? new Html(hljs.highlight(code, { language: syntax }).value) : code;
-  // Long lines of an example may wrap, because it is only read. A sample is copied.
-  return html`<pre${syntax === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
+export function codeOnly(code: string, language: string, label: string): Html {
+  const isKnown = hljs.getLanguage(language) !== undefined;
+  const colored = isKnown && hljs.highlight(code, { language }).value;
+  // Most marks of this kind have no colour of their own.
+  const content = colored
+    ? new Html(colored.replace(/<span class="hljs-p\w+">([^<]*)<\/span>/g, '$1'))
+    : code;
+  // Long lines of JSON may wrap, because it is only read. A sample is copied.
+  return html`<pre${language === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
 }
 
 export function jsonBlock(value: unknown, label: string): Html {
@@ -51,24 +44,26 @@ export function inlineOf(text: string): Html {
   return new Html(markdown.renderInline(text));
 }
 
-export interface Section {
-  id: string;
-  title: string;
-  body: Html;
-}
+/** A part of a text under one heading. Its code blocks stand beside it. */
+export type Section = { title: string; body: Html; side: Html | undefined };
 
-/** Splits a text into its lead and the sections under its second-level headings. */
-export function sectionsOf(text: string): { lead: Html; sections: Section[] } {
+/** Splits a text at its first- and second-level headings. The first section has no title if the text begins without. */
+export function sectionsOf(text: string): Section[] {
   const tokens = markdown.parse(text, {});
-  const starts = tokens.flatMap(({ type, tag }, i) => (type === 'heading_open' && tag === 'h2' ? [i] : []));
-  const render = (from: number, to: number | undefined) =>
-    new Html(markdown.renderer.render(tokens.slice(from, to), markdown.options, {}));
-  const sections = starts.map((start, i) => {
+  const isStart = ({ type, tag }: (typeof tokens)[number]) => type === 'heading_open' && tag < 'h3';
+  const starts = tokens.flatMap((token, i) => (isStart(token) ? [i] : []));
+  const render = (part: typeof tokens) => new Html(markdown.renderer.render(part, markdown.options, {}));
+  return [...(starts[0] === 0 ? [] : [-3]), ...starts].map((start, i, all) => {
     // A heading is three tokens: start, text, end.
-    const title = tokens[start + 1]?.content ?? '';
-    return { id: slugOf(title), title, body: render(start + 3, starts[i + 1]) };
+    const part = tokens.slice(start + 3, all[i + 1]);
+    const isBeside = ({ type, level }: (typeof part)[number]) => type === 'fence' && level === 0;
+    const code = part.filter(isBeside);
+    return {
+      title: tokens[start + 1]?.content ?? '',
+      body: render(part.filter((token) => !isBeside(token))),
+      side: code.length > 0 ? render(code) : undefined,
+    };
   });
-  return { lead: render(0, starts[0]), sections };
 }
 
 export function slugOf(title: string): string {

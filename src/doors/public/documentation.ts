@@ -32,6 +32,8 @@ const sources: readonly Source[] = [
     contentType: 'text/javascript; charset=utf-8',
     isForTryIt: true,
   },
+  { path: '/docs/search.js', file: 'reference/search.js', contentType: 'text/javascript; charset=utf-8' },
+  { path: '/docs/search.json', file: 'reference/search.json', contentType: 'application/json' },
   { path: '/docs/icon.svg', file: 'reference/icon.svg', contentType: 'image/svg+xml' },
   { path: '/openapi.json', file: 'openapi.json', contentType: 'application/json' },
 ];

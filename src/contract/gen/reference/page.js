@@ -1,113 +1,105 @@
-// What the reference page can do beyond being read: copy a block, keep one language for all samples, show the reader's
-// place in the contents, and close the contents on a phone after a choice.
+// What the reference page does beyond being read: themes, copying, one language for all samples, the place in the contents.
 
 {
-  const storageKey = 'sample-language';
+  const root = document.documentElement;
+  /** Returns what the reader has chosen, after storing a new choice. Storage may be switched off. */
+  const chosen = (name        , value         )         => {
+    try {
+      if (value !== undefined) localStorage.setItem(name, value);
+      return localStorage.getItem(name) ?? '';
+    } catch {
+      return value ?? '';
+    }
+  };
+  const prefersDark = matchMedia('(prefers-color-scheme: dark)');
+  // Before anything is drawn. Empty: the system's theme.
+  root.style.colorScheme = chosen('theme');
 
-  /** Also where there is no clipboard, as over plain HTTP from another machine. */
+  const changeTheme = () => {
+    const isDark = (root.style.colorScheme || (prefersDark.matches ? 'dark' : 'light')) === 'dark';
+    // Back at the system's theme, that is followed again.
+    root.style.colorScheme = chosen('theme', isDark !== prefersDark.matches ? '' : isDark ? 'light' : 'dark');
+  };
+
+  /** Also without a clipboard, as over plain HTTP from another machine. */
   const copy = async (code             )                   => {
     try {
       await navigator.clipboard.writeText(code.textContent ?? '');
       return true;
     } catch {
-      const range = document.createRange();
-      range.selectNodeContents(code);
-      const selection = getSelection();
-      selection?.removeAllRanges();
-      selection?.addRange(range);
-      const copied = document.execCommand('copy');
-      if (copied) selection?.removeAllRanges();
-      return copied;
+      getSelection()?.selectAllChildren(code);
+      return document.execCommand('copy');
     }
   };
 
   const addCopyButton = (block             ) => {
     const button = document.createElement('button');
-    button.type = 'button';
-    button.className = 'copy';
-    const label = 'Copy';
-    button.textContent = label;
-    button.setAttribute('aria-live', 'polite');
-    let reset                                           ;
+    Object.assign(button, { type: 'button', className: 'copy', textContent: 'Copy', ariaLive: 'polite' });
     button.addEventListener('click', async () => {
       // Of the samples, the one that is shown.
       const codes = [...block.querySelectorAll             ('code')];
       const code = codes.find((one) => one.getClientRects().length > 0);
       button.textContent = code !== undefined && (await copy(code)) ? 'Copied' : 'Press Ctrl+C';
-      clearTimeout(reset);
-      reset = setTimeout(() => {
-        button.textContent = label;
-      }, 2000);
+      setTimeout(() => Object.assign(button, { textContent: 'Copy' }), 2000);
     });
     block.append(button);
   };
 
   const chooseLanguage = (language        ) => {
-    for (const input of document.querySelectorAll                  ('.samples input')) {
-      if (input.value === language) input.checked = true;
-    }
+    for (const input of document.querySelectorAll                  (`.samples [value="${language}"]`))
+      input.checked = true;
   };
 
-  const followPlace = () => {
-    const links = new Map                           ();
-    for (const link of document.querySelectorAll                   ('#nav a'))
-      links.set(link.hash.slice(1), link);
-    const visible = new Set         ();
-    let current                               ;
+  const followPlace = (nav             ) => {
+    const links = new Map([...nav.querySelectorAll('a')].map((link) => [link.hash.slice(1), link]));
     const sections = [...document.querySelectorAll('main section[id]')].filter(({ id }) => links.has(id));
-    const observer = new IntersectionObserver(
-      (entries) => {
-        for (const { target, isIntersecting } of entries) {
-          if (isIntersecting) visible.add(target);
-          else visible.delete(target);
-        }
-        // The last that has begun: a topic comes before the operations within it.
-        const section = sections.findLast((one) => visible.has(one));
-        const link = section && links.get(section.id);
-        if (link === current) return;
-        current?.removeAttribute('aria-current');
-        link?.setAttribute('aria-current', 'location');
-        current = link;
-        const nav = document.getElementById('nav');
-        if (link === undefined || nav === null || nav.matches(':popover-open')) return;
-        const { top, bottom } = link.getBoundingClientRect();
-        const frame = nav.getBoundingClientRect();
-        if (top < frame.top || bottom > frame.bottom) nav.scrollTop += top - frame.top - frame.height / 3;
-      },
-      { rootMargin: '-72px 0px -55% 0px' },
-    );
+    const visible = new Set         ();
+    const onChange = (entries                                      ) => {
+      for (const { target, isIntersecting } of entries) visible[isIntersecting ? 'add' : 'delete'](target);
+      // The last that has begun: a topic comes before the operations within it.
+      const link = links.get(sections.findLast((one) => visible.has(one))?.id ?? '');
+      if (link === undefined || link.ariaCurrent !== null || nav.matches(':popover-open')) return;
+      nav.querySelector('[aria-current]')?.removeAttribute('aria-current');
+      link.ariaCurrent = 'location';
+      link.closest('details')?.setAttribute('open', '');
+      const [{ top, bottom }, frame] = [link.getBoundingClientRect(), nav.getBoundingClientRect()];
+      if (top < frame.top || bottom > frame.bottom) nav.scrollTop += top - frame.top - frame.height / 3;
+    };
+    const observer = new IntersectionObserver(onChange, { rootMargin: '-72px 0px -70% 0px' });
     for (const section of sections) observer.observe(section);
+    nav.addEventListener('click', ({ target }) => {
+      if (target instanceof Element && target.closest('a') && nav.matches(':popover-open')) nav.hidePopover();
+    });
   };
 
-  for (const block of document.querySelectorAll             ('.code')) addCopyButton(block);
-  // An example that a reader pastes has the address that the page came from.
-  for (const code of document.querySelectorAll             ('.text code')) {
-    const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
-      node.textContent = (node.textContent ?? '').replace('http://127.0.0.1:8080', location.origin);
+  /** A folded field is unfolded before it is shown. */
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let at = target?.closest('details'); at; at = at.parentElement?.closest('details')) at.open = true;
+    target?.scrollIntoView();
+  };
+
+  addEventListener('DOMContentLoaded', () => {
+    for (const button of document.querySelectorAll             ('.top [hidden]')) button.hidden = false;
+    document.querySelector('.theme')?.addEventListener('click', changeTheme);
+    for (const block of document.querySelectorAll             ('.code:has(pre)')) addCopyButton(block);
+    // An example that a reader pastes has the address that the page came from.
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node !== null; node = texts.nextNode()) {
+      const text = node.nodeValue ?? '';
+      if (text.includes('127.0.0.1:8080'))
+        node.nodeValue = text.replace('http://127.0.0.1:8080', location.origin);
     }
-  }
+    chooseLanguage(chosen('sample-language'));
+    for (const nav of document.querySelectorAll('nav')) followPlace(nav);
+    reveal();
+  });
+  addEventListener('hashchange', reveal);
   addEventListener('change', ({ target }) => {
     if (!(target instanceof HTMLInputElement) || target.closest('.samples') === null) return;
     const before = target.getBoundingClientRect().top;
-    chooseLanguage(target.value);
+    chooseLanguage(chosen('sample-language', target.value) || target.value);
     // Samples above may have become longer or shorter: the reader's place stays where it was.
     scrollBy({ top: target.getBoundingClientRect().top - before });
-    try {
-      localStorage.setItem(storageKey, target.value);
-    } catch {
-      // Storage is switched off: the choice holds for this visit.
-    }
   });
-  try {
-    chooseLanguage(localStorage.getItem(storageKey) ?? '');
-  } catch {
-    // As above.
-  }
-  const nav = document.getElementById('nav');
-  nav?.addEventListener('click', ({ target }) => {
-    if (target instanceof Element && target.closest('a') !== null && nav.matches(':popover-open'))
-      nav.hidePopover();
-  });
-  followPlace();
 }

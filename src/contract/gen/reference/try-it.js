@@ -1,100 +1,68 @@
-// Sends requests from the reference page to the service that it came from. The service lets it, with testnet keys, on
-// the developer's own machine only. The key is in a variable of this page and nowhere else.
+// Sends requests to the service that the page came from. The service allows it with testnet keys, on the developer's
+// own machine only. The key is in the form and nowhere else.
 
 {
   const isOwnMachine = ['localhost', '127.0.0.1'].includes(location.hostname);
   const headersShown = ['X-Request-Id', 'Idempotent-Replayed', 'Retry-After', 'RateLimit', 'Allow'];
-  const forms = [...document.querySelectorAll                 ('.try form')];
 
-  const inputsOf = (form                 , place        ) => [
-    ...form.querySelectorAll                                        (`[data-in="${place}"]`),
-  ];
+  const forms = [...document.querySelectorAll                 ('.try form')];
+  const keys = [...document.querySelectorAll                  ('.try .key')];
 
   const requestOf = (form                 )          => {
+    const valuesOf = (place        ) => [...form.querySelectorAll       (`[data-in="${place}"]`)];
     const { method = 'GET', path = '/' } = form.dataset;
-    let filled = path;
-    for (const { name, value } of inputsOf(form, 'path')) {
-      filled = filled.replace(`{${name}}`, encodeURIComponent(value));
-    }
+    const filled = valuesOf('path').reduce(
+      (text, { name, value }) => text.replace(`{${name}}`, encodeURIComponent(value)),
+      path,
+    );
     const url = new URL(filled, location.origin);
-    for (const { name, value } of inputsOf(form, 'query'))
-      if (value !== '') url.searchParams.set(name, value);
-    const headers = new Headers();
-    for (const { name, value } of inputsOf(form, 'header')) if (value !== '') headers.set(name, value);
-    headers.set('Authorization', `Bearer ${inputsOf(form, 'key')[0]?.value.trim()}`);
-    const [body] = inputsOf(form, 'body');
+    const headers = new Headers({ Authorization: `Bearer ${valuesOf('key')[0]?.value.trim()}` });
+    for (const { name, value } of valuesOf('query')) if (value !== '') url.searchParams.set(name, value);
+    for (const { name, value } of valuesOf('header')) if (value !== '') headers.set(name, value);
+    const [body] = valuesOf('body');
     if (body !== undefined) headers.set('Content-Type', 'application/json');
     return new Request(url, { method, headers, credentials: 'omit', ...(body && { body: body.value }) });
   };
 
-  const indented = (text        )         => {
-    try {
-      return JSON.stringify(JSON.parse(text), null, 2);
-    } catch {
-      return text;
-    }
-  };
-
-  const show = (form                 , status        , lines                   , body        ) => {
-    const result = form.querySelector('.result');
-    if (result === null) return;
-    const head = document.createElement('p');
-    head.className = 'answer';
-    head.textContent = status;
-    const pre = document.createElement('pre');
-    pre.tabIndex = 0;
-    pre.textContent = [
-      ...lines,
-      ...(lines.length > 0 && body !== '' ? [''] : []),
-      ...(body === '' ? [] : [body]),
-    ].join('\n');
-    result.replaceChildren(head, ...(pre.textContent === '' ? [] : [pre]));
-  };
-
-  const send = async (form                 )                => {
-    const [key] = inputsOf(form, 'key');
+  /** Returns the lines to show: the status, the headers, the body. */
+  const send = async (form                 )                    => {
+    const key = form.querySelector                  ('.key');
     if (key?.value.trim().startsWith('sk_mainnet_')) {
       key.value = '';
-      show(
-        form,
-        'Not sent: a mainnet key moves real money and never belongs in a browser. Use a testnet key.',
-        [],
-        '',
-      );
-      return;
+      return ['Not sent: a mainnet key moves real money and never belongs in a browser. Use a testnet key.'];
     }
     try {
       const answer = await fetch(requestOf(form));
-      const lines = headersShown.flatMap((name) => {
-        const value = answer.headers.get(name);
-        return value === null ? [] : [`${name}: ${value}`];
-      });
-      show(form, `${answer.status} ${answer.statusText}`, lines, indented(await answer.text()));
+      const text = await answer.text();
+      const body = text === '' ? '' : JSON.stringify(JSON.parse(text), null, 2);
+      const shown = headersShown.filter((name) => answer.headers.has(name));
+      const headers = shown.map((name) => `${name}: ${answer.headers.get(name)}`);
+      return [`${answer.status} ${answer.statusText}`, ...headers, '', body];
     } catch (error) {
-      show(form, `No answer: ${error instanceof Error ? error.message : error}`, [], '');
+      return [`No answer: ${error instanceof Error ? error.message : error}`];
     }
   };
 
   for (const form of isOwnMachine ? forms : []) {
     form.closest('details')?.removeAttribute('hidden');
-    form.addEventListener('submit', (event) => {
+    form.addEventListener('submit', async (event) => {
       event.preventDefault();
       const button = form.querySelector                   ('[type=submit]');
       if (button === null || button.disabled) return;
       button.disabled = true;
-      send(form).finally(() => {
-        button.disabled = false;
-      });
-    });
-    // One key for all forms of the page.
-    const [key] = inputsOf(form, 'key');
-    key?.addEventListener('input', () => {
-      for (const other of forms)
-        for (const input of inputsOf(other, 'key')) if (input !== key) input.value = key.value;
+      const result = document.createElement('pre');
+      Object.assign(result, { className: 'wrap', tabIndex: 0, textContent: (await send(form)).join('\n') });
+      form.querySelector('.result')?.replaceChildren(result);
+      button.disabled = false;
     });
   }
+  // One key for all forms of the page.
+  addEventListener('input', ({ target }) => {
+    const given = keys.find((key) => key === target);
+    for (const key of keys) if (given !== undefined) key.value = given.value;
+  });
   // A page that the browser keeps for its back button forgets the key too.
   addEventListener('pagehide', () => {
-    for (const form of forms) for (const input of inputsOf(form, 'key')) input.value = '';
+    for (const key of keys) key.value = '';
   });
 }

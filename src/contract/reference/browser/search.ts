@@ -1,0 +1,82 @@
+// The search of the reference page. Its index, search.json, is fetched when it is first opened.
+
+{
+  type Entry = [id: string, title: string, kind: string, owner: string, text: string];
+  const dialog = document.querySelector('.search') as HTMLDialogElement;
+  const input = dialog.querySelector('input') as HTMLInputElement;
+  const list = dialog.querySelector('ul') as HTMLUListElement;
+  const status = dialog.querySelector('[role=status]') as HTMLElement;
+  let index: Entry[] = [];
+
+  /** Higher is better; 0 if a word is found nowhere. A word in the title counts most, at its beginning more. */
+  const scoreOf = ([id, title, kind, owner, text]: Entry, words: readonly string[]): number => {
+    const name = title.toLowerCase();
+    const rest = `${id} ${kind} ${owner} ${text}`.toLowerCase();
+    const scores = words.map((word) => {
+      if (name.includes(word)) return name === word ? 12 : name.startsWith(word) ? 8 : 5;
+      return rest.includes(word) ? 1 : 0;
+    });
+    const total = scores.reduce<number>((sum, score) => sum + score, kind === 'field' ? 0 : 4);
+    return scores.includes(0) ? 0 : total;
+  };
+
+  const choose = (option: Element | null | undefined) => {
+    for (const each of list.children) each.ariaSelected = String(each === option);
+    input.setAttribute('aria-activedescendant', option?.id ?? '');
+    option?.scrollIntoView({ block: 'nearest' });
+  };
+
+  const optionOf = ([id, title, kind, owner]: Entry, i: number): HTMLElement => {
+    const option = Object.assign(document.createElement('li'), { id: `found-${i}`, role: 'option' });
+    const part = (tag: string, textContent: string, className: string) =>
+      Object.assign(document.createElement(tag), { textContent, className });
+    option.append(part('span', kind, 'kind soft'), title, part('div', owner, 'soft'));
+    option.dataset.target = id;
+    return option;
+  };
+
+  const find = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const scored = index.map((entry) => ({ entry, score: words.length > 0 ? scoreOf(entry, words) : 0 }));
+    const found = scored.filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
+    list.replaceChildren(...found.slice(0, 12).map(({ entry }, i) => optionOf(entry, i)));
+    choose(list.firstElementChild);
+    status.textContent = words.length === 0 ? '' : `${found.length || 'Nothing'} found`;
+  };
+
+  const go = (option: HTMLElement | null) => {
+    if (option === null) return;
+    dialog.close();
+    location.hash = option.dataset.target ?? '';
+  };
+
+  const open = async () => {
+    dialog.showModal();
+    input.select();
+    if (index.length === 0) index = await (await fetch('/docs/search.json')).json();
+    find();
+  };
+
+  document.querySelector('.find')?.addEventListener('click', open);
+  addEventListener('keydown', (event) => {
+    const { key, ctrlKey, metaKey, target } = event;
+    const isTyping = target instanceof Element && target.matches('input:not([type=radio]), textarea');
+    const isShortcut = ctrlKey || metaKey ? key === 'k' : key === '/' && !isTyping;
+    if (dialog.open || !isShortcut) return;
+    event.preventDefault();
+    open();
+  });
+  input.addEventListener('input', find);
+  input.addEventListener('keydown', (event) => {
+    const selected = list.querySelector<HTMLElement>('[aria-selected=true]');
+    if (event.key === 'ArrowDown') choose(selected?.nextElementSibling ?? selected);
+    else if (event.key === 'ArrowUp') choose(selected?.previousElementSibling ?? selected);
+    else if (event.key === 'Enter') go(selected);
+    else return;
+    event.preventDefault();
+  });
+  dialog.addEventListener('click', ({ target }) => {
+    if (target === dialog) dialog.close();
+    else go((target as Element).closest('li'));
+  });
+}
