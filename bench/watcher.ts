@@ -36,6 +36,7 @@ const watching = await watchChains(em, {
     const url = environment[chain.rpcVariable];
     return url === undefined ? [] : [{ ...chain, urls: [url] as const }];
   }),
+  databaseTimeoutMs: 10_000,
   metrics: {
     ...metrics,
     chain: (...of) => ({

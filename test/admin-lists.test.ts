@@ -305,3 +305,17 @@ test.each([
   expect([refused.code, refused.stdout]).toEqual([code, '']);
   expect(refused.stderr).toMatch(message);
 });
+
+test('nothing that a terminal obeys is printed, in tables and as JSON', async () => {
+  // As an earlier release would have stored it.
+  const hostile = 'a\x1b]0;b\x07\x1b[2Jc\x7f\x9b31md\u202ee\u2066f\u2028g\r\nh';
+  await service.query('update merchants set name = $1 where id = $2', [hostile, two.id]);
+  for (const args of [[], ['--json']]) {
+    const { stdout } = await admin('merchant', 'list', ...args);
+    expect(stdout).toContain('\\u001b]0;b\\u0007');
+    expect(stdout).toContain('\\u009b31md\\u202ee\\u2066f\\u2028g');
+    expect(stdout.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Bidi_Control}\p{Zl}]/u);
+  }
+  expect(await json('merchant', 'list')).toContainEqual(expect.objectContaining({ name: hostile }));
+  await service.query("update merchants set name = 'Test merchant' where id = $1", [two.id]);
+});

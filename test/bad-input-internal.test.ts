@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { answerOf, grpcCall, refusalOf, requestBytes } from './support/call.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
@@ -40,7 +41,9 @@ function metadata(extra: Record<string, string> = {}): grpc.Metadata {
   return result;
 }
 
-describe.each([PaymentIntentService, EventService, WebhookEndpointService].flatMap(({ methods }) => methods))(
+const services = [PaymentIntentService, EventService, WebhookEndpointService, TransferService];
+
+describe.each(services.flatMap(({ methods }) => methods))(
   '$parent.name.$name',
   ({ name, parent, methodKind }) => {
     test('refuses a field that it does not know', async () => {
@@ -277,8 +280,9 @@ test('an unknown method and an unknown service', async () => {
 function http2Request(
   headers: http2.OutgoingHttpHeaders,
   body?: Uint8Array,
+  shared?: http2.ClientHttp2Session,
 ): Promise<{ headers: http2.IncomingHttpHeaders; trailers: http2.IncomingHttpHeaders; body: Buffer }> {
-  const session = http2.connect(service.internalUrl);
+  const session = shared ?? http2.connect(service.internalUrl);
   return new Promise((resolve, reject) => {
     session.on('error', reject);
     const stream = session.request(
@@ -302,7 +306,7 @@ function http2Request(
     stream.on('data', (chunk) => chunks.push(chunk));
     stream.on('error', reject);
     stream.on('close', () => {
-      session.close();
+      if (shared === undefined) session.close();
       resolve({ headers: response, trailers, body: Buffer.concat(chunks) });
     });
     if (body !== undefined) stream.end(body);
@@ -386,19 +390,17 @@ test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
   { timeout: 10_000 },
   async (contentType) => {
     const session = http2.connect(service.internalUrl);
-    const calls = Array.from({ length: 50 }, async () => {
-      const stream = session.request({
-        ':method': 'POST',
-        ':path': path,
-        'content-type': contentType,
-        te: 'trailers',
-        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      });
-      stream.resume().end();
-      await once(stream, 'close');
-    });
-    await Promise.all(calls);
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, () =>
+        http2Request({ 'content-type': contentType, te: 'trailers' }, new Uint8Array(), session),
+      ),
+    );
     session.close();
+    for (const { headers, trailers, body } of answers) {
+      const inBody = /grpc-status: (\d+)/.exec(body.toString())?.[1];
+      const status = headers['grpc-status'] ?? trailers['grpc-status'] ?? inBody ?? headers[':status'];
+      expect(String(status)).toBe(contentType === 'application/proto' ? '400' : '3');
+    }
   },
 );
 

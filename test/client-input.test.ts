@@ -75,20 +75,22 @@ describe('unknown field names', () => {
     expect(await refused(create)).toMatchObject({ code: 'invalid_body', details: [{ field: 'body' }] });
   });
 
-  test.each([
-    { walletAddress: 5 },
-    { expiresInMinutes: 5n },
-    { expiresInMinutes: Number.NaN },
-    { amountUnits: '5' },
-    { amountUnits: 1.5 },
-    { amountUnits: 2n ** 53n + 1n },
-    { amountUnits: 2n ** 64n },
-    { expiresInMinutes: 1.5 },
-    { token: 'DAI' },
-  ])('a value of another type: %o', async (change) => {
+  test.each<[field: string, change: object]>([
+    ['wallet_address', { walletAddress: 5 }],
+    ['expires_in_minutes', { expiresInMinutes: 5n }],
+    ['expires_in_minutes', { expiresInMinutes: Number.NaN }],
+    ['expires_in_minutes', { expiresInMinutes: 1.5 }],
+    ['amount_units', { amountUnits: '5' }],
+    ['amount_units', { amountUnits: 1.5 }],
+    ['amount_units', { amountUnits: 2n ** 53n + 1n }],
+    ['amount_units', { amountUnits: 2n ** 64n }],
+    ['token', { token: 'DAI' }],
+    ['lane', { lane: 'fast' }],
+  ])('a value of another type: %s in %o', async (field, change) => {
     expect(await refused({ amountUnits: 1, ...change })).toMatchObject({
       code: 'invalid_body',
       isRetryable: false,
+      details: [{ field }],
     });
   });
 

@@ -7,7 +7,7 @@ import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
-import { type Door, doors } from './support/call.ts';
+import { type Door, everyDoor } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch } from './support/event-streams.ts';
 import { createTestDatabase, type TestMerchant } from './support/service.ts';
@@ -74,7 +74,7 @@ function sequencesOf(seen: readonly Pick<Seen, 'intent' | 'sequence'>[]): Map<st
 test('an event that commits late is ordered after events that were already read', async () => {
   const merchant = await newMerchant();
   const merchantId = merchant.id;
-  const readers = doors.map((door) => follow(door, keyOf(merchant)));
+  const readers = everyDoor.map((door) => follow(door, keyOf(merchant)));
   const allHaveSeen = (ids: string[]) =>
     vi.waitFor(
       async () => {

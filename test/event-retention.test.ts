@@ -1,7 +1,7 @@
 // Events are removed after a number of days, and a reader that would miss some gets `cursor_expired`.
 
 import { create } from '@bufbuild/protobuf';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
@@ -9,7 +9,7 @@ import { listEvents } from '../src/events/list-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { createEventRemoval } from '../src/events/remove-events.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
-import { type Door, doors, everyDoor, refusalOf } from './support/call.ts';
+import { type Door, everyDoor, refusalOf } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols } from './support/event-streams.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -22,8 +22,6 @@ const retentionDays = 7;
 const dayMs = 86_400_000;
 const longAgoMs = () => Date.now() - retentionDays * dayMs - 60_000;
 const justKeptMs = () => Date.now() - retentionDays * dayMs + 60_000;
-
-beforeAll(async () => {});
 
 afterAll(async () => {
   disconnectWatches();
@@ -185,7 +183,7 @@ describe('a reader that returns', () => {
     await removeAll();
     expect((await service.call('getEvent', { id: first }, { apiKey })).code).toBe('ok');
     expect(await codesAfter(first, apiKey)).toEqual(expired);
-    for (const door of doors) {
+    for (const door of everyDoor) {
       expect(await service.call('listEvents', { after: last }, { door, apiKey }), door).toMatchObject({
         code: 'ok',
         json: { events: [] },

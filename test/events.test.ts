@@ -3,7 +3,7 @@
 import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
-import { type Door, doors, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
+import { type Door, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -19,7 +19,13 @@ const get = (id: string, apiKey: string, door: Door = 'json') =>
   service.call('getEvent', { id }, { door, apiKey });
 
 const createIntent = async (apiKey: string): Promise<string> =>
-  (await service.call('createPaymentIntent', { amount_units: 12_500_000 }, { apiKey })).json.id;
+  (
+    await service.call(
+      'createPaymentIntent',
+      { amount_units: 12_500_000, metadata: { order_id: 'order-1' } },
+      { apiKey },
+    )
+  ).json.id;
 const cancel = (id: string, apiKey: string) => service.call('cancelPaymentIntent', { id }, { apiKey });
 
 /** Stores events and waits until they have their positions. */
@@ -113,7 +119,7 @@ describe('a change', () => {
     );
     expect((await cancel(intent, apiKey)).code).toBe('ok');
     await allPositioned();
-    for (const door of doors) {
+    for (const door of everyDoor) {
       expect((await list({ payment_intent: intent }, apiKey, door)).json.events, door).toMatchObject([
         { sequence: 1, type: 'payment_intent.partially_paid' },
         { sequence: 2, data: { payment_intent: { amount_received_units: 5, labels: ['underpaid'] } } },
@@ -124,7 +130,7 @@ describe('a change', () => {
   test('an event without a sequence omits it in JSON', async () => {
     const merchant = await newMerchant();
     const [id = ''] = await store([{ merchantId: merchant.id, sequence: 0 }]);
-    for (const door of doors) {
+    for (const door of everyDoor) {
       const { json } = await get(id, keyOf(merchant), door);
       expect(json, door).toMatchObject({ id });
       expect(json, door).not.toHaveProperty('sequence');
@@ -199,7 +205,7 @@ describe('filters', () => {
       [{ ...ofA, after: e2 }, [e3, e4]],
       [{ ...ofA, after: e1, type: paid }, [e3]],
     ];
-    for (const door of doors) {
+    for (const door of everyDoor) {
       for (const [query, expected] of table) {
         const about = `${door} ${JSON.stringify(query)}`;
         expect(await listAll(door, query, apiKey), about).toEqual([expected]);
@@ -292,7 +298,7 @@ describe('faults of a list', () => {
     ['several', () => ({ page_size: 101, type: 'x', after: 'y' }), ['page_size', 'type', 'after']],
   ];
   test.each(table)('%s, over every door', async (_, query, fields) => {
-    for (const door of doors) {
+    for (const door of everyDoor) {
       const answer = await list(query(), keyOf(merchant), door);
       expect(answer, door).toMatchObject(refused(fields));
       expect(answer.status, door).toBe(door === 'json' ? 400 : 3);
@@ -301,7 +307,7 @@ describe('faults of a list', () => {
 
   test('a page_token of another merchant or mode', async () => {
     const stranger = await newMerchant();
-    for (const door of doors) {
+    for (const door of everyDoor) {
       for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
         expect(await list({ page_token: token }, apiKey, door), door).toMatchObject(refused(['page_token']));
       }
@@ -309,7 +315,7 @@ describe('faults of a list', () => {
   });
 
   test('a page_size may go with a page_token, and change', async () => {
-    for (const door of doors) {
+    for (const door of everyDoor) {
       const { json } = await list({ page_token: token, page_size: 100 }, keyOf(merchant), door);
       expect(json.events).toHaveLength(1);
     }
@@ -326,7 +332,7 @@ describe('pages', () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     await store(Array.from({ length: 23 }, () => ({ merchantId: merchant.id })));
-    for (const door of doors) {
+    for (const door of everyDoor) {
       const seen: unknown[] = [];
       const sizes: number[] = [];
       for (let page_token = ''; ; ) {
@@ -364,7 +370,7 @@ describe('pages', () => {
     );
     const type = 'payment_intent.reorged';
     const expected = [...rare].map((i) => ids[i]);
-    for (const door of doors) {
+    for (const door of everyDoor) {
       const pages = await listAll(door, { type, page_size: 5 }, apiKey);
       expect(pages, door).toEqual([expected.slice(0, 1), expected.slice(1)]);
       const after = await listAll(door, { type, after: ids[0] ?? '' }, apiKey);
@@ -379,7 +385,7 @@ describe('events of others', () => {
     const stranger = await newMerchant();
     const [mine = ''] = await store([{ merchantId: merchant.id }]);
     const unknown = formatIdentifier('evt', newUuid());
-    for (const door of doors) {
+    for (const door of everyDoor) {
       expect((await get(mine, keyOf(merchant), door)).code, door).toBe('ok');
       for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
         expect(await list({}, apiKey, door), door).toMatchObject({ code: 'ok', json: { events: [] } });
@@ -404,7 +410,7 @@ describe('events of others', () => {
     await service.query('select pg_advisory_lock(4611733002118207)');
     try {
       const [id = ''] = await insertEventRows(service.query, [{ merchantId: merchant.id }]);
-      for (const door of doors) {
+      for (const door of everyDoor) {
         expect((await get(id, apiKey, door)).code, door).toBe('resource_missing');
         expect((await list({ after: id }, apiKey, door)).code, door).toBe('resource_missing');
         expect(await list({}, apiKey, door), door).toMatchObject({ json: { events: [] } });

@@ -84,7 +84,7 @@ function upwardIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
 
 test('no file imports from a later folder, and there are no circular imports', async () => {
   const imports = await importsOf(['src', 'client']);
-  expect(imports.size).toBeGreaterThan(80);
+  expect([...imports.values()].flat().length).toBeGreaterThan(1_000);
   expect(upwardIn(imports)).toEqual([]);
   expect(circleIn(imports)).toBeUndefined();
 });

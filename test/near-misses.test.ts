@@ -81,7 +81,7 @@ async function overGrpc(key: string) {
 
 describe.each([
   ['public', overHttp, { status: 401, body: expect.stringContaining('"code":"api_key_invalid"') }],
-  ['internal', overGrpc, { code: 'api_key_invalid' }],
+  ['internal', overGrpc, { code: 'api_key_invalid', status: grpc.status.UNAUTHENTICATED }],
 ] as const)('the %s door', (_, ask, refusal) => {
   test.each(nearMisses)('%s', async (_, make) => {
     const { apiKey } = service.merchant.keys.testnet;

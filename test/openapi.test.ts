@@ -45,6 +45,18 @@ ajv.addKeyword({
   compile: (known: unknown[]) => (value: unknown) => known.includes(value),
 });
 
+test.each([
+  ['Checkout', 'Checkout'],
+  ['CheckoutPayment', 'Payment'],
+])("%s of the checkout's package has the fields of %s", async (type, name) => {
+  const text = await readFile('checkout/sdk/gen/checkout.ts', 'utf8');
+  const [, body = ''] = new RegExp(`interface ${type} \\{\\n([\\s\\S]*?)\\n\\}`).exec(text) ?? [];
+  const fields = [...body.matchAll(/^ {2}(\w+)(\??): /gm)].map(([, field, mark]) => `${field}${mark}`);
+  const { properties = {}, required = [] } = document.components.schemas[name] ?? {};
+  const expected = Object.keys(properties).map((field) => (required.includes(field) ? field : `${field}?`));
+  expect(fields.sort()).toEqual(expected.sort());
+});
+
 /** The same schema without additional fields, unless it allows them explicitly. */
 function closed(schema: Schema): Schema {
   const { properties, items } = schema as { properties?: Record<string, Schema>; items?: Schema };

@@ -149,7 +149,7 @@ export interface Refusal {
 }
 
 /** The maximum of faults listed in one answer. More would not fit in a gRPC trailer. */
-const maxViolations = 20;
+export const maxViolations = 20;
 
 /**
  * Returns the refusal that lists every faulty field of a request. Its message names the first, because a log may have

@@ -29,7 +29,7 @@ export const eventTypes = Object.keys(eventDescriptions) as readonly EventType[]
 /** What a text that is no type of event must be, as the end of a sentence; undefined if it is one. */
 export function wantedEventType(text: string): string | undefined {
   if ((eventTypes as readonly string[]).includes(text)) return undefined;
-  const nearest = nearestName(text.slice(0, 64), eventTypes);
+  const nearest = nearestName(text, eventTypes);
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
   return `a type of event, such as payment_intent.succeeded${hint}`;
 }

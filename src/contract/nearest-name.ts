@@ -1,5 +1,8 @@
 // Plain functions without imports: the client package compiles them too.
 
+/** What follows in a longer name is not compared. */
+const longestMeant = 64;
+
 /** What other services call the same thing, both as `plain` writes them. */
 const synonyms: Readonly<Record<string, string>> = {
   limit: 'pagesize',
@@ -12,7 +15,7 @@ const synonyms: Readonly<Record<string, string>> = {
  * (`walletAdress`), a prefix (`wallet`), or another word for it (`limit`). Undefined if none is near.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
-  const given = plain(name);
+  const given = plain(name.slice(0, longestMeant));
   const synonym = names.find((known) => plain(known) === synonyms[given]);
   if (synonym !== undefined) return synonym;
   const [best] = names

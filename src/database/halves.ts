@@ -15,11 +15,14 @@ export async function inHalves<T, R>(
     alone,
     run,
     isFatal,
+    beforeRetry,
   }: {
     work: (items: readonly T[]) => Promise<R>;
     alone: (item: T, reason: unknown) => Promise<R>;
     run: RunPrepared;
     isFatal: (reason: unknown) => boolean;
+    /** Called before each further attempt. */
+    beforeRetry: () => Promise<void>;
   },
 ): Promise<R[]> {
   const attempt = async (some: readonly T[], isSecond: boolean): Promise<R[]> => {
@@ -29,6 +32,7 @@ export async function inHalves<T, R>(
       if (isFatal(reason)) throw reason;
       if (isDatabaseUnavailable(reason) && !isStatementTimeout(reason)) throw reason;
       await run(ping, []);
+      await beforeRetry();
       const [only] = some;
       if (some.length > 1) {
         const middle = some.length >> 1;

@@ -54,7 +54,7 @@ function amountIn(json: IJsonValue): TestAmount {
   if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
   const { amount, ...others } = json;
   const known = testAmountNames.find((name) => name === amount);
-  const violations = Object.keys(others).map((name) => notAField('', name, ['amount']));
+  const violations = Object.keys(others).map((name, i) => notAField('', name, ['amount'], i));
   if (known !== undefined && violations.length === 0) return known;
   if (known === undefined) {
     const words = testAmountNames.map((name) => JSON.stringify(name)).join(' or ');

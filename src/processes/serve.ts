@@ -235,7 +235,7 @@ async function measure(
 /** The chains that this process watches: those of its configuration, and those that its embedded mode starts later. */
 function createWatches(
   em: EntityManager,
-  { unattributedMinUnits }: Config,
+  { unattributedMinUnits, databaseTimeouts }: Config,
   { metrics, tracing }: Telemetry,
   { onEvent }: Background,
   logger: Logger,
@@ -248,7 +248,9 @@ function createWatches(
       // Loads viem, which takes longer than everything else.
       const { watchChains } = await import('./watch-chains.ts');
       const pace = pollMs === undefined ? {} : { pollMs };
-      const options = { nodes, metrics, logger, tracing, onEvent, unattributedMinUnits, ...pace };
+      const databaseTimeoutMs = databaseTimeouts.statementTimeoutMs;
+      const limits = { unattributedMinUnits, databaseTimeoutMs };
+      const options = { nodes, metrics, logger, tracing, onEvent, ...limits, ...pace };
       const started = await watchChains(em, options);
       watching.push(started);
       if (isStopped) await started.stop();

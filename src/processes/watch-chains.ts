@@ -35,6 +35,8 @@ export interface WatchOptions {
   onEvent: () => void;
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
+  /** After this time the process gives up a statement. */
+  databaseTimeoutMs: number;
   /** The polling interval of a local chain, which has a block per second while it is used. */
   pollMs?: number;
 }
@@ -78,7 +80,15 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
 
 function watchedChainOf(
   { urls, ...settings }: ChainNodes,
-  { metrics, logger: parent, tracing, onEvent, unattributedMinUnits, pollMs }: WatchOptions,
+  {
+    metrics,
+    logger: parent,
+    tracing,
+    onEvent,
+    unattributedMinUnits,
+    databaseTimeoutMs,
+    pollMs,
+  }: WatchOptions,
 ) {
   const { mode, chain, rpcVariable } = settings;
   const logger = parent.child({ mode, chain });
@@ -126,6 +136,7 @@ function watchedChainOf(
           'recording a transfer failed; it is left unattributed: attribute it by hand',
         ),
       unattributedMinUnits,
+      times: { databaseTimeoutMs },
       ...(tracing && { tracing }),
     });
     const watcher = createWatcher({

@@ -43,43 +43,48 @@ const execTransaction = toFunctionSelector(
   'function execTransaction(address to, uint256 value, bytes data, uint8 operation, uint256 safeTxGas, uint256 baseGas, uint256 gasPrice, address gasToken, address refundReceiver, bytes signatures)',
 );
 
-/**
- * True if the id in this transfer can only be trusted with the transaction's receipt: its logs show who paid in a
- * bundle, and how many equal transfers were made.
- */
-export function needsReceipt(log: TransferLog, transaction: Transaction): boolean {
-  return !isDirectTransfer(log, transaction) && idSourceOf(log, transaction) !== undefined;
+/** Reads the ids that the owner of the money wrote for the transfers of one transaction. */
+export interface NamedIntents {
+  /**
+   * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
+   * show who paid in a bundle, and how many equal transfers were made.
+   */
+  needsReceipt(log: TransferLog): Promise<boolean>;
+  /** Returns the public id (`pi_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
+  of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined>;
 }
 
 /**
- * Returns a function that returns the public id (`pi_…`) that the owner of the money wrote for one transfer of this
- * transaction, if any. `logs` are those of the transaction's receipt, in their order.
- *
  * A stranger chooses the size of the calldata and the number of transfers, so the calldata is read once for all of
  * them, in slices.
  */
-export function readNamedIntents(
-  transaction: Transaction,
-  logs: readonly PlainLog[],
-): (log: TransferLog) => Promise<string | undefined> {
+export function readNamedIntents(transaction: Transaction): NamedIntents {
   const { input, to } = transaction;
   const direct = once(() => onlyIdIn(input.slice(2 + transferDigits)));
-  const made = once(() => countTransfers(logs));
-  const inInput = once(() => idsAfterCalls(input));
-  const inSafe = once(() => idsAfterCalls(safeDataOf(input)));
-  const inBundle = once(() => readBundle(to, input, logs));
-  return async (log) => {
-    if (isDirectTransfer(log, transaction)) return direct();
-    switch (idSourceOf(log, transaction)) {
-      case 'bundle':
-        return (await inBundle())(log);
-      case 'own input':
-        return idOf(log, await inInput(), await made());
-      case 'safe':
-        return idOf(log, await inSafe(), await made());
-      default:
-        return undefined;
-    }
+  const calls = once(() => callsWithId(input));
+  const counts = once((logs: readonly PlainLog[]) => countTransfers(logs));
+  const bundle = once((logs: readonly PlainLog[]) => readBundle(to, input, logs));
+  return {
+    async needsReceipt(log) {
+      if (isDirectTransfer(log, transaction) || idSourceOf(log, transaction) === undefined) return false;
+      return (await calls()).has(callOf(log));
+    },
+    async of(log, logs) {
+      if (isDirectTransfer(log, transaction)) return direct();
+      switch (idSourceOf(log, transaction)) {
+        case 'bundle': {
+          const operation = (await bundle(logs)).get(log.logIndex);
+          if (operation?.sender !== log.from) return undefined;
+          return idOf(log, await calls(), operation.place, await operation.made());
+        }
+        case 'own input':
+          return idOf(log, await calls(), { begin: 2, end: input.length }, await counts(logs));
+        case 'safe':
+          return idOf(log, await calls(), safeDataOf(input), await counts(logs));
+        default:
+          return undefined;
+      }
+    },
   };
 }
 
@@ -102,27 +107,33 @@ function idSourceOf(
   return to === log.from && input.startsWith(execTransaction) ? 'safe' : undefined;
 }
 
-/** The ids that directly follow a call of `transfer`, and how many such calls have an id. By the digits of the call. */
-type IdsAfterCalls = ReadonlyMap<string, { ids: Set<string>; count: number }>;
+/** A part of the input, in hexadecimal digits. */
+interface Place {
+  begin: number;
+  end: number;
+}
+
+/** The calls of `transfer` that an id directly follows, by the digits of the call: their places, ascending. */
+type CallsWithId = ReadonlyMap<string, { begins: number[]; ids: string[]; lastChangeAt: number[] }>;
 
 /** The number of transfers made, by token, sender, recipient and amount. */
 type TransferCounts = ReadonlyMap<string, number>;
 
-/**
- * Returns a function that finds the id in the user operation that made a transfer. An operation's logs are those
- * before its `UserOperationEvent`.
- */
+/** A user operation that made a log, and the transfers that it made. */
+interface Operation {
+  sender: string;
+  place: Place;
+  made: () => Promise<TransferCounts>;
+}
+
+/** Returns the operations of a bundle, by the index of each log that they made: those before a `UserOperationEvent`. */
 async function readBundle(
   entryPoint: Address | null,
   input: Hex,
   logs: readonly PlainLog[],
-): Promise<(log: TransferLog) => Promise<string | undefined>> {
-  const operations = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
-  /** By log index: the operation that made the log, and the transfers that it made. */
-  const madeBy = new Map<
-    number,
-    { sender: string; ids: UserOperation; made: () => Promise<TransferCounts> }
-  >();
+): Promise<Map<number, Operation>> {
+  const places = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
+  const madeBy = new Map<number, Operation>();
   let begin: number | undefined;
   for (const [i, { address, topics, data }] of logs.entries()) {
     await nextSlice();
@@ -131,28 +142,19 @@ async function readBundle(
     if (topic === userOperationEvent && begin !== undefined) {
       const own = logs.slice(begin, i);
       const sender = `0x${senderTopic.slice(26)}`;
-      const ids = operations.get(`${sender} ${data.slice(2, 66)}`);
+      const place = places.get(`${sender} ${data.slice(2, 66)}`);
       const made = once(() => countTransfers(own));
-      if (ids !== undefined) for (const { logIndex } of own) madeBy.set(logIndex, { sender, ids, made });
+      if (place !== undefined) for (const { logIndex } of own) madeBy.set(logIndex, { sender, place, made });
     }
     begin = i + 1;
   }
-  return async (log) => {
-    const operation = madeBy.get(log.logIndex);
-    return operation?.sender === log.from
-      ? idOf(log, await operation.ids(), await operation.made())
-      : undefined;
-  };
+  return madeBy;
 }
 
-/** Reads the calls of an operation. Operations that point at the same bytes share one. */
-type UserOperation = () => Promise<IdsAfterCalls>;
-
-/** The operations of a bundle, by sender and nonce. */
-async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, UserOperation>> {
-  const operations = new Map<string, UserOperation>();
-  const byPlace = new Map<string, UserOperation>();
-  if (handleOps === undefined || !input.startsWith(handleOps)) return operations;
+/** Where the calldata of the operations of a bundle is, by sender and nonce. */
+async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, Place>> {
+  const places = new Map<string, Place>();
+  if (handleOps === undefined || !input.startsWith(handleOps)) return places;
   const data = input.slice(selectorEnd);
   const list = pointerAt(data, 0) ?? Number.POSITIVE_INFINITY;
   const count = pointerAt(data, list) ?? 0;
@@ -163,21 +165,25 @@ async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map
     // The list is shorter than its declared length.
     if (offset === undefined) break;
     const at = first + offset;
-    const callData = bytesAt(data, at + 3 * 32, at);
-    if (callData === undefined) continue;
-    const { begin, digits } = callData;
-    const place = `${begin} ${digits.length}`;
-    const operation = byPlace.get(place) ?? once(() => idsAfterCalls(digits));
-    byPlace.set(place, operation);
+    const place = placeOf(data, at + 3 * 32, at);
+    if (place === undefined) continue;
     const name = `0x${wordAt(data, at)?.slice(24)} ${wordAt(data, at + 32)}`;
-    if (!operations.has(name)) operations.set(name, operation);
+    if (!places.has(name)) places.set(name, place);
   }
-  return operations;
+  return places;
 }
 
-/** The calldata that a Safe's owners signed, in hexadecimal digits; empty if the input cannot be read. */
-function safeDataOf(input: Hex): string {
-  return bytesAt(input.slice(selectorEnd), 2 * 32, 0)?.digits ?? '';
+/** Where the calldata is that a Safe's owners signed; nowhere if the input cannot be read. */
+function safeDataOf(input: Hex): Place {
+  return placeOf(input.slice(selectorEnd), 2 * 32, 0) ?? { begin: 0, end: 0 };
+}
+
+/** Where the bytes are in the input that an argument at this place points at. */
+function placeOf(data: string, pointer: number, base: number): Place | undefined {
+  const bytes = bytesAt(data, pointer, base);
+  if (bytes === undefined) return undefined;
+  const begin = selectorEnd + 2 * bytes.begin;
+  return { begin, end: begin + bytes.digits.length };
 }
 
 /** The calldata of a plain `transfer` with this effect, in hexadecimal digits. */
@@ -197,19 +203,21 @@ function onlyIdIn(digits: string): string | undefined {
 }
 
 /** Finds the calls that an id follows, at byte boundaries. */
-async function idsAfterCalls(data: string): Promise<IdsAfterCalls> {
-  const found = new Map<string, { ids: Set<string>; count: number }>();
-  for (let at = data.indexOf(transferSelector); at !== -1; at = data.indexOf(transferSelector, at + 1)) {
+async function callsWithId(input: string): Promise<CallsWithId> {
+  const found = new Map<string, { begins: number[]; ids: string[]; lastChangeAt: number[] }>();
+  for (let at = input.indexOf(transferSelector); at !== -1; at = input.indexOf(transferSelector, at + 1)) {
     await nextSlice();
     const end = at + transferDigits;
-    if (at % 2 !== 0 || !data.startsWith(idPrefix, end)) continue;
-    const id = onlyIdIn(data.slice(end, end + idDigits));
+    if (at % 2 !== 0 || !input.startsWith(idPrefix, end)) continue;
+    const id = onlyIdIn(input.slice(end, end + idDigits));
     if (id === undefined) continue;
-    const call = data.slice(at, end);
-    const after = found.get(call) ?? { ids: new Set(), count: 0 };
-    after.ids.add(id);
-    after.count++;
-    found.set(call, after);
+    const call = input.slice(at, end);
+    const equal = found.get(call) ?? { begins: [], ids: [], lastChangeAt: [] };
+    const last = equal.ids.length - 1;
+    equal.lastChangeAt.push(equal.ids[last] === id ? (equal.lastChangeAt[last] as number) : last + 1);
+    equal.begins.push(at);
+    equal.ids.push(id);
+    found.set(call, equal);
   }
   return found;
 }
@@ -230,22 +238,41 @@ async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts
 }
 
 /**
- * Returns the id that follows the call of this transfer. The number of such calls with an id must equal the number of
- * such transfers: otherwise one of the transfers is somebody else's.
+ * Returns the id that follows the call of this transfer in this part of the input. The number of such calls with an id
+ * must equal the number of such transfers: otherwise one of the transfers is somebody else's.
  */
-function idOf(log: TransferLog, afterCalls: IdsAfterCalls, made: TransferCounts): string | undefined {
-  const after = afterCalls.get(callOf(log));
-  if (after === undefined || after.ids.size !== 1) return undefined;
+function idOf(
+  log: TransferLog,
+  calls: CallsWithId,
+  { begin, end }: Place,
+  made: TransferCounts,
+): string | undefined {
+  const equal = calls.get(callOf(log));
+  if (equal === undefined) return undefined;
+  const from = firstAtLeast(equal.begins, begin);
+  const to = firstAtLeast(equal.begins, end - transferDigits - idDigits + 1);
+  // All are followed by the same id if it did not change after the first of them.
+  if (to <= from || (equal.lastChangeAt[to - 1] as number) > from) return undefined;
   const key = `${log.token} ${log.from.slice(2)} ${log.to.slice(2)} ${wordOf(log.amountUnits)}`;
-  const [id] = after.ids;
-  return made.get(key) === after.count ? id : undefined;
+  return made.get(key) === to - from ? equal.ids[from] : undefined;
+}
+
+/** The index of the first number that is at least this one. */
+function firstAtLeast(ascending: readonly number[], wanted: number): number {
+  let [from, to] = [0, ascending.length];
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if ((ascending[middle] as number) < wanted) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }
 
 /** Computes a value on first use. */
-function once<T>(make: () => T): () => T {
+function once<Args extends unknown[], T>(make: (...args: Args) => T): (...args: Args) => T {
   let made: { value: T } | undefined;
-  return () => {
-    made ??= { value: make() };
+  return (...args) => {
+    made ??= { value: make(...args) };
     return made.value;
   };
 }

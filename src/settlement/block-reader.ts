@@ -2,8 +2,8 @@
 
 import { type Address, type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
-import { mapInSlices } from '../scheduling/slices.ts';
-import { needsReceipt, readNamedIntents } from './attribution.ts';
+import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
+import { readNamedIntents } from './attribution.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { WalletOwner } from './ledger/owners.ts';
 import type { Node } from './node.ts';
@@ -50,44 +50,34 @@ export async function readTransfers(
   if (logs.some((log) => isSent(log) && !transactions.has(log.transactionHash))) {
     throw new NodeError('no_answer', `${node.name} has a block but not one of its transactions`);
   }
+  const readers = new Map(
+    [...transactions].map(([hash, transaction]) => [hash, readNamedIntents(transaction)]),
+  );
+  const needing = new Set<TransferLog>();
+  for (const log of logs) {
+    await nextSlice();
+    if (await readers.get(log.transactionHash)?.needsReceipt(log)) needing.add(log);
+  }
   const receipts = await receiptsOf(
     node,
-    (
-      await mapInSlices(logs, (log) => {
-        const transaction = transactions.get(log.transactionHash);
-        return transaction !== undefined && needsReceipt(log, transaction) ? [log.transactionHash] : [];
-      })
-    ).flat(),
+    [...needing].map(({ transactionHash }) => transactionHash),
     onProgress,
   );
-  const readers = new Map(
-    [...transactions].map(([hash, transaction]) => [
-      hash,
-      readNamedIntents(transaction, receipts.get(hash)?.logs ?? []),
-    ]),
-  );
   const namedBy = (log: TransferLog): Promise<string | undefined> | undefined => {
-    const transaction = transactions.get(log.transactionHash);
-    if (transaction === undefined) return undefined;
     const receipt = receipts.get(log.transactionHash);
-    if (
-      needsReceipt(log, transaction) &&
-      (receipt === undefined || !receiptHasTransfer(receipt, log, header.hash))
-    ) {
+    if (needing.has(log) && (receipt === undefined || !receiptHasTransfer(receipt, log, header.hash))) {
       throw new NodeError(
         'contradiction',
         `${node.name} has a transfer that is missing from the receipt of its transaction`,
       );
     }
-    return readers.get(log.transactionHash)?.(log);
+    return readers.get(log.transactionHash)?.of(log, receipt?.logs ?? []);
   };
   const inOrder = [...logs].sort((a, b) => a.logIndex - b.logIndex);
-  return mapInSlices(inOrder, async ({ owners, ...log }) => ({
-    log,
-    blockTime: header.time,
-    named: await namedBy(log),
-    owners,
-  }));
+  return mapInSlices(inOrder, async (found) => {
+    const { owners, ...log } = found;
+    return { log, blockTime: header.time, named: await namedBy(found), owners };
+  });
 }
 
 /** True if the receipt is of this block and has this transfer. */

@@ -71,13 +71,14 @@ export function settingsViolations(
     if (problem !== undefined) violations.push({ field: 'url', message: problem });
   }
   const known = ['*', ...eventTypes];
-  types?.forEach((type, i) => {
-    const wanted = type === '*' ? undefined : wantedEventType(type);
-    if (wanted !== undefined)
-      violations.push({ field: `event_types[${i}]`, message: `must be "*" or ${wanted}` });
-  });
   if (types !== undefined && types.length > known.length) {
     violations.push({ field: 'event_types', message: `must have at most ${known.length} types` });
+  } else {
+    types?.forEach((type, i) => {
+      const wanted = type === '*' ? undefined : wantedEventType(type);
+      if (wanted !== undefined)
+        violations.push({ field: `event_types[${i}]`, message: `must be "*" or ${wanted}` });
+    });
   }
   if (description !== undefined) {
     const problem =

@@ -223,6 +223,7 @@ function openJson({ publicUrl }: Endpoints) {
       );
       const json = JSON.parse(body);
       const { code, message, details, doc_url } = json.error ?? {};
+      if (status >= 400 !== (json.error !== undefined)) throw new Error(`HTTP ${status}: ${body}`);
       return newAnswer(
         {
           ...(json.error === undefined ? { json } : { code, message, details }),

@@ -123,8 +123,10 @@ export async function startLyingNode(
           ? real
           : await answerLies[lie.lie].tell(call, real, ask, lie.options);
       const text = textOf(call.id, answer);
+      // A lie that changes nothing was not told.
+      const isTold = text !== textOf(call.id, real);
       record({
-        ...{ method: call.method, params: call.params, lie: lie?.lie },
+        ...{ method: call.method, params: call.params, lie: isTold ? lie?.lie : undefined },
         ...{ batchSize: calls.length, requestBytes, responseBytes: Buffer.byteLength(text) },
       });
       texts.push(text);

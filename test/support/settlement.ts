@@ -70,7 +70,7 @@ export function createTestWatcher(
     onUnreadable: (id, reason) => log.push({ level: 'error', id, reason: String(reason) }),
     onFailedAlone: (reason, transfer) => log.push({ level: 'error', reason: String(reason), transfer }),
     unattributedMinUnits,
-    ...(leaseMs && { leaseMs }),
+    times: { leaseMs },
   });
   const watcher = createWatcher({
     settings,

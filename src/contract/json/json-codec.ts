@@ -4,7 +4,7 @@
 import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
 import { create, ScalarType } from '@bufbuild/protobuf';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
-import type { FieldViolation } from '../error-catalogue.ts';
+import { type FieldViolation, maxViolations } from '../error-catalogue.ts';
 import { nearestName } from '../nearest-name.ts';
 import { unitsHint } from '../units.ts';
 import {
@@ -121,7 +121,7 @@ function compileMessage(
       for (const [name, value] of Object.entries(json)) {
         const field = fieldsByName.get(name);
         if (field === undefined) {
-          violations.push(notAField(path, name, names));
+          violations.push(notAField(path, name, names, violations.length));
           continue;
         }
         if (value === null) continue;
@@ -364,15 +364,22 @@ function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
 }
 
-/** The violation for an unknown name, with the probably intended one. */
-export function notAField(path: string, name: string, names: readonly string[]): FieldViolation {
-  const nearest = nearestName(name.slice(0, 64), names);
+/**
+ * The violation for an unknown name, with the probably intended one. After `violationsBefore` others it may not be
+ * listed, and then costs no search.
+ */
+export function notAField(
+  path: string,
+  name: string,
+  names: readonly string[],
+  violationsBefore: number,
+): FieldViolation {
+  const field = join(path, printable(name));
+  if (violationsBefore >= maxViolations) return { field, message: 'is not a field here' };
+  const nearest = nearestName(name, names);
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
   const known = names.length === 0 ? 'there are none' : `the fields are ${names.join(', ')}`;
-  return {
-    field: join(path, printable(name)),
-    message: `is not a field here${hint}; ${known}`,
-  };
+  return { field, message: `is not a field here${hint}; ${known}` };
 }
 
 /** Describes a number that a double rounds. */

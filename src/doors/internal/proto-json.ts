@@ -54,7 +54,7 @@ function normalizeMessage(
   const entries = Object.entries(json).flatMap(([name, value]) => {
     const field = desc.fields.find((candidate) => candidate.jsonName === name || candidate.name === name);
     if (field === undefined) {
-      violations.push(notAField(path, name, names));
+      violations.push(notAField(path, name, names, violations.length));
       return [];
     }
     const place = path === '' ? field.name : `${path}.${field.name}`;

@@ -15,6 +15,7 @@ export function parseQuery(
   violations: FieldViolation[],
 ): { [name: string]: IJsonValue } {
   const byName = new Map(fields.map((field) => [field.name, field]));
+  const names = [...byName.keys()];
   const json: { [name: string]: IJsonValue } = {};
   const seen = new Set<string>();
   for (const parameter of query === '' ? [] : query.split('&')) {
@@ -23,7 +24,7 @@ export function parseQuery(
     const value = percentDecoded(equals === -1 ? '' : parameter.slice(equals + 1));
     const field = name === undefined ? undefined : byName.get(name);
     if (field === undefined) {
-      violations.push(notAField('', name ?? parameter, [...byName.keys()]));
+      violations.push(notAField('', name ?? parameter, names, violations.length));
       continue;
     }
     const problem = seen.has(field.name)

@@ -38,31 +38,45 @@ export interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-/** Returns a function that attributes the transfers of a block with this time, in their order. */
+/**
+ * Attributes the transfers of a block with this time, in their order. `beforeRetry` is called before a lookup that has
+ * failed is repeated in halves.
+ */
+export type AttributeTransfers = (
+  blockTime: Date,
+  transfers: readonly TransferToAttribute[],
+  beforeRetry: () => Promise<void>,
+) => Promise<Attribution[]>;
+
+/** Returns the function that attributes the transfers of a chain. */
 export function createAttribution(
   run: RunPrepared,
   { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
-): (blockTime: Date, transfers: readonly TransferToAttribute[]) => Promise<Attribution[]> {
+): AttributeTransfers {
   /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
-  const ask = async <T>(questions: readonly T[], work: (some: readonly T[]) => Promise<void>) => {
+  const ask = async <T>(
+    beforeRetry: () => Promise<void>,
+    questions: readonly T[],
+    work: (some: readonly T[]) => Promise<void>,
+  ) => {
     const failed = new Set<T>();
     const alone = async (question: T, reason: unknown) => {
       failed.add(question);
       onFailedAlone(reason);
     };
-    for (const some of inChunks(questions)) await inHalves(some, { work, alone, run, isFatal });
+    for (const some of inChunks(questions)) await inHalves(some, { work, alone, run, isFatal, beforeRetry });
     return failed;
   };
 
   /** The named intents that exist, by public id; undefined for one that could not be looked up. */
-  const findNamed = async (transfers: readonly TransferToAttribute[]) => {
+  const findNamed = async (transfers: readonly TransferToAttribute[], beforeRetry: () => Promise<void>) => {
     const named = new Map<string, { id: string; merchantId: string; wallet: Hash } | undefined>();
     const publicIds = new Map<string, string>();
     for (const { named: publicId } of transfers) {
       const id = publicId && parseIdentifier('pi', publicId);
       if (publicId && id) publicIds.set(id, publicId);
     }
-    const failed = await ask([...publicIds.keys()], async (ids) => {
+    const failed = await ask(beforeRetry, [...publicIds.keys()], async (ids) => {
       const { rows } = await run(findIntents, [ids, networkIds]);
       for (const { id, merchant_id: merchantId, expected_wallet: wallet } of rows) {
         named.set(publicIds.get(id) ?? '', { id, merchantId, wallet: hashOf(wallet) });
@@ -81,12 +95,16 @@ export function createAttribution(
   };
 
   /** One lookup for equal transfers. */
-  const findCandidates = async (blockTime: Date, transfers: ReadonlyMap<string, TransferToAttribute>) => {
+  const findCandidates = async (
+    blockTime: Date,
+    transfers: ReadonlyMap<string, TransferToAttribute>,
+    beforeRetry: () => Promise<void>,
+  ) => {
     const timeMs = blockTime.getTime();
     const found = new Map<string, Attribution>();
     if (transfers.size === 0) return found;
     const oldest = await oldestCandidate(timeMs);
-    await ask([...transfers], async (some) => {
+    await ask(beforeRetry, [...transfers], async (some) => {
       const { rows } = await run(findCandidatesOf, [
         some.map((_, place) => place),
         some.map(([, { wallet }]) => bytes(wallet)),
@@ -107,8 +125,8 @@ export function createAttribution(
     return found;
   };
 
-  return async (blockTime, transfers) => {
-    const named = await findNamed(transfers);
+  return async (blockTime, transfers, beforeRetry) => {
+    const named = await findNamed(transfers, beforeRetry);
     const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
       return intent?.wallet === wallet ? intent : undefined;
@@ -123,7 +141,7 @@ export function createAttribution(
       if (transfer.requiresId || isUnknown(transfer) || provenOf(transfer) !== undefined) continue;
       questions.set(keyOf(transfer), transfer);
     }
-    const candidates = await findCandidates(blockTime, questions);
+    const candidates = await findCandidates(blockTime, questions, beforeRetry);
     return mapInSlices(transfers, (transfer) => {
       const proven = provenOf(transfer);
       if (proven !== undefined) {

@@ -22,18 +22,38 @@ export interface Lease {
   /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
   renew(lease: bigint): Promise<void>;
   release(lease: bigint): Promise<void>;
+  /** Runs a statement within the time that a watcher's statements may take. */
+  runLimited: RunPrepared;
   /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
   holding<T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T>;
 }
 
-/** Returns the lease of one chain. `inTrace` wraps each transaction. */
+export interface LeaseTimes {
+  leaseMs?: number | undefined;
+  /** After this time a process gives up a statement. */
+  databaseTimeoutMs?: number | undefined;
+}
+
+/**
+ * Returns the lease of one chain. `inTrace` wraps each transaction. The database itself ends a statement after a quarter
+ * of the lease, and before `databaseTimeoutMs`, when this process would give it up: what goes on there holds its locks.
+ */
 export function createLease(
   { run, transaction }: PreparedStatements,
   chainId: number,
   inTrace: <T>(run: () => Promise<T>) => Promise<T>,
-  leaseMs = defaultLeaseMs,
+  { leaseMs = defaultLeaseMs, databaseTimeoutMs = Number.POSITIVE_INFINITY }: LeaseTimes,
 ): Lease {
   let keptAtMs = 0;
+  const statementMs = Math.round(Math.min(leaseMs / 4, databaseTimeoutMs * 0.8));
+  const limited = <T>(work: (inside: RunPrepared) => Promise<T>) =>
+    transaction(async (inside) => {
+      await inside(limitStatements, [
+        `${Math.min(Math.round(statementMs / 2), maxLockWaitMs)}ms`,
+        `${statementMs}ms`,
+      ]);
+      return work(inside);
+    });
   const hold = async (runs: RunPrepared, lease: bigint): Promise<void> => {
     const { rowCount } = await runs(holdLease, [chainId, String(lease), leaseMs]);
     if (rowCount !== 1) throw new LeaseLost();
@@ -55,10 +75,10 @@ export function createLease(
     async release(lease) {
       await run(releaseLease, [chainId, String(lease)]);
     },
+    runLimited: (statement, values) => limited((inside) => inside(statement, values)),
     holding: (lease, work) =>
       inTrace(() =>
-        transaction(async (inside) => {
-          await inside(limitLockWait, []);
+        limited(async (inside) => {
           await hold(inside, lease);
           return work(inside);
         }),
@@ -66,13 +86,11 @@ export function createLease(
   };
 }
 
-/**
- * Shorter than any statement timeout (`DATABASE_TIMEOUT` is at least a second), so that waiting for a lock fails with
- * its own error, which is retried.
- */
-const limitLockWait = preparedStatement(
-  'limit_lock_wait',
-  "select set_config('lock_timeout', '800ms', true)",
+/** Waiting for a lock fails with its own error, which is retried, and before the statement's time is over. */
+const maxLockWaitMs = 800;
+const limitStatements = preparedStatement(
+  'limit_statements',
+  "select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)",
 );
 const takeLease = preparedStatement(
   'take_chain_lease',

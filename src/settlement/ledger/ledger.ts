@@ -14,12 +14,12 @@ import type { Change } from './change.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
 import { type Cursor, createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
-import { createLease, type Lease } from './lease.ts';
+import { createLease, type Lease, type LeaseTimes } from './lease.ts';
 import { createOwners, type Owners } from './owners.ts';
 import { createRecording, type RecordBlock } from './recording.ts';
 import { createReverting, type Reverting } from './reverting.ts';
 
-export interface Ledger extends Omit<Lease, 'holding'>, Cursor, Owners, Confirming, Reverting {
+export interface Ledger extends Omit<Lease, 'holding' | 'runLimited'>, Cursor, Owners, Confirming, Reverting {
   apply: RecordBlock;
   /** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
   expireSome(lease: bigint): Promise<Expiry>;
@@ -36,7 +36,7 @@ export interface LedgerOptions {
   unattributedMinUnits: bigint;
   /** The traces of transactions and of the events recorded in them. */
   tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
-  leaseMs?: number;
+  times?: LeaseTimes;
 }
 
 const untraced: NonNullable<LedgerOptions['tracing']> = {
@@ -54,13 +54,13 @@ export function createLedger(
     onFailedAlone,
     unattributedMinUnits,
     tracing = untraced,
-    leaseMs,
+    times = {},
   }: LedgerOptions,
 ): Ledger {
   const { chainId } = settings;
   const statements = createPreparedStatements(em);
   const { run } = statements;
-  const { holding, ...lease } = createLease(statements, chainId, tracing.transaction, leaseMs);
+  const { holding, runLimited, ...lease } = createLease(statements, chainId, tracing.transaction, times);
   const steps = createApplySteps(em, tracing.chainTraceparent);
   const durable = (some: readonly Change[]): void => {
     if (some.length > 0) onChanges(some);
@@ -70,7 +70,7 @@ export function createLedger(
   const record = createRecording({
     em,
     run,
-    lease: { holding },
+    lease: { holding, runLimited, renew: lease.renew },
     steps,
     revertTransfers,
     settings,
@@ -93,7 +93,7 @@ export function createLedger(
   return {
     ...lease,
     ...createCursor(run, { holding }, settings),
-    ...createOwners(run, settings),
+    ...createOwners(runLimited, settings),
     ...createConfirming(em, run, { holding }, steps, chainId, durable),
     reverted: reverting.reverted,
     restartChain: serialised(reverting.restartChain),

@@ -15,7 +15,7 @@ import { type PreparedStatement, preparedStatement, type RunPrepared } from '../
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
-import { createAttribution } from './candidates.ts';
+import { type AttributeTransfers, createAttribution } from './candidates.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
@@ -46,7 +46,7 @@ export type RecordBlock = (
 export interface RecordingOptions {
   em: EntityManager;
   run: RunPrepared;
-  lease: Pick<Lease, 'holding'>;
+  lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
   steps: ApplySteps;
   revertTransfers: Reverting['revertTransfers'];
   settings: ChainSettings;
@@ -72,11 +72,11 @@ class Recording {
   readonly #transfers: EntityColumns<TransferRow>;
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
-  readonly #attribute: ReturnType<typeof createAttribution>;
+  readonly #attribute: AttributeTransfers;
   readonly #store: StoreTransfers;
 
   constructor(options: RecordingOptions) {
-    const { em, run, steps, settings, traceparent, onFailedAlone } = options;
+    const { em, lease, steps, settings, traceparent, onFailedAlone } = options;
     this.#options = options;
     const transfers = entityColumns<TransferRow>(em, TransferEntity);
     this.#transfers = transfers;
@@ -89,7 +89,7 @@ class Recording {
       `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
     );
     const networkIds = settings.networks.map(({ id }) => id);
-    this.#attribute = createAttribution(run, { networkIds, onFailedAlone, isFatal });
+    this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
     this.#store = createStoring({ settings, intentSteps: steps, traceparent });
   }
 
@@ -112,7 +112,7 @@ class Recording {
       lease,
       [...left, ...gone].map(({ id }) => id),
     );
-    const { entries, dust } = await this.#entriesOf(block, matched, at);
+    const { entries, dust } = await this.#entriesOf(lease, block, matched, at);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], dust };
   }
@@ -129,7 +129,7 @@ class Recording {
   }
 
   /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
-  async #entriesOf(block: Block, matched: readonly KnownTransfer[], at: Date) {
+  async #entriesOf(lease: bigint, block: Block, matched: readonly KnownTransfer[], at: Date) {
     // A recorded transfer is attributed again if a node had hidden the id in it.
     const arriving = matched.filter(({ isThere, before, transfer }) =>
       isThere ? before?.paymentIntent == null && transfer.named !== undefined : true,
@@ -143,6 +143,7 @@ class Recording {
         named: transfer.named,
         requiresId: isThere || before?.isDetached === true,
       })),
+      () => this.#options.lease.renew(lease),
     );
     const entries: Entry[] = [];
     let dust = 0;
@@ -215,9 +216,10 @@ class Recording {
       ]);
       onFailedAlone(reason, { hash, logIndex });
     };
+    const beforeRetry = () => this.#options.lease.renew(lease);
     // Without entries, one empty chunk moves the cursor.
     const chunks = entries.length === 0 ? [[]] : inChunks(entries);
-    for (const some of chunks) await inHalves(some, { work, alone, run, isFatal });
+    for (const some of chunks) await inHalves(some, { work, alone, run, isFatal, beforeRetry });
     return all;
   }
 }
