@@ -1,6 +1,7 @@
 // The operator's command line: `npm run -s admin -- --help`.
 
 import { createInterface } from 'node:readline/promises';
+import { inspect } from 'node:util';
 import completions from '@bomb.sh/tab/commander';
 import { Command, CommanderError, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
@@ -422,7 +423,9 @@ program.parseAsync().catch(async (error: unknown) => {
 async function printFailure(error: unknown): Promise<void> {
   const { isDatabaseUnavailable } = await import('./database/unavailable.ts');
   const remedy = remedyFor(error);
-  if (remedy === undefined && !isDatabaseUnavailable(error)) return console.error(error);
+  if (remedy === undefined && !isDatabaseUnavailable(error)) {
+    return console.error(visibleLines(inspect(error)));
+  }
   const reason = faultOf(error)?.message ?? (error as Error).message;
   console.error(`admin: the database refused (${visible(reason)}): ${remedy ?? 'try again when it answers'}`);
 }

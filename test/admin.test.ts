@@ -229,6 +229,11 @@ describe('prints the problem in one line, exits 1', () => {
       ['merchant', 'create', '--name', 'a\x1b[2J', '--mode', 'testnet', '--wallet', wallet],
       /a merchant's name must be one line without control characters, marks of direction or invisible characters, and has U\+001B/,
     ],
+    [
+      'a name with an invisible character',
+      ['merchant', 'create', '--name', 'a\u{e0041}b', '--mode', 'testnet', '--wallet', wallet],
+      /a merchant's name must be one line .* invisible characters, and has U\+E0041/,
+    ],
     ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
     [
       'a misspelt option in place of a required one',
@@ -656,4 +661,19 @@ describe('doctor', () => {
     expect([code, stdout]).not.toContainEqual(expect.stringMatching(/\n +at /));
     expect(code).toBe(1);
   });
+});
+
+test('an unexpected error is printed without control characters', async () => {
+  await orm.em.execute(`
+    create function refuse() returns trigger language plpgsql as
+      $$ begin raise exception E'a\\x1b[2Jb\\u009bc\\u202ed\\U000E0041'; end $$;
+    create trigger refuse before insert on merchants execute function refuse()`);
+  const args = ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet];
+  const { code, stderr } = await admin(...args);
+  await orm.em.execute('drop function refuse cascade');
+  expect(code).toBe(1);
+  expect(stderr).toContain(String.raw`a\u001b[2Jb\u009bc\u202ed\udb40\udc41`);
+  expect(stderr.replaceAll('\n', '')).not.toMatch(
+    /[\p{Cc}\p{Bidi_Control}\p{Default_Ignorable_Code_Point}]/u,
+  );
 });

@@ -1,8 +1,11 @@
 // Manual attribution to an intent that needs no further payment, and detaching it, through both doors.
 
-import { expect, test } from 'vitest';
+import type { Address } from 'viem';
+import { expect, onTestFinished, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type Door, doors, type TransferJson } from './support/call.ts';
+import { startChain } from './support/chain.ts';
+import { createTestWatcher, forgetChain } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -158,4 +161,49 @@ test('a transfer of another merchant is not found', async () => {
       expect((await detach(door, missing)).code).toBe('resource_missing');
     expect((await detach(door, id, service.merchant.keys.mainnet.apiKey)).code).toBe('resource_missing');
   }
+});
+
+test('a detached transfer that returns in another block stays unattributed, although one intent expects it', async () => {
+  const chain = await startChain();
+  const watcher = createTestWatcher(service, { urls: [chain.url] });
+  onTestFinished(async () => {
+    await watcher.release();
+    await chain.stop();
+    await forgetChain(service);
+  });
+  const mine = async () => {
+    await chain.mine();
+    await watcher.catchUp();
+  };
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const amountUnits = 7_654_321;
+  await chain.mint(from, BigInt(amountUnits));
+  await mine();
+  const to = service.merchant.wallets.testnet.base;
+  const hash = await chain.transfer({ from, to, amountUnits: BigInt(amountUnits) });
+  await mine();
+  const transferOf = async () =>
+    (await service.call('listTransfers', {})).json.transfers.find(
+      ({ transaction_hash }) => transaction_hash === hash,
+    ) as TransferJson;
+  const { id, block_hash } = await transferOf();
+
+  const fields = { amount_units: amountUnits, chain: 'base' };
+  const { id: intent } = (await service.call('createPaymentIntent', fields)).json;
+  expect((await attribute('json', id, intent)).code).toBe('ok');
+  expect((await detach('json', id)).code).toBe('ok');
+
+  const method = 'eth_getRawTransactionByHash';
+  const serializedTransaction = await chain.client.request({ method, params: [hash] } as never);
+  await chain.reorg(1);
+  await watcher.catchUp().catch(() => {});
+  await watcher.catchUp();
+  await chain.client.sendRawTransaction({ serializedTransaction });
+  await mine();
+
+  const returned = await transferOf();
+  expect(returned).toMatchObject({ id, status: 'unattributed' });
+  expect(returned.block_hash).not.toBe(block_hash);
+  expect(await present(intent)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+  expect(await eventsOf(intent)).toEqual(['processing', 'payment_detached']);
 });

@@ -268,6 +268,18 @@ describe('faults of a list', () => {
     expect(JSON.parse(body).error).toMatchObject(refused(fields));
   });
 
+  test.each([
+    ['succeeded', 'payment_intent.succeeded'],
+    ['cancelled', 'payment_intent.canceled'],
+    ['unattributed', 'transfer.unattributed'],
+    ['ping', 'webhook_endpoint.ping'],
+    ['payment_intent.suceeded', 'payment_intent.succeeded'],
+  ])('the type %s, with a hint', async (type, meant) => {
+    const { body } = await read(`/v1/events?type=${type}`);
+    const message = `must be a type of event, such as payment_intent.succeeded (did you mean ${meant}?)`;
+    expect(JSON.parse(body).error.details).toEqual([{ field: 'type', message }]);
+  });
+
   test('a type that is nearly one has a hint', async () => {
     const { body } = await read('/v1/events?type=payment_intent.cancelled');
     expect(JSON.parse(body).error.details[0].message).toBe(

@@ -1,13 +1,14 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { promisify } from 'node:util';
-import { create, fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
+import { create, type DescFile, fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
-import { createClient } from '@connectrpc/connect';
+import { Code, createClient, createRouterTransport } from '@connectrpc/connect';
 import { createAsyncIterable } from '@connectrpc/connect/protocol';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
+import { file_google_rpc_error_details } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import {
   ServerReflection,
   ServerReflectionRequestSchema,
@@ -18,6 +19,7 @@ import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_in
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { maxHealthWatches } from '../src/doors/internal/health.ts';
+import { maxReflectionMessages, registerReflection } from '../src/doors/internal/reflection.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
@@ -224,6 +226,66 @@ describe('server reflection with its own client', () => {
     });
     expect(await ask({ case: 'allExtensionNumbersOfType', value: 'nothing' })).toBe(5);
     expect(await ask({ case: undefined })).toBe(3);
+  });
+});
+
+describe('a reflection stream of many messages', () => {
+  const symbol = { case: 'fileContainingSymbol', value: 'google.rpc.BadRequest' } as const;
+  const messages = (count: number) =>
+    createAsyncIterable(
+      Array.from({ length: count }, () => create(ServerReflectionRequestSchema, { messageRequest: symbol })),
+    );
+  const inMemory = (file: DescFile) =>
+    createClient(
+      ServerReflection,
+      createRouterTransport((router) => registerReflection(router, [], [file])),
+    );
+
+  test('is refused above the limit', async () => {
+    const client = createClient(ServerReflection, createGrpcTransport({ baseUrl: service.internalUrl }));
+    let answers = 0;
+    const asking = (async () => {
+      for await (const _ of client.serverReflectionInfo(messages(maxReflectionMessages + 1))) answers++;
+    })();
+    await expect(asking).rejects.toMatchObject({
+      code: Code.ResourceExhausted,
+      rawMessage: 'A reflection stream carries at most 1000 messages. Open another one.',
+    });
+    expect(answers).toBe(maxReflectionMessages);
+  });
+
+  test('serializes each file once', async () => {
+    let reads = 0;
+    const counted = Object.create(file_google_rpc_error_details, {
+      proto: {
+        get() {
+          reads++;
+          return file_google_rpc_error_details.proto;
+        },
+      },
+    });
+    const client = inMemory(counted);
+    for await (const _ of client.serverReflectionInfo(messages(1)));
+    const readsOfFirst = reads;
+    for await (const _ of client.serverReflectionInfo(messages(3)));
+    expect(reads).toBe(readsOfFirst);
+  });
+
+  test('is answered one message in each turn of the event loop, with all others', async () => {
+    const client = inMemory(file_google_rpc_error_details);
+    let turns = 0;
+    let isDone = false;
+    const count = () => {
+      turns++;
+      if (!isDone) setImmediate(count);
+    };
+    setImmediate(count);
+    const read = async () => {
+      for await (const _ of client.serverReflectionInfo(messages(20)));
+    };
+    await Promise.all([read(), read(), read()]);
+    isDone = true;
+    expect(turns).toBeGreaterThanOrEqual(59);
   });
 });
 

@@ -150,7 +150,7 @@ describe('a query', () => {
   const notAStatus = 'must be "requires_payment" or "processing" or "succeeded" or "expired" or "canceled"';
   const notAMoment = 'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z';
   const notAKey = 'must be 1 to 255 visible ASCII characters';
-  const noYear = 'must be a date and time of the years 1 to 9999';
+  const noYear = 'must be a date and time of the years 1 to 9999, such as 2026-11-21T12:00:00Z';
   const notAToken = 'is not one that this list has given out';
   const fields = 'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before';
   const moment = '2026-01-01T00:00:00';
@@ -323,12 +323,37 @@ describe('a query', () => {
     ['a negative status', { status: -1 as never }, 'status', /"requires_payment" or/],
     ['a chain that is not there', { chain: 3 as never }, 'chain', /"base" or "polygon"/],
     ['a lane that is not there', { lane: 3 as never }, 'lane', /"sdk" or "manual"/],
-    ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', /years 1 to 9999/],
-    ['nanos of a second', { createdFrom: timestamp(0n, 1e9) }, 'created_from', /years 1 to 9999/],
-    ['the year 0', { createdBefore: timestamp(-62135596801n, 0) }, 'created_before', /years 1 to 9999/],
-    ['the year 10000', { createdBefore: timestamp(253402300800n, 0) }, 'created_before', /years 1 to 9999/],
-    ['the most seconds', { createdFrom: timestamp(2n ** 63n - 1n, 0) }, 'created_from', /years 1 to 9999/],
-    ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', /years 1 to 9999/],
+    ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', /years 1 to 9999, such as 2026-/],
+    [
+      'nanos of a second',
+      { createdFrom: timestamp(0n, 1e9) },
+      'created_from',
+      /years 1 to 9999, such as 2026-/,
+    ],
+    [
+      'the year 0',
+      { createdBefore: timestamp(-62135596801n, 0) },
+      'created_before',
+      /years 1 to 9999, such as 2026-/,
+    ],
+    [
+      'the year 10000',
+      { createdBefore: timestamp(253402300800n, 0) },
+      'created_before',
+      /years 1 to 9999, such as 2026-/,
+    ],
+    [
+      'the most seconds',
+      { createdFrom: timestamp(2n ** 63n - 1n, 0) },
+      'created_from',
+      /years 1 to 9999, such as 2026-/,
+    ],
+    [
+      'the least seconds',
+      { createdFrom: timestamp(-(2n ** 63n), 0) },
+      'created_from',
+      /years 1 to 9999, such as 2026-/,
+    ],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
     ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],

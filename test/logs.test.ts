@@ -218,14 +218,36 @@ test.each([
   expect(stdout).toMatch(line);
 });
 
-test('a readable line has no control characters', async () => {
-  const hostile = 'a\x1b[2Jb\x07c\x7f\x9b31md\u202ee\u2028f\rg\\u001b';
-  const program = `
-    const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
-    const text = ${JSON.stringify(hostile)};
-    const logger = createLogger('info', (await standardOutput(true)).destination);
-    logger.error({ reason: text, err: Object.assign(new Error(text), { code: text }) }, text);`;
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
-  expect(stdout).toContain(String.raw`a\u001b[2Jb\u0007c\u007f\u009b31md\u202ee\u2028f\rg\u001b`);
-  expect(stdout.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Bidi_Control}\p{Zl}]/u);
+const hostile = 'a\x1b[2Jb\x07c\x7f\x9b31md\u202ee\u2028f\rg\\u001bh\u{e0041}\u180e';
+const logHostile = (isTerminal: boolean) => `
+  const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
+  const text = ${JSON.stringify(hostile)};
+  const logger = createLogger('info', (await standardOutput(${isTerminal})).destination);
+  logger.error({ reason: text, err: Object.assign(new Error(text), { code: text }) }, text);`;
+const hidden = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Default_Ignorable_Code_Point}]/u;
+
+test('a readable line has no control or invisible characters', async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    '--input-type=module',
+    '--eval',
+    logHostile(true),
+  ]);
+  expect(stdout).toContain(
+    String.raw`a\u001b[2Jb\u0007c\u007f\u009b31md\u202ee\u2028f\rg\u001bh\udb40\udc41\u180e`,
+  );
+  expect(stdout.replaceAll('\n', '')).not.toMatch(hidden);
+});
+
+test('nor has a line of JSON, which means the same', async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    '--input-type=module',
+    '--eval',
+    logHostile(false),
+  ]);
+  expect(stdout.trimEnd()).not.toMatch(hidden);
+  expect(JSON.parse(stdout)).toMatchObject({
+    reason: hostile,
+    message: hostile,
+    err: { message: hostile, code: hostile },
+  });
 });

@@ -143,6 +143,36 @@ test('only the lease holder exports chain metrics', async () => {
   expect(await metric(service, 'payment_intents_expiry_lag_seconds{clock="service"}')).toBe(0);
 });
 
+test('the log names the largest unattributed transfer of a block', async () => {
+  const chain = await openChain();
+  const service = await openService();
+  await watch(service, chain.url);
+  await service.loggedLine(({ message }) => message === 'watching the chain');
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const to = service.merchant.wallets.testnet.base;
+  await chain.mint(from, 10_000_000n);
+  const hashes = [
+    await chain.transfer({ from, to, amountUnits: 3_000_000n }),
+    await chain.transfer({ from, to, amountUnits: 5_000_000n }),
+  ];
+  await chain.mine();
+  const { event, ...line } = await service.loggedLine(({ event }) => event === 'transfer.unattributed');
+  const { transfers } = (await service.call('listTransfers', {})).json;
+  const largest = transfers.find(({ transaction_hash }) => transaction_hash === hashes[1]);
+  expect(line).toEqual({
+    level: 'info',
+    time: expect.any(String),
+    mode: 'testnet',
+    chain: 'base',
+    merchant_id: service.merchant.merchantId,
+    transfer: largest?.id,
+    transaction_hash: hashes[1],
+    amount_units: 5_000_000,
+    transfers: 2,
+    message: 'a block has unattributed transfers; this is the largest',
+  });
+});
+
 test('the age of unattributed transfers is that of the oldest one of seven days, of any merchant', async () => {
   const service = await openService({ ROLES: 'api' });
   const measure = createUnattributedMeasure(service.database.orm.em);

@@ -354,6 +354,12 @@ describe.each(doors)('over %s', (door) => {
   });
 });
 
+test('a description may have joiners and emoji', async () => {
+  const description = 'می‌خواهم ☕️ 👩‍❤️‍👨 クラブ 한글';
+  for (const door of doors)
+    expect(await ok(door, 'createWebhookEndpoint', { url, description })).toMatchObject({ description });
+});
+
 describe('refuses by name', () => {
   const long = 'x'.repeat(2_048);
   const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
@@ -394,7 +400,13 @@ describe('refuses by name', () => {
     ['a description with C1', { description: 'a\x9b2J' }, 'description', /U\+009B$/],
     ['a description of two lines', { description: 'a\nb' }, 'description', /one line.* U\+000A$/],
     ['a description in another direction', { description: 'a\u202eb' }, 'description', /U\+202E$/],
-    ['a description with a space of no width', { description: 'a\u200bb' }, 'description', /U\+200B$/],
+    ...['\u200b', '\u00ad', '\u034f', '\u115f', '\u1160', '\u180e', '\u2800', '\u3164', '\ufe0f', '\uffa0']
+      .concat(['\u{e0001}', '\u{e0020}', '\u{e007f}', '\u{e0100}'])
+      .map((character): [string, JsonObject, string, RegExp] => {
+        const hex = character.codePointAt(0)?.toString(16).padStart(4, '0').toUpperCase();
+        const says = new RegExp(`invisible characters, and has U\\+${hex}$`);
+        return [`a description with U+${hex}`, { description: `a${character}b` }, 'description', says];
+      }),
     [
       'a description that begins with a mark of byte order',
       { description: '\ufeffa' },

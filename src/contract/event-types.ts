@@ -26,10 +26,14 @@ export type EventType = keyof typeof eventDescriptions;
 
 export const eventTypes = Object.keys(eventDescriptions) as readonly EventType[];
 
+/** `succeeded` of `payment_intent.succeeded`. */
+const lastParts = eventTypes.map((type) => type.slice(type.indexOf('.') + 1));
+
 /** What a text that is no type of event must be, as the end of a sentence; undefined if it is one. */
 export function wantedEventType(text: string): string | undefined {
   if ((eventTypes as readonly string[]).includes(text)) return undefined;
-  const nearest = nearestName(text, eventTypes);
+  const nearest =
+    nearestName(text, eventTypes) ?? eventTypes[lastParts.indexOf(nearestName(text, lastParts) ?? '')];
   const hint = nearest === undefined ? '' : ` (did you mean ${nearest}?)`;
   return `a type of event, such as payment_intent.succeeded${hint}`;
 }

@@ -11,7 +11,7 @@ export function momentViolations(moments: Readonly<Record<string, Timestamp | un
   return Object.entries(moments).flatMap(([field, moment]) =>
     moment === undefined || isMoment(moment)
       ? []
-      : [{ field, message: 'must be a date and time of the years 1 to 9999' }],
+      : [{ field, message: 'must be a date and time of the years 1 to 9999, such as 2026-11-21T12:00:00Z' }],
   );
 }
 

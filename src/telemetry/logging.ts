@@ -2,7 +2,10 @@ import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from '../config/config.ts';
 import { visibleLines } from '../contract/visible-text.ts';
 
-/** Returns a logger that writes JSON, one object per line. */
+/**
+ * Returns a logger that writes JSON, one object per line. Characters that a terminal obeys or does not show are escaped:
+ * a log is read in a terminal, too.
+ */
 export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
   return pino(
     {
@@ -12,6 +15,7 @@ export function createLogger(level: LogLevel, destination: DestinationStream): L
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: serializeError },
+      hooks: { streamWrite: visibleLines },
     },
     destination,
   );
@@ -92,7 +96,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
  * line breaks and tabs, as in stack traces, are printed.
  */
 function withEscapesKept(line: string): string {
-  return visibleLines(line).replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
+  return line.replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
 }
 
 /**

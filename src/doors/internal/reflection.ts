@@ -1,5 +1,6 @@
 // gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node. Tools then need no proto files.
 
+import { setImmediate } from 'node:timers/promises';
 import {
   createRegistry,
   type DescExtension,
@@ -17,6 +18,11 @@ import {
   ServerReflection as ServerReflectionV1,
 } from '../../contract/gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
+import { ServiceError } from '../../requests/errors.ts';
+
+/** The maximum of messages of one stream. An answer of up to 32 KB goes to each, and none needs a key. */
+export const maxReflectionMessages = 1_000;
+const tooManyMessages = `A reflection stream carries at most ${maxReflectionMessages} messages. Open another one.`;
 
 /** Registers reflection of the given services, of itself, and of files that no service refers to, such as error details. */
 export function registerReflection(
@@ -26,10 +32,26 @@ export function registerReflection(
 ): void {
   const all = [...services, ServerReflectionV1, ServerReflectionV1Alpha];
   const answer = createAnswers(all, otherFiles);
+  let turn = Promise.resolve();
+  /**
+   * Resolves in a turn of the event loop in which no other message is answered. One read may bring thousands of them on
+   * each stream, and other calls are served in between.
+   */
+  const nextTurn = () => {
+    turn = turn.then(() => setImmediate());
+    return turn;
+  };
   for (const service of [ServerReflectionV1, ServerReflectionV1Alpha]) {
     router.service(service, {
       async *serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
-        for await (const request of requests) yield answer(request);
+        let messages = 0;
+        for await (const request of requests) {
+          if (++messages > maxReflectionMessages) {
+            throw new ServiceError('rate_limited', { message: tooManyMessages });
+          }
+          await nextTurn();
+          yield answer(request);
+        }
       },
       // The two services' types differ; their fields do not.
     } as never);
@@ -46,6 +68,7 @@ function createAnswers(
   const files = new Map<string, DescFile>();
   for (const file of [...services.map((service) => service.file), ...otherFiles]) collect(file, files);
   const registry = createRegistry(...files.values());
+  const serialize = createSerializer();
   const extensions = [...registry].filter((desc): desc is DescExtension => desc.kind === 'extension');
 
   return ({ host, messageRequest }) => {
@@ -125,9 +148,17 @@ function fileOfSymbol(
   return isMember && parent ? files.get(parent.file.name) : undefined;
 }
 
-/** The file and all its imports, imports first. */
-function serialize(file: DescFile): Uint8Array[] {
-  const files = new Map<string, DescFile>();
-  collect(file, files);
-  return [...files.values()].map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+/** Returns a function that serializes a file and all its imports, imports first. Each file is serialized once. */
+function createSerializer(): (file: DescFile) => Uint8Array[] {
+  const serialized = new Map<DescFile, Uint8Array>();
+  const bytesOf = (file: DescFile) => {
+    const bytes = serialized.get(file) ?? toBinary(FileDescriptorProtoSchema, file.proto);
+    serialized.set(file, bytes);
+    return bytes;
+  };
+  return (file) => {
+    const files = new Map<string, DescFile>();
+    collect(file, files);
+    return [...files.values()].map(bytesOf);
+  };
 }

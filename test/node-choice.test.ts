@@ -1,0 +1,97 @@
+// The default times of the choice of nodes, on a clock that the test moves.
+
+import { pino } from 'pino';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { Node } from '../src/settlement/node.ts';
+import { createNodeChoice } from '../src/settlement/node-choice.ts';
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** What the choice uses of a node. */
+interface FakeNode {
+  name: string;
+  head: number;
+  failingSinceMs: number | undefined;
+  /** How often it was asked for its newest block. */
+  asked: number;
+}
+
+function startChoice() {
+  const fakeNode = (name: string): FakeNode => {
+    const node: FakeNode & Pick<Node, 'header'> = {
+      name,
+      head: 1_000,
+      failingSinceMs: undefined,
+      asked: 0,
+      header: async () => {
+        node.asked++;
+        return { number: node.head } as Awaited<ReturnType<Node['header']>>;
+      },
+    };
+    return node;
+  };
+  const nodes = [fakeNode('first'), fakeNode('second')] as const;
+  const choice = createNodeChoice(nodes as never, pino({ enabled: false }));
+  const decide = async () => {
+    choice.noteHead(choice.reader, nodes[choice.place]?.head ?? 0);
+    await choice.decide(async () => true);
+    // The answer of a node that was asked for its newest block.
+    await Promise.resolve();
+    return choice.reader.name;
+  };
+  /** Decides every second, as the watcher does, and resolves with the reader. */
+  const wait = async (seconds: number) => {
+    for (let i = 0; i < seconds; i++) {
+      vi.advanceTimersByTime(1_000);
+      await decide();
+    }
+    return choice.reader.name;
+  };
+  return { first: nodes[0], second: nodes[1], decide, wait };
+}
+
+test('the reader moves after it has failed for 15 s, and back once the first node has been well for 10 min', async () => {
+  const { first, decide, wait } = startChoice();
+  await decide();
+  await decide();
+  first.failingSinceMs = performance.now();
+  expect(await wait(14)).toBe('first');
+  expect(await wait(1)).toBe('second');
+  first.failingSinceMs = undefined;
+  await decide();
+  expect(await wait(599)).toBe('second');
+  expect(await wait(1)).toBe('first');
+});
+
+test('the reader moves after 2 min without a new block, if another node has one', async () => {
+  const { second, decide, wait } = startChoice();
+  await decide();
+  second.head = 1_001;
+  expect(await wait(119)).toBe('first');
+  expect(await wait(1)).toBe('second');
+});
+
+test('the reader moves when it is 20 blocks behind', async () => {
+  const { second, decide, wait } = startChoice();
+  await decide();
+  second.head = 1_019;
+  expect(await wait(30)).toBe('first');
+  second.head = 1_020;
+  expect(await wait(30)).toBe('second');
+});
+
+test('the other nodes are asked for their newest block every 15 s', async () => {
+  const { second, decide, wait } = startChoice();
+  await decide();
+  expect(second.asked).toBe(1);
+  await wait(14);
+  expect(second.asked).toBe(1);
+  await wait(1);
+  expect(second.asked).toBe(2);
+});
