@@ -1,12 +1,15 @@
 // Blocks filled by a stranger are recorded completely, whatever the planner's statistics, and do not affect other
 // payments.
 
+import { checksum } from 'ox/Address';
 import pg from 'pg';
-import type { Address } from 'viem';
+import { type Address, padHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
+import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/candidates.ts';
+import { findOwners } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
@@ -143,6 +146,32 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   await service.query(`delete from payment_intents where id < $1`, [lowestUuid(Date.now() - 500_000)]);
 });
 
+test('the owner of a wallet with thousands of intents on another chain is found by a few of them', async () => {
+  const wallet = padHex('0xfa', { size: 20 });
+  const columns = {
+    network: String(networkFor('testnet', 'polygon').id),
+    status: `'expired'`,
+    expired_at: 'now()',
+    expected_wallet: `'\\x${wallet.slice(2)}'::bytea`,
+  };
+  const { id: merchantId } = service.merchant;
+  await insertIntents(service, { merchantId, count: 5_000, firstAtMs: Date.now() - 600_000, columns });
+  await service.query('analyze payment_intents');
+  const oldest = lowestUuid(Date.now() - 1_000_000);
+  const values = [
+    [`\\x${wallet.slice(2)}`],
+    [checksum(wallet)],
+    'testnet',
+    'base',
+    [chain.network.id],
+    oldest,
+  ];
+  expect(await rowsReadBy(findOwners.text, values)).toBeLessThan(1_000);
+  await service.query(`delete from payment_intents where expected_wallet = $1`, [
+    Buffer.from(wallet.slice(2), 'hex'),
+  ]);
+});
+
 interface PlanNode {
   'Actual Rows': number;
   'Actual Loops': number;
@@ -152,20 +181,25 @@ interface PlanNode {
 }
 
 /** Rows that PostgreSQL looks at to answer a hundred questions to which there is no answer. */
-async function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<number> {
+function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<number> {
   const questions = Array.from({ length: 100 }, (_, place) => place);
+  return rowsReadBy(findCandidatesOf.text, [
+    questions,
+    questions.map(() => `\\x${wallet.slice(2)}`),
+    questions.map(() => merchantId),
+    questions.map((place) => String(place + 1)),
+    [chain.network.id],
+    new Date(Date.now() + 1_000).toISOString(),
+    new Date(Date.now() - 86_400_000).toISOString(),
+    lowestUuid(Date.now() - 100_000_000),
+  ]);
+}
+
+/** Rows that PostgreSQL looks at for a statement. */
+async function rowsReadBy(text: string, values: unknown[]): Promise<number> {
   const [row] = await service.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
-    `explain (analyze, timing off, format json) ${findCandidatesOf.text}`,
-    [
-      questions,
-      questions.map(() => `\\x${wallet.slice(2)}`),
-      questions.map(() => merchantId),
-      questions.map((place) => String(place + 1)),
-      [chain.network.id],
-      new Date(Date.now() + 1_000).toISOString(),
-      new Date(Date.now() - 86_400_000).toISOString(),
-      lowestUuid(Date.now() - 100_000_000),
-    ],
+    `explain (analyze, timing off, format json) ${text}`,
+    values,
   );
   const rowsOf = (node: PlanNode): number =>
     node['Actual Loops'] *

@@ -325,6 +325,13 @@ describe('details of the codec', () => {
     expect(request.decode(parseIJson(`{"amount_units":${text}}`)).message?.amountUnits).toBe(nearest);
   });
 
+  test('a near name is searched for the twenty faults that a refusal lists, and no more', () => {
+    const unknown = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`lane${i}`, 1]));
+    const { violations } = request.decode(unknown);
+    const hints = violations.filter(({ message }) => message.includes('did you mean lane?'));
+    expect([violations.length, hints.length]).toEqual([30, 20]);
+  });
+
   test('an integer that a JSON client would misread is not sent', () => {
     expect(() => intent.encode(create(PaymentIntentSchema, { amountUnits: 2n ** 53n }))).toThrow(
       /does not fit/,

@@ -384,7 +384,8 @@ describe('refuses by name', () => {
     ['an empty type', { event_types: [''] }, 'event_types[0]', notAType],
     [
       'more types than there are',
-      { event_types: Array.from({ length: eventTypes.length + 2 }, () => '*') },
+      // They are not compared one by one: that would hold the process for 150 ms.
+      { event_types: Array.from({ length: 2_400 }, (_, i) => `payment_intent.suceeded${i % 9}`) },
       'event_types',
       new RegExp(`^must have at most ${eventTypes.length + 1} types$`),
     ],

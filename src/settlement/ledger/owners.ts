@@ -79,8 +79,11 @@ const findWallets = preparedStatement(
    ) as wallets limit $3`,
 );
 
+/** A wallet that a merchant's intents have named more often stays theirs: all of them would have to be looked at. */
+const exactUpTo = 100;
+
 /** Payout wallets, and the wallets of open and recently ended intents. */
-const findOwners = preparedStatement(
+export const findOwners = preparedStatement(
   'find_wallet_owners',
   `with recursive wanted as (
      select * from unnest($1::bytea[], $2::text[]) as w (wallet, address)
@@ -95,8 +98,11 @@ const findOwners = preparedStatement(
        from naming n where n.merchant_id is not null
    ), owners as (
      select n.wallet, n.merchant_id, false as is_payout_wallet,
-            exists (select from payment_intents i where i.expected_wallet = n.wallet and i.merchant_id = n.merchant_id
-                       and i.network = any ($5::smallint[]) and (i.id >= $6 or i.status = 'requires_payment')) as is_expected
+            (select count(*) > ${exactUpTo}
+                    or bool_or(i.network = any ($5::smallint[]) and (i.id >= $6 or i.status = 'requires_payment'))
+               from (select network, id, status from payment_intents
+                      where expected_wallet = n.wallet and merchant_id = n.merchant_id
+                      order by expected_wallet, merchant_id, amount_units, id limit ${exactUpTo + 1}) i) as is_expected
        from naming n where n.merchant_id is not null
      union all
      select w.wallet, p.merchant_id, true, false
