@@ -1,61 +1,29 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
-import { checkoutPolicy } from '../checkout/get-checkout.ts';
-import { createCheckoutService } from '../checkout/service.ts';
-import type { Config, TransportLimits } from '../config/config.ts';
-import type { KeyRing } from '../config/key-ring.ts';
+import type { Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
-import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
-import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
-import { createDatabaseProbe } from '../database/writability.ts';
-import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
-import { createGate } from '../doors/call.ts';
-import { registerHealth } from '../doors/internal/health.ts';
-import { createInternalDoor } from '../doors/internal/internal-door.ts';
-import { registerReflection } from '../doors/internal/reflection.ts';
-import { type Connection, Listener } from '../doors/listener.ts';
-import { createOperationsDoor } from '../doors/operations/operations-door.ts';
-import { createReadiness } from '../doors/operations/readiness.ts';
-import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
-import { loadDocumentation } from '../doors/public/documentation.ts';
-import { createPublicDoor } from '../doors/public/public-door.ts';
-import { createRateLimit } from '../doors/rate-limit.ts';
+import type { Listener } from '../doors/listener.ts';
 import { Strangers } from '../doors/strangers.ts';
-import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
-import { createEventService } from '../events/service.ts';
-import { createApiKeys } from '../merchants/api-keys.ts';
-import { intentOpenedBy } from '../payment-intents/client-secret.ts';
-import { createPaymentIntentService } from '../payment-intents/service.ts';
-import { createPaymentIntentStore } from '../payment-intents/store.ts';
-import {
-  createWatchedChains,
-  findUnwatchedMainnet,
-  type WatchedChains,
-} from '../payment-intents/watched-chains.ts';
-import { authenticated } from '../requests/method.ts';
-import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
-import type { RequestHeader } from '../requests/request-header.ts';
-import type { Tracing } from '../requests/tracing.ts';
-import { createTransferService } from '../settlement/service.ts';
+import { createWatchedChains, findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
-import { createMetrics, type Metrics } from '../telemetry/metrics.ts';
-import { createRequestLog, type RequestLog } from '../telemetry/request-log.ts';
-import { startTracing } from '../telemetry/tracing.ts';
-import { type AddressPolicy, createAddressPolicy } from '../webhooks/address-policy.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { createAddressPolicy } from '../webhooks/address-policy.ts';
 import { assertWebhookKeys } from '../webhooks/key-versions.ts';
-import { createWebhookService } from '../webhooks/service.ts';
 import { type Background, startBackground } from './background.ts';
+import { type Core, createCore } from './core.ts';
+import { createDoors } from './create-doors.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
-import { connectServers, createServers, fitConnections, operationsLimits, reloadTls } from './servers.ts';
+import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
+import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 import type { RunningWatchers } from './watch-chains.ts';
 
 export interface RunningServer {
@@ -132,18 +100,7 @@ export async function startServer(
   const servers = await createServers(config, limits);
   connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);
 
-  const listeners = [
-    new Listener(servers.public, 'HTTP_PORT', config.httpPort, strangers.doors, limits, logger),
-    new Listener(servers.internal, 'GRPC_PORT', config.grpcPort, strangers.doors, limits, logger),
-    new Listener(
-      servers.operations,
-      'METRICS_PORT',
-      config.metricsPort,
-      strangers.operations,
-      operationsLimits(limits),
-      logger,
-    ),
-  ] as const;
+  const listeners = createListeners(servers, config, strangers, limits, logger);
   const [publicListener, internalListener, operationsListener] = listeners;
   await measure(telemetry.metrics, core, database, feed, droppedLines, listeners);
   const notifications = await listenForChanges(database, core, feed, background, logger);
@@ -297,158 +254,6 @@ async function reportUnwatched(
     },
     'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
-}
-
-interface Telemetry {
-  metrics: Metrics;
-  requestLog: RequestLog;
-  tracing: Tracing | undefined;
-  onEnd: RequestObserver;
-}
-
-/** Creates the observers of completed requests. */
-async function startTelemetry(config: Config, logger: Logger): Promise<Telemetry> {
-  const metrics = createMetrics();
-  const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
-  const requestLog = createRequestLog(logger);
-  return {
-    metrics,
-    requestLog,
-    tracing,
-    onEnd(context, rpc, outcome) {
-      requestLog.observe(context, rpc, outcome);
-      metrics.request(context, rpc, outcome);
-      tracing?.end(context, outcome);
-    },
-  };
-}
-
-interface Work {
-  feed: EventFeed;
-  background: Background;
-  webhooks: { keys: KeyRing; policy: AddressPolicy };
-  watchedChains: WatchedChains;
-}
-
-/** The services, with their gate, that the doors share. */
-function createCore(
-  config: Config,
-  database: Database,
-  { metrics, tracing }: Telemetry,
-  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
-) {
-  const { em } = database.orm;
-  const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
-    onLookup: metrics.keyLookup,
-    tracing,
-  });
-  const databaseProbe = createDatabaseProbe(em);
-  const store = createPaymentIntentStore(em, config.queue, {
-    onBatch: metrics.batch,
-    onFailedWrite: databaseProbe.onFailedWrite,
-    tracing,
-  });
-  const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const forKeys = [
-    createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
-    createEventService(em, feed),
-    createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
-    createTransferService(em, onEvent),
-  ];
-  const checkout = createCheckoutService(em);
-  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
-  const byKey = authenticateByKey(apiKeys);
-  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
-  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
-  const services = [
-    ...forKeys.map((service) => authenticated(service, byKey)),
-    authenticated(checkout, bySecret),
-  ];
-  return {
-    apiKeys,
-    store,
-    services,
-    gate: createGate(takeFromLimit),
-    /** The gate of what the checkout page calls besides its method. */
-    async admitPayer(context: RequestContext, header: RequestHeader) {
-      const opened = await bySecret(context, header);
-      takeOfCheckout(context);
-      return opened;
-    },
-    readiness: createReadiness(databaseProbe.probe),
-  };
-}
-
-type Core = ReturnType<typeof createCore>;
-
-interface DoorSettings {
-  config: Config;
-  limits: TransportLimits;
-  logger: Logger;
-  database: Database;
-  localChains: readonly ChainName[];
-  /** Called with the connection of each request whose key is valid. */
-  onPublicKey: (connection: Connection) => void;
-  onInternalKey: (connection: Connection) => void;
-}
-
-async function createDoors(
-  { services, gate, admitPayer, readiness }: Core,
-  { onEnd, tracing, metrics }: Telemetry,
-  strangers: Strangers,
-  shutdownSignal: AbortSignal,
-  { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
-) {
-  const scheme = config.tls ? 'https' : 'http';
-  // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
-  const allowsTryIt = database.embedded && scheme === 'http';
-  const { requestTimeoutMs } = limits;
-  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
-  if (localChains.length > 0) {
-    const { isDraining } = readiness;
-    const pay = testWalletOf(config, database, localChains);
-    sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
-  }
-  const common = { services, gate, strangers, logger, onEnd, tracing, requestTimeoutMs };
-  return {
-    scheme,
-    public: createPublicDoor({
-      ...common,
-      isDraining: readiness.isDraining,
-      trustedProxies: config.trustedProxies,
-      onValidKey: onPublicKey,
-      scheme,
-      sites,
-      allowsTryIt,
-    }),
-    internal: createInternalDoor({
-      ...common,
-      openRoutes: (router) => {
-        const contract = services.map(({ desc }) => desc);
-        registerHealth(
-          router,
-          readiness,
-          contract.map(({ typeName }) => typeName),
-        );
-        registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
-      },
-      onValidKey: onInternalKey,
-      shutdownSignal,
-    }),
-    operations: createOperationsDoor(readiness, metrics),
-  } as const;
-}
-
-function testWalletOf(
-  { dataDir }: Config,
-  { orm }: Database,
-  chains: readonly ChainName[],
-): TestWalletOptions['pay'] {
-  return async (intent, amount) => {
-    // Loads viem, like the watcher of these chains.
-    const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
-    return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
-  };
 }
 
 /** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */

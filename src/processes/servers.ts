@@ -9,7 +9,7 @@ import tls from 'node:tls';
 import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
-import type { Port } from '../doors/listener.ts';
+import { Listener, type Port } from '../doors/listener.ts';
 import type { NodeRequest, NodeResponse } from '../doors/node-headers.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
@@ -110,12 +110,27 @@ function serveHttp1(
   server.on('request', begin).on('checkContinue', begin).on('checkExpectation', begin);
 }
 
+export function createListeners(
+  servers: Servers,
+  { httpPort, grpcPort, metricsPort }: Config,
+  strangers: { doors: Strangers; operations: Strangers },
+  limits: TransportLimits,
+  logger: Logger,
+): readonly [publicPort: Listener, internalPort: Listener, operationsPort: Listener] {
+  const ofOperations = operationsLimits(limits);
+  return [
+    new Listener(servers.public, 'HTTP_PORT', httpPort, strangers.doors, limits, logger),
+    new Listener(servers.internal, 'GRPC_PORT', grpcPort, strangers.doors, limits, logger),
+    new Listener(servers.operations, 'METRICS_PORT', metricsPort, strangers.operations, ofOperations, logger),
+  ];
+}
+
 /** Most connections of probes and scrapers. */
 const maxOperationsConnections = 64;
 /** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
 
-export function operationsLimits(limits: TransportLimits): TransportLimits {
+function operationsLimits(limits: TransportLimits): TransportLimits {
   return { ...limits, maxConnections: Math.min(limits.maxConnections, maxOperationsConnections) };
 }
 

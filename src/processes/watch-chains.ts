@@ -9,7 +9,7 @@ import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
-import { createLedger } from '../settlement/ledger/ledger.ts';
+import { createLedger, type LedgerOptions } from '../settlement/ledger/ledger.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { createReceivedMeasure } from '../settlement/received.ts';
@@ -78,6 +78,21 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
   };
 }
 
+function failuresTo(logger: Logger): Pick<LedgerOptions, 'onUnreadable' | 'onFailedAlone'> {
+  return {
+    onUnreadable: (id, reason) =>
+      logger.error(
+        { err: reason, payment_intent: id },
+        'cannot expire a payment intent: its row is unreadable',
+      ),
+    onFailedAlone: (reason, transfer) =>
+      logger.error(
+        { err: reason, ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }) },
+        'recording a transfer failed; it is left unattributed: attribute it by hand',
+      ),
+  };
+}
+
 function watchedChainOf(
   { urls, ...settings }: ChainNodes,
   {
@@ -122,19 +137,7 @@ function watchedChainOf(
         onEvent();
         for (const change of changes) report(change, chainMetrics, logger);
       },
-      onUnreadable: (id, reason) =>
-        logger.error(
-          { err: reason, payment_intent: id },
-          'cannot expire a payment intent: its row is unreadable',
-        ),
-      onFailedAlone: (reason, transfer) =>
-        logger.error(
-          {
-            err: reason,
-            ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }),
-          },
-          'recording a transfer failed; it is left unattributed: attribute it by hand',
-        ),
+      ...failuresTo(logger),
       unattributedMinUnits,
       times: { databaseTimeoutMs },
       ...(tracing && { tracing }),

@@ -86,14 +86,6 @@ export function createAttribution(
     return named;
   };
 
-  /** The lowest id of an intent that a transfer at this time can be for. Bounds the search. */
-  const oldestCandidate = async (timeMs: number): Promise<string> => {
-    const { rows } = await run(findOldestOpen, [networkIds]);
-    const oldestOpenMs = rows[0]?.expires_at == null ? timeMs : new Date(rows[0].expires_at).getTime();
-    const longestMs = maxExpiryMinutes * 60_000;
-    return lowestUuid(Math.min(oldestOpenMs, timeMs - candidateHours * 3_600_000 - longestMs) - longestMs);
-  };
-
   /** One lookup for equal transfers. */
   const findCandidates = async (
     blockTime: Date,
@@ -103,7 +95,7 @@ export function createAttribution(
     const timeMs = blockTime.getTime();
     const found = new Map<string, Attribution>();
     if (transfers.size === 0) return found;
-    const oldest = await oldestCandidate(timeMs);
+    const oldest = await oldestCandidate(run, networkIds, timeMs);
     await ask(beforeRetry, [...transfers], async (some) => {
       const { rows } = await run(findCandidatesOf, [
         some.map((_, place) => place),
@@ -154,6 +146,18 @@ export function createAttribution(
       return candidates.get(keyOf(transfer)) ?? { intentId: undefined, isAmbiguous: true };
     });
   };
+}
+
+/** The lowest id of an intent that a transfer at this time can be for. Bounds the search. */
+async function oldestCandidate(
+  run: RunPrepared,
+  networkIds: readonly number[],
+  timeMs: number,
+): Promise<string> {
+  const { rows } = await run(findOldestOpen, [networkIds]);
+  const oldestOpenMs = rows[0]?.expires_at == null ? timeMs : new Date(rows[0].expires_at).getTime();
+  const longestMs = maxExpiryMinutes * 60_000;
+  return lowestUuid(Math.min(oldestOpenMs, timeMs - candidateHours * 3_600_000 - longestMs) - longestMs);
 }
 
 const findIntents = preparedStatement(

@@ -1,0 +1,85 @@
+// The services, and what all doors do before a method of them runs.
+
+import { checkoutPolicy } from '../checkout/get-checkout.ts';
+import { createCheckoutService } from '../checkout/service.ts';
+import type { Config } from '../config/config.ts';
+import type { KeyRing } from '../config/key-ring.ts';
+import { createDatabaseProbe } from '../database/writability.ts';
+import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
+import { createGate } from '../doors/call.ts';
+import { createReadiness } from '../doors/operations/readiness.ts';
+import { createRateLimit } from '../doors/rate-limit.ts';
+import type { EventFeed } from '../events/event-feed.ts';
+import { createEventService } from '../events/service.ts';
+import { createApiKeys } from '../merchants/api-keys.ts';
+import { intentOpenedBy } from '../payment-intents/client-secret.ts';
+import { createPaymentIntentService } from '../payment-intents/service.ts';
+import { createPaymentIntentStore } from '../payment-intents/store.ts';
+import type { WatchedChains } from '../payment-intents/watched-chains.ts';
+import { authenticated } from '../requests/method.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
+import { createTransferService } from '../settlement/service.ts';
+import type { AddressPolicy } from '../webhooks/address-policy.ts';
+import { createWebhookService } from '../webhooks/service.ts';
+import type { Background } from './background.ts';
+import type { Database } from './open-database.ts';
+import type { Telemetry } from './start-telemetry.ts';
+
+export type Core = ReturnType<typeof createCore>;
+
+interface Work {
+  feed: EventFeed;
+  background: Background;
+  webhooks: { keys: KeyRing; policy: AddressPolicy };
+  watchedChains: WatchedChains;
+}
+
+/** The services, with their gate, that the doors share. */
+export function createCore(
+  config: Config,
+  database: Database,
+  { metrics, tracing }: Telemetry,
+  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
+) {
+  const { em } = database.orm;
+  const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
+    onLookup: metrics.keyLookup,
+    tracing,
+  });
+  const databaseProbe = createDatabaseProbe(em);
+  const store = createPaymentIntentStore(em, config.queue, {
+    onBatch: metrics.batch,
+    onFailedWrite: databaseProbe.onFailedWrite,
+    tracing,
+  });
+  const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
+  const forKeys = [
+    createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
+    createEventService(em, feed),
+    createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
+    createTransferService(em, onEvent),
+  ];
+  const checkout = createCheckoutService(em);
+  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
+  const byKey = authenticateByKey(apiKeys);
+  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
+  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
+  const services = [
+    ...forKeys.map((service) => authenticated(service, byKey)),
+    authenticated(checkout, bySecret),
+  ];
+  return {
+    apiKeys,
+    store,
+    services,
+    gate: createGate(takeFromLimit),
+    /** The gate of what the checkout page calls besides its method. */
+    async admitPayer(context: RequestContext, header: RequestHeader) {
+      const opened = await bySecret(context, header);
+      takeOfCheckout(context);
+      return opened;
+    },
+    readiness: createReadiness(databaseProbe.probe),
+  };
+}

@@ -1,0 +1,91 @@
+// The doors of the three ports, with what they need of the service.
+
+import type { Logger } from 'pino';
+import type { Config, TransportLimits } from '../config/config.ts';
+import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
+import { Health } from '../contract/gen/health/v1/health_pb.ts';
+import type { ChainName } from '../contract/words.ts';
+import { registerHealth } from '../doors/internal/health.ts';
+import { createInternalDoor } from '../doors/internal/internal-door.ts';
+import { registerReflection } from '../doors/internal/reflection.ts';
+import type { Connection } from '../doors/listener.ts';
+import { createOperationsDoor } from '../doors/operations/operations-door.ts';
+import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
+import { loadDocumentation } from '../doors/public/documentation.ts';
+import { createPublicDoor } from '../doors/public/public-door.ts';
+import type { Strangers } from '../doors/strangers.ts';
+import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
+import type { Core } from './core.ts';
+import type { Database } from './open-database.ts';
+import type { Telemetry } from './start-telemetry.ts';
+
+interface DoorSettings {
+  config: Config;
+  limits: TransportLimits;
+  logger: Logger;
+  database: Database;
+  localChains: readonly ChainName[];
+  /** Called with the connection of each request whose key is valid. */
+  onPublicKey: (connection: Connection) => void;
+  onInternalKey: (connection: Connection) => void;
+}
+
+/** Creates the doors. Nothing listens yet. */
+export async function createDoors(
+  { services, gate, admitPayer, readiness }: Core,
+  { onEnd, tracing, metrics }: Telemetry,
+  strangers: Strangers,
+  shutdownSignal: AbortSignal,
+  { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
+) {
+  const scheme = config.tls ? 'https' : 'http';
+  // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
+  const allowsTryIt = database.embedded && scheme === 'http';
+  const { requestTimeoutMs } = limits;
+  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
+  if (localChains.length > 0) {
+    const { isDraining } = readiness;
+    const pay = testWalletOf(config, database, localChains);
+    sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
+  }
+  const common = { services, gate, strangers, logger, onEnd, tracing, requestTimeoutMs };
+  return {
+    scheme,
+    public: createPublicDoor({
+      ...common,
+      isDraining: readiness.isDraining,
+      trustedProxies: config.trustedProxies,
+      onValidKey: onPublicKey,
+      scheme,
+      sites,
+      allowsTryIt,
+    }),
+    internal: createInternalDoor({
+      ...common,
+      openRoutes: (router) => {
+        const contract = services.map(({ desc }) => desc);
+        registerHealth(
+          router,
+          readiness,
+          contract.map(({ typeName }) => typeName),
+        );
+        registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
+      },
+      onValidKey: onInternalKey,
+      shutdownSignal,
+    }),
+    operations: createOperationsDoor(readiness, metrics),
+  } as const;
+}
+
+function testWalletOf(
+  { dataDir }: Config,
+  { orm }: Database,
+  chains: readonly ChainName[],
+): TestWalletOptions['pay'] {
+  return async (intent, amount) => {
+    // Loads viem, like the watcher of these chains.
+    const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
+    return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
+  };
+}
