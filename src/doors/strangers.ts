@@ -11,7 +11,9 @@ const turnMs = 3;
 const maxRequests = 4_096;
 /** Bytes of strangers that were read and not parsed. */
 const maxUnparsedBytes = 16 * 1024 * 1024;
-/** HTTP/2 streams of strangers, answered or not, about 20 to 100 KB each. */
+/** HTTP/2 streams of strangers that wait for their turn, about 10 KB each. */
+const maxWaitingStreams = 4_096;
+/** Those that were begun, answered or not, about 20 to 100 KB each. */
 const maxStreams = 512;
 
 /** An amount that holders have together. Above the limit, the one that has held some for longest is closed. */
@@ -58,6 +60,10 @@ export class Strangers {
     // If it were only closed, it would stay in memory as long as its session.
     stream.destroy();
   });
+  /** Nothing was done for them, so that their clients may try again. */
+  readonly #waitingStreams = new Bound<Http2Stream>(maxWaitingStreams, (stream) =>
+    stream.close(constants.NGHTTP2_REFUSED_STREAM),
+  );
   readonly #withValidKey = new WeakSet<object>();
   /** Work that waits, by connection: first that of connections that have sent nothing before. */
   readonly #waiting = [new Map<object, (() => void)[]>(), new Map<object, (() => void)[]>()] as const;
@@ -78,17 +84,23 @@ export class Strangers {
     return true;
   }
 
-  /** Serves an HTTP/2 stream: a stranger's in its turn, and counted until it closes or until `release`. */
+  /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */
   startStream(stream: ServerHttp2Stream, serve: () => void): void {
     const session = stream.session ?? stream;
     if (!this.has(session)) {
       serve();
       return;
     }
-    this.#streams.set(stream, 1);
-    stream.once('close', () => this.release(stream));
+    this.#waitingStreams.set(stream, 1);
+    stream.once('close', () => {
+      this.#waitingStreams.set(stream, 0);
+      this.release(stream);
+    });
     this.start(session, stream.id === 1, () => {
-      if (!stream.destroyed) serve();
+      if (stream.destroyed || stream.closed) return;
+      this.#waitingStreams.set(stream, 0);
+      this.#streams.set(stream, 1);
+      serve();
     });
   }
 

@@ -24,16 +24,17 @@ export async function createServers(config: Config, limits: TransportLimits) {
     pair && {
       tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }),
     };
-  const port = () => net.createServer({ allowHalfOpen: true, noDelay: true });
+  // Node's HTTP/1.1 server ends the connection itself; HTTP/2 and TLS end with the client's side.
+  const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {
     isTls: pair !== undefined,
     public: {
-      port: port(),
+      port: port(pair === undefined),
       http1: createHttp1Server(limits),
       ...(pair && { http2: createHttp2Server(limits), ...tlsServer('h2', 'http/1.1') }),
     },
-    internal: { port: port(), http2: createHttp2Server(limits), ...tlsServer('h2') },
-    operations: { port: port(), http1: createHttp1Server(limits) },
+    internal: { port: port(false), http2: createHttp2Server(limits), ...tlsServer('h2') },
+    operations: { port: port(true), http1: createHttp1Server(limits) },
   };
 }
 
