@@ -66,10 +66,12 @@ export const indexCases: readonly IndexCase[] = [
              where merchant_id = :merchant_id and mode = 'testnet' and position > :position order by position limit ${page}`,
   },
   {
-    name: 'events_unpositioned_index',
+    name: 'events_turns_index',
     table: 'events',
-    purpose: 'events that have to get their position',
-    query: 'select id, sequence from events where position is null order by sequence, id limit 1000',
+    purpose: 'events of a merchant that have to get their position',
+    values: 'select merchant_id from events limit 1',
+    query: `select id, sequence from events
+             where merchant_id = :merchant_id and position is null order by sequence, id limit 1000`,
   },
   {
     name: 'events_position_unique',

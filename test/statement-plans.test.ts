@@ -1,9 +1,11 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
-import { endSessions } from '../src/database/orm.ts';
+import { createOrm, endSessions } from '../src/database/orm.ts';
+import { createPositioner } from '../src/events/position-events.ts';
+import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
 import { httpRequest } from './support/http-request.ts';
-import { startService, type TestMerchant } from './support/service.ts';
+import { createTestDatabase, startService, type TestMerchant } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 
 // PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
@@ -76,4 +78,42 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   expect(scans).toMatchObject([{ seq_scan: 0 }]);
   expect(scans[0]?.idx_scan).toBeGreaterThan(100);
   await service.close();
+});
+
+test('positions cost the same for each event, however many wait, also in a new database', async () => {
+  const database = await createTestDatabase();
+  const client = new pg.Client(pgConfigOf(database));
+  await client.connect();
+  await client.query(`alter database ${database.database} set plan_cache_mode = force_generic_plan`);
+  await client.query('vacuum analyze');
+  const insertEvents = (count: number) =>
+    client.query(
+      `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
+       select gen_random_uuid(), md5((n % 200)::text)::uuid, 'testnet', 'payment_intent.expired', now(), gen_random_uuid(), 1, '{}'
+         from generate_series(1, $1::int) n`,
+      [count],
+    );
+  await client.query(
+    `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
+     select gen_random_uuid(), md5(n::text)::uuid, 'testnet', 'https://shop.example', '{*}', true, now() from generate_series(1, 200) n`,
+  );
+  const orm = createOrm(database, 1);
+  const { positionAll } = createPositioner(orm.em, createDeliveries);
+  // The plan that the session keeps.
+  await insertEvents(1);
+  expect(await positionAll()).toBe(1);
+  const count = 20_000;
+  await insertEvents(count);
+  expect(await positionAll()).toBe(count);
+  // A session's counts are complete when it has ended.
+  await endSessions(orm);
+  const { rows } = await client.query(
+    `select relname, (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows_read from pg_stat_user_tables
+      where relname in ('events', 'webhook_endpoints')`,
+  );
+  // Each event is read to take it and to make its deliveries, and some to find the next merchant.
+  for (const { relname, rows_read } of rows) expect(rows_read, relname).toBeLessThan(5 * count);
+  expect(rows).toHaveLength(2);
+  await client.end();
+  await database.drop();
 });

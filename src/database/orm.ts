@@ -28,6 +28,7 @@ import { AnnounceWatchedChains } from './migrations/2026-11-23-announce-watched-
 import { BoundAttribution } from './migrations/2026-11-23-bound-attribution.ts';
 import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
 import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
+import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
@@ -44,6 +45,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-23-bound-attribution', class: BoundAttribution },
   { name: '2026-11-23-fair-deliveries', class: FairDeliveries },
   { name: '2026-11-23-announce-watched-chains', class: AnnounceWatchedChains },
+  { name: '2026-11-23-position-in-turns', class: PositionInTurns },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */

@@ -6,13 +6,16 @@ import {
   type ListEventsResponse,
   ListEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
+import type { EventRow } from '../database/entities/event.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
-import { toEvent } from './event.ts';
+import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
+import { mapLargeInSlices } from '../scheduling/slices.ts';
+import { toEvent, toJsonEvent } from './event.ts';
 import { type EventCursors, positionOfToken, positionToken } from './event-cursor.ts';
 import type { EventReader } from './read-events.ts';
 
@@ -24,7 +27,7 @@ export function listEvents(
   return {
     ratePolicy: 'reads',
     violations: (request) => violationsOf(request),
-    async run(request, identity) {
+    async run(request, identity, { context }) {
       refuseInvalid(violationsOf(request));
       const { pageToken, after, type } = request;
       const paymentIntent = parseIdentifier('pi', request.paymentIntent);
@@ -36,20 +39,30 @@ export function listEvents(
             : after !== ''
               ? await cursors.afterEvent(after, identity)
               : 0n;
-        const page = await reader.page(
-          identity,
-          { type, paymentIntent },
-          behind,
-          pageSizeOf(request.pageSize),
+        const size = pageSizeOf(request.pageSize);
+        const page = await chargedByRows(
+          context,
+          size,
+          () => reader.page(identity, { type, paymentIntent }, behind, size),
+          ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
         );
         if (after !== '') await cursors.assertKept(behind);
         return create(ListEventsResponseSchema, {
-          events: page.rows.map(toEvent),
+          events: await mapLargeInSlices(
+            page.rows,
+            rowsOf,
+            context.door === 'public' ? toJsonEvent : toEvent,
+          ),
           nextPageToken: page.next === undefined ? '' : positionToken(token, page.next),
         });
       });
     },
   };
+}
+
+/** The rows that an event counts as in the rate limit: one, or one for each 2 KiB of its data. */
+function rowsOf({ data }: EventRow): number {
+  return Math.max(1, rowsOfText(data));
 }
 
 function violationsOf(request: ListEventsRequest): FieldViolation[] {

@@ -4,13 +4,17 @@
 // late commits would appear behind readers, or delay all of them.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { NIL as lowestUuid } from 'uuid';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { ring } from '../database/ring.ts';
 
 /** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
-/** Events positioned in one transaction. */
+/** Most events positioned in one transaction. */
 const maxBatchSize = 1_000;
+/** Most deliveries of the events positioned in one transaction, unless it is a single event. */
+const maxBatchDeliveries = 2_000;
 
 export interface Positioner {
   /** Assigns a position to every event committed before the call. Returns their number. */
@@ -20,20 +24,26 @@ export interface Positioner {
 /** Called in the transaction that assigned the positions after `after` up to `upTo`. */
 export type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
 
+/**
+ * Returns the positioner. Each batch continues after the merchant at which the previous one ended, so that one merchant's
+ * backlog delays the events of another by a batch.
+ */
 export function createPositioner(em: EntityManager, onPositioned?: OnPositioned): Positioner {
   const { run, transaction } = createPreparedStatements(em);
+  /** The merchant at which the last batch ended. */
+  let lastMerchant: string = lowestUuid;
 
-  const positionBatch = (): Promise<number> =>
+  const positionBatch = () =>
     transaction(async (runInside) => {
       // A separate statement: the next one's snapshot must be taken after the lock.
       await runInside(lock, [String(lockId)]);
-      const { rows } = await runInside(position, [maxBatchSize]);
-      if (rows.length === 0) return 0;
-      const [first] = rows;
-      const after = BigInt(first?.before);
-      await onPositioned?.(runInside, after, after + BigInt(rows.length));
+      const { rows } = await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries]);
+      const [batch] = rows;
+      if (batch === undefined) return { size: 0, hasMore: false, lastMerchant };
+      const after = BigInt(batch.before);
+      await onPositioned?.(runInside, after, after + BigInt(batch.size));
       await runInside(notify, [eventsPositionedChannel]);
-      return rows.length;
+      return { size: batch.size, hasMore: batch.has_more, lastMerchant: batch.last_merchant };
     });
 
   return {
@@ -43,9 +53,10 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
       const { rows } = await run(findUnpositioned, []);
       if (rows[0]?.found !== true) return total;
       for (;;) {
-        const positioned = await positionBatch();
-        total += positioned;
-        if (positioned < maxBatchSize) return total;
+        const batch = await positionBatch();
+        lastMerchant = batch.lastMerchant;
+        total += batch.size;
+        if (!batch.hasMore) return total;
       }
     },
   };
@@ -55,23 +66,75 @@ const findUnpositioned = preparedStatement(
   'find_unpositioned_event',
   'select exists (select from events where position is null) as found',
 );
-const lock = preparedStatement('lock_event_positions', 'select pg_advisory_xact_lock($1)');
+/**
+ * A session keeps plans for longer than its statistics are true. The statements of this transaction find each row by an
+ * index, also by a plan made while the tables were empty.
+ */
+const lock = preparedStatement(
+  'lock_event_positions',
+  `select pg_advisory_xact_lock($1),
+          set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+          set_config('enable_mergejoin', 'off', true)`,
+);
 const notify = preparedStatement('notify_event_positions', "select pg_notify($1, '')");
 
+/** The merchants with events that wait, after the last batch's. */
+const merchants = ring({
+  name: 'merchants',
+  column: 'merchant_id',
+  begin: '$1::uuid',
+  from: 'events e',
+  where: 'e.position is null',
+  order: 'e.merchant_id, e.sequence, e.id',
+});
+
 /**
- * In order of the sequence: an intent's second event is committed after its first, so whoever sees the second sees the
- * first.
+ * Merchants take turns of one event. Within an intent, events stay in the order of their sequence: a merchant's events
+ * are taken in that order, and whoever sees an intent's second event sees its first, which was committed before.
+ *
+ * At most `$2` merchants and an equal share of `$2` events of each are looked at, less than twice `$2` events: a backlog
+ * does not make a batch slower. Events that are left out for their deliveries come first in a later batch.
  */
 const position = preparedStatement(
   'position_events',
-  `with batch as materialized (
-     select id, row_number() over (order by sequence, id) as place
-       from (select id, sequence from events where position is null order by sequence, id limit $1) as next
+  `with recursive ${merchants},
+   taking_turns as materialized (
+     select m.merchant_id, m.place, ceil($2::int::numeric / count(*) over ())::int as share, w.testnet, w.mainnet
+       from (select merchant_id, place from merchants where place > 0 limit $2) m
+      cross join lateral (
+        select count(*) filter (where mode = 'testnet') as testnet, count(*) filter (where mode = 'mainnet') as mainnet
+          from webhook_endpoints w where w.merchant_id = m.merchant_id and w.enabled
+      ) w
+   ), candidates as materialized (
+     select e.row_place, e.merchant_id, t.place as turn, t.share,
+            row_number() over (partition by t.place order by e.sequence, e.id) as round,
+            case when e.webhook_endpoint is not null then 1 when e.mode = 'testnet' then t.testnet else t.mainnet end
+              as deliveries
+       from taking_turns t
+      cross join lateral (
+        select e.ctid as row_place, e.* from events e
+         where e.position is null and e.merchant_id = t.merchant_id
+         order by e.sequence, e.id
+         limit t.share
+      ) e
+   ), in_turns as (
+     select row_place, merchant_id, row_number() over turns as place, sum(deliveries) over turns as deliveries
+       from candidates
+     window turns as (order by round, turn)
+   ), batch as materialized (
+     select * from in_turns where place <= $2 and (place = 1 or deliveries <= $3)
    ), moved as (
      update event_progress set last_position = last_position + (select count(*) from batch)
-      where exists (select from batch)
+      where id = 1 and exists (select from batch)
      returning last_position - (select count(*) from batch) as before
+   ), positioned as (
+     update events e set position = moved.before + batch.place
+       from batch, moved where e.ctid = batch.row_place
+     returning e.id
    )
-   update events e set position = moved.before + batch.place from batch, moved where e.id = batch.id
-   returning moved.before`,
+   select moved.before, (select count(*)::int from positioned) as size,
+          exists (select from candidates where round = share)
+            or (select count(*) from candidates) > (select count(*) from batch) as has_more,
+          (select merchant_id from batch order by place desc limit 1) as last_merchant
+     from moved`,
 );

@@ -18,9 +18,12 @@ import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
+import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
 import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
+import { maxPayments } from './payments.ts';
 import type { PaymentIntentReader } from './reader.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
@@ -37,14 +40,22 @@ export function listPaymentIntents(
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await reader.paymentsOf(rows);
-    return rows.map((row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
+    return mapLargeInSlices(
+      rows,
+      ({ id }) => 1 + (payments.get(id)?.length ?? 0),
+      (row) => presentPaymentIntent(row, payments.get(row.id) ?? []),
+    );
   };
 
   /** Writes JSON directly, except for intents that need a message. */
   const write = async (found: readonly ShownColumns[]): Promise<string> => {
     const texts = found.map((row) => paymentIntentText(row));
-    const others = await present(found.filter((_, i) => texts[i] === undefined));
-    return texts.map((text) => text ?? intentCodec.encode(others.shift() as PaymentIntent)).join(',');
+    const others = await mapLargeInSlices(
+      await present(found.filter((_, i) => texts[i] === undefined)),
+      ({ payments }) => 1 + payments.length,
+      intentCodec.encode,
+    );
+    return texts.map((text) => text ?? others.shift()).join(',');
   };
 
   /** Requests that share a page share its text. */
@@ -58,7 +69,13 @@ export function listPaymentIntents(
       const filter = filterOf(request);
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
-      const { rows, next } = await readPage(identity, filter, below, pageSizeOf(request.pageSize));
+      const size = pageSizeOf(request.pageSize);
+      const { rows, next } = await chargedByRows(
+        context,
+        size,
+        () => readPage(identity, filter, below, size),
+        (page) => page.rows.reduce((sum, row) => sum + rowsOf(row), 0),
+      );
       const nextPageToken = uuidPageTokenOf(token, next);
       if (context.door === 'public') {
         const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
@@ -75,6 +92,11 @@ export function listPaymentIntents(
       });
     },
   };
+}
+
+/** The rows that an intent counts as in the rate limit: one, or one for each payment shown or each 2 KiB of metadata. */
+function rowsOf({ payments_count, metadata }: ShownColumns): number {
+  return Math.max(1, Math.min(Number(payments_count), maxPayments), rowsOfText(metadata));
 }
 
 function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {

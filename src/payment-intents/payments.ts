@@ -10,6 +10,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { mapLargeInSlices } from '../scheduling/slices.ts';
 
 /** Most payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
@@ -44,12 +45,18 @@ export function createPaymentsReader(em: EntityManager): ReadPayments {
     const required = new Map(
       paid.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
     );
-    for (const found of rows) {
-      const row = columns.read(found);
-      const intent = row.paymentIntent ?? '';
-      const payment = toPayment(row, Number(found.head), required.get(intent) ?? 0);
-      payments.set(intent, [...(payments.get(intent) ?? []), payment]);
-    }
+    await mapLargeInSlices(
+      rows,
+      () => 1,
+      (found) => {
+        const row = columns.read(found);
+        const intent = row.paymentIntent ?? '';
+        const payment = toPayment(row, Number(found.head), required.get(intent) ?? 0);
+        const known = payments.get(intent);
+        if (known === undefined) payments.set(intent, [payment]);
+        else known.push(payment);
+      },
+    );
     return payments;
   };
 }

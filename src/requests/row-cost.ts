@@ -5,6 +5,12 @@ import type { RequestContext } from './request-context.ts';
 /** Rows that cost as much as one plain request. */
 const rowsPerRequest = 20;
 
+/** More than the metadata of most intents, and than the data of an event of an intent with one payment. */
+const charactersPerRow = 2_048;
+
+/** The rows that a stored text counts as. */
+export const rowsOfText = (text: string) => text.length / charactersPerRow;
+
 const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
 
 /**
@@ -20,12 +26,13 @@ export async function chargedByRows<Result>(
 ): Promise<Result> {
   const reserved = costOf(mostRows);
   let rows = 0;
-  charge?.(reserved - 1);
+  if (reserved > 1) charge?.(reserved - 1);
   try {
     const result = await work();
     rows = rowsOf(result);
     return result;
   } finally {
-    charge?.(costOf(rows) - reserved);
+    const cost = costOf(rows);
+    if (cost !== reserved) charge?.(cost - reserved);
   }
 }

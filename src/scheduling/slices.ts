@@ -31,3 +31,25 @@ export async function mapInSlices<T, R>(items: Iterable<T>, map: (item: T) => R)
   }
   return mapped;
 }
+
+/** Small work is not sliced: it would wait behind the slices of others. */
+const weightAtOnce = 100;
+
+/** Maps the items in order, in slices if they weigh more than 100 together. An item weighs what it contains, at least 1. */
+export async function mapLargeInSlices<T, R>(
+  items: Iterable<T>,
+  weightOf: (item: T) => number,
+  map: (item: T) => R,
+): Promise<R[]> {
+  const mapped: R[] = [];
+  let weight = 0;
+  for (const item of items) {
+    weight += weightOf(item);
+    if (weight > weightAtOnce && mapped.length > 0) {
+      await nextSlice();
+      weight = weightOf(item);
+    }
+    mapped.push(map(item));
+  }
+  return mapped;
+}

@@ -3,12 +3,13 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
-import { MAX as highestUuid, NIL as lowestUuid } from 'uuid';
+import { NIL as lowestUuid } from 'uuid';
 import type { DeliveryStatusName } from '../contract/words.ts';
 import { createBatcher } from '../database/batcher.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { ring } from '../database/ring.ts';
 import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
@@ -223,28 +224,16 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
   });
 }
 
-/**
- * A recursive query that visits the distinct values of a column of pending rows as a ring: from the first after
- * `begin`, around, to `begin`. It skips the rows in between. `order` is the index's order from the column on, which
- * forces the planner to use this index.
- */
-const ring = (name: string, column: string, begin: string, where: string, order: string) => {
-  const next = (lap: string, condition: string) =>
-    `(select d.${column}, ${lap} as lap from webhook_deliveries d
-       where d.status = 'pending' and ${where} and ${condition} order by ${order} limit 1)`;
-  return `${name} (${column}, lap, place) as (
-       select ${begin}, 0, 0
-       union all
-       select n.${column}, n.lap, r.place + 1
-         from ${name} r
-        cross join lateral (
-          ${next('r.lap', `d.${column} > r.${column} and d.${column} <= case r.lap when 0 then '${highestUuid}' else ${begin} end`)}
-          union all
-          ${next('1', `r.lap = 0 and d.${column} <= ${begin}`)}
-          limit 1
-        ) n
-     )`;
-};
+/** Visits the merchants or endpoints of pending deliveries `d`. `order` is the index's order from the column on. */
+const ringOfPending = (name: string, column: string, begin: string, where: string, order: string) =>
+  ring({
+    name,
+    column,
+    begin,
+    from: 'webhook_deliveries d',
+    where: `d.status = 'pending' and ${where}`,
+    order,
+  });
 
 /**
  * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. Rows are
@@ -254,7 +243,7 @@ const ring = (name: string, column: string, begin: string, where: string, order:
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
     'claim_webhook_deliveries',
-    `with recursive ${ring('merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
+    `with recursive ${ringOfPending('merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
      due as materialized (
        select d.*, row_number() over () as turn
          from (
@@ -268,7 +257,7 @@ const claimStatement = (eventColumns: string) =>
               select d.*
                 from (values (1), (2)) as pass (number)
                cross join lateral (
-                 with recursive ${ring('turns', 'endpoint_id', 'held.behind', 'd.merchant_id = m.merchant_id', 'd.endpoint_id, d.next_attempt_at')}
+                 with recursive ${ringOfPending('turns', 'endpoint_id', 'held.behind', 'd.merchant_id = m.merchant_id', 'd.endpoint_id, d.next_attempt_at')}
                  select t.endpoint_id from turns t
                   where t.place > 0 and pass.number > 0
                ) t

@@ -38,8 +38,12 @@ export const EventEntity = defineEntity({
       properties: ['merchantId', 'mode', 'position'],
       where: { position: { $ne: null } },
     },
-    // Events without a position, in the order in which they get one.
-    { name: 'events_unpositioned_index', properties: ['sequence', 'id'], where: { position: null } },
+    // Events without a position by merchant, in the order in which they get one.
+    {
+      name: 'events_turns_index',
+      properties: ['merchantId', 'sequence', 'id'],
+      where: { position: null },
+    },
   ],
   uniques: [
     // New events for the streams of this process.
