@@ -12,7 +12,7 @@ const maxRequests = 4_096;
 /** Bytes of strangers that were read and not parsed. */
 const maxUnparsedBytes = 16 * 1024 * 1024;
 /** HTTP/2 streams of strangers that wait for their turn, about 10 KB each. */
-const maxWaitingStreams = 4_096;
+const maxWaitingStreams = 2_048;
 /** Those that were begun, answered or not, about 20 to 100 KB each. */
 const maxStreams = 512;
 

@@ -47,7 +47,7 @@ const execTransaction = toFunctionSelector(
 export interface NamedIntents {
   /**
    * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
-   * show who paid in a bundle, and how many equal transfers were made.
+   * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.
    */
   needsReceipt(log: TransferLog): Promise<boolean>;
   /** Returns the public id (`pi_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
@@ -67,7 +67,9 @@ export function readNamedIntents(transaction: Transaction): NamedIntents {
   return {
     async needsReceipt(log) {
       if (isDirectTransfer(log, transaction) || idSourceOf(log, transaction) === undefined) return false;
-      return (await calls()).has(callOf(log));
+      // A plain `transfer` logs what it was called with: another log is one that the node has made up.
+      const isOther = to === log.token && input.startsWith(`0x${transferSelector}`);
+      return isOther || (await calls()).has(callOf(log));
     },
     async of(log, logs) {
       if (isDirectTransfer(log, transaction)) return direct();
