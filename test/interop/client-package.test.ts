@@ -270,7 +270,7 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
       ...['Transfer', 'ListTransfers', 'AttributeTransfer'],
       ...['WebhookEndpoint', 'WebhookEndpointWithSecret', 'WebhookDelivery', 'WebhookAttempt'],
       ...['CreateWebhookEndpoint', 'UpdateWebhookEndpoint', 'RotateWebhookSecret', 'RedeliverEvent'],
-      ...['ListWebhookEndpoints', 'ListWebhookDeliveries', 'WatchEvents', 'WatchedEvent', 'Page'],
+      ...['ListWebhookEndpoints', 'ListWebhookDeliveries', 'WatchEvents', 'WatchEventsResponse', 'Page'],
       ...['ReceivedWebhook', 'WebhookVerificationError', 'PaymentIntentsError', 'JsonClientOptions'],
       ...['PaymentIntentsClientOptions', 'CallOptions', 'CreateOptions', 'Timeouts'],
     ]) {
