@@ -2,10 +2,12 @@
 
 import { join, resolve } from 'node:path';
 import { isatty } from 'node:tty';
+import { inspect } from 'node:util';
 import type { Logger } from 'pino';
 import manifest from '../package.json' with { type: 'json' };
 import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
+import { visibleLines } from './contract/visible-text.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
 import type { LocalChainPlan } from './embedded/run-local-chains.ts';
 import type { RunningServer } from './processes/serve.ts';
@@ -244,8 +246,8 @@ function inShell(text: string): string {
 main().then(
   () => process.exit(),
   (error: unknown) => {
-    if (error instanceof StartupError) console.error(`payment-intent-service: ${error.message}`);
-    else console.error(error);
+    const text = error instanceof StartupError ? `payment-intent-service: ${error.message}` : inspect(error);
+    console.error(visibleLines(text));
     process.exit(1);
   },
 );

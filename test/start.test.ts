@@ -475,6 +475,14 @@ describe('traces', () => {
     await expect(stat(join(folder, 'data'))).rejects.toThrow('ENOENT');
   });
 
+  test('what a terminal obeys is escaped in an error of the start', async () => {
+    const { code, errors } = await fail({ LOG_LEVEL: 'in\u001b[31mfo\u202e' });
+    expect(code).toBe(1);
+    expect(errors).toContain('in\\u001b[31mfo\\u202e');
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: that is the test.
+    expect(errors).not.toMatch(/[\u001b\u202e]/);
+  });
+
   test('a misspelt variable is named', async () => {
     const service = await start({ DATA_DIR: await copyUsedData(), RPC_URL_BSE: 'http://127.0.0.1:1' });
     const { output } = await service.exit('SIGTERM');

@@ -485,7 +485,8 @@ describe('refuses by name', () => {
   });
 
   // What only JSON can say.
-  test.each<[string, MethodName, string, string]>([
+  test.each<[string, MethodName, string, string, RegExp?]>([
+    ['types as text', 'updateWebhookEndpoint', '{"event_types":"*"}', 'event_types', /such as \["\*"\]/],
     ['no URL', 'createWebhookEndpoint', '{}', 'url'],
     ['an empty list of types', 'createWebhookEndpoint', `{"url":"${url}","event_types":[]}`, 'event_types'],
     ['an empty list of types in a change', 'updateWebhookEndpoint', '{"event_types":[]}', 'event_types'],
@@ -499,7 +500,7 @@ describe('refuses by name', () => {
     ['a field that the service sets', 'updateWebhookEndpoint', '{"disabled_reason":"x"}', 'disabled_reason'],
     ['a secret of one’s own', 'createWebhookEndpoint', `{"url":"${url}","secret":"whsec_x"}`, 'secret'],
     ['the id in the body', 'updateWebhookEndpoint', '{"id":"we_x"}', 'id'],
-  ])('%s', async (_, method, body, field) => {
+  ])('%s', async (_, method, body, field, message = /./) => {
     const { id } = await created();
     const answer = await httpRequest(
       `${service.publicUrl}/v1/webhook_endpoints${method === 'updateWebhookEndpoint' ? `/${id}` : ''}`,
@@ -511,6 +512,7 @@ describe('refuses by name', () => {
     );
     const { code, details } = JSON.parse(answer.body).error;
     expect([answer.status, code, details?.[0]?.field]).toEqual([400, 'invalid_body', field]);
+    expect(details[0].message).toMatch(message);
   });
 });
 

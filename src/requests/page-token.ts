@@ -65,12 +65,11 @@ function digestOf(filter: readonly unknown[]): Buffer {
 
 const defaultPageSize = 20;
 const maxPageSize = 100;
+export const pageSizeRule = `must be an integer from 1 to ${maxPageSize}`;
 
 /** Returns the violations of a `page_size`. 0 means the default. */
 export function pageSizeViolations(pageSize: number): { field: string; message: string }[] {
-  return pageSize >= 0 && pageSize <= maxPageSize
-    ? []
-    : [{ field: 'page_size', message: `must be an integer from 1 to ${maxPageSize}` }];
+  return pageSize >= 0 && pageSize <= maxPageSize ? [] : [{ field: 'page_size', message: pageSizeRule }];
 }
 
 export function pageSizeOf(pageSize: number): number {

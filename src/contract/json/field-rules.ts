@@ -35,6 +35,14 @@ export function refusesEmptyList(field: DescField): boolean {
   return getOption(field, json_field).refuseEmpty;
 }
 
+/** How to write the field in JSON, for an error message: `, such as ["*"]`. Empty if the contract has no example. */
+export function suchAs(field: DescField): string {
+  const { examples: [example] = [] } = JSON.parse(getOption(field, json_field).schema || '{}') as {
+    examples?: unknown[];
+  };
+  return example === undefined ? '' : `, such as ${JSON.stringify(example)}`;
+}
+
 /**
  * The words of an enum in the public JSON, in the contract's order. Zero has none: it means "unspecified", and the JSON
  * omits the field.

@@ -13,6 +13,7 @@ import {
   integerRangeOf,
   mayBeAbsent,
   refusesEmptyList,
+  suchAs,
 } from './field-rules.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
@@ -273,9 +274,10 @@ export const emptyList = 'must not be empty: leave it out instead';
 
 function listOf(field: DescField, item: ValueCodec): ValueCodec {
   const refusesEmpty = refusesEmptyList(field);
+  const notAList = `must be an array${suchAs(field)}`;
   return {
     decode(json, path, violations) {
-      if (!Array.isArray(json)) return violate(violations, path, 'must be an array');
+      if (!Array.isArray(json)) return violate(violations, path, notAList);
       if (json.length === 0 && refusesEmpty) return violate(violations, path, emptyList);
       const faultsBefore = violations.length;
       const items = json.map((value, index) =>

@@ -3,6 +3,7 @@ import type { FieldViolation } from '../../contract/error-catalogue.ts';
 import { integerRangeOf } from '../../contract/json/field-rules.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { notAField } from '../../contract/json/json-codec.ts';
+import { pageSizeRule } from '../../requests/page-token.ts';
 import { percentDecoded } from './percent-decoding.ts';
 
 /**
@@ -53,7 +54,10 @@ function jsonOf(field: DescField, text: string): string | number | boolean | { p
   }
   if (integerRangeOf(field.scalar) !== undefined) {
     const isSafe = /^[1-9][0-9]{0,15}$/.test(text) && Number.isSafeInteger(Number(text));
-    return isSafe ? Number(text) : { problem: 'must be an integer of at least 1, in digits' };
+    if (isSafe) return Number(text);
+    return {
+      problem: field.name === 'page_size' ? pageSizeRule : 'must be an integer of at least 1, in digits',
+    };
   }
   return /^-?\d{1,15}(?:\.\d{1,15})?$/.test(text) ? Number(text) : { problem: 'must be a number' };
 }
