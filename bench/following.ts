@@ -18,6 +18,8 @@ export interface Watched {
   requests: Record<string, number>;
   /** The longest time in which the event loop did not turn, since this was asked last. */
   longestGapMs: number;
+  /** The most processor time of the main thread between two turns. */
+  longestWorkMs: number;
 }
 
 export interface Watcher extends Running {

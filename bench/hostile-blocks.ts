@@ -28,6 +28,8 @@ interface Cost {
   lagMs: number;
   /** The longest time in which the event loop did not turn. */
   gapMs: number;
+  /** The most processor time of the main thread between two turns. */
+  workMs: number;
 }
 
 type Costs = Record<HostileKind, Cost[][]>;
@@ -83,8 +85,8 @@ async function costOfBlock(
   const receipts = await chain.client.getLogs({ blockHash: (await chain.client.getBlock()).hash });
   if (receipts.length < count) throw new Error(`${receipts.length} of ${count} transfers were made`);
   await untilRead(database, chain);
-  const { blocks, longestGapMs } = await watcher.watched();
-  return { lagMs: blocks.at(-1)?.lagMs ?? Number.NaN, gapMs: longestGapMs };
+  const { blocks, longestGapMs, longestWorkMs } = await watcher.watched();
+  return { lagMs: blocks.at(-1)?.lagMs ?? Number.NaN, gapMs: longestGapMs, workMs: longestWorkMs };
 }
 
 function report(costs: Costs, rounds: number): string {
@@ -97,18 +99,29 @@ function report(costs: Costs, rounds: number): string {
 
 \`npm run bench -- --hostile-blocks --rounds ${rounds}\` ${onThisMachine()}; anvil, PostgreSQL with its default settings and a process that only watches on the same machine. ${openIntents.toLocaleString('en')} intents of one price expect the wallet. One transaction makes all transfers of a block, by a contract of a stranger's; those that repeat have as many calls with an intent's id in their calldata.
 
-Milliseconds from the node's first answer with the header to the commit, median. The last columns: what a transfer costs in a block of ${largest.toLocaleString('en')}, compared with one in a block of ${sizes[1].toLocaleString('en')} (1 is linear), and the longest time in each of these blocks in which the event loop did not turn (median and highest of the blocks); what is longer than 20 ms was V8's garbage collector wherever it was looked at with \`--cpu-prof\`.
+Milliseconds from the node's first answer with the header to the commit, median. The last columns: what a transfer costs in a block of ${largest.toLocaleString('en')}, compared with one in a block of ${sizes[1].toLocaleString('en')} (1 is linear), and the longest time in each of these blocks in which the event loop did not turn (median and highest of the blocks), which includes waiting for a core, and the most processor time that the main thread used between two turns.
 
 ${table(
-  ['transfers', ...sizes.map((size) => size.toLocaleString('en')), 'slope', 'gap, ms', 'highest'],
+  [
+    'transfers',
+    ...sizes.map((size) => size.toLocaleString('en')),
+    'slope',
+    'gap, ms',
+    'highest',
+    'processor, ms',
+    'highest',
+  ],
   hostileKinds.map((kind) => {
     const gaps = sizes.flatMap((_, i) => of(kind, i, 'gapMs'));
+    const work = sizes.flatMap((_, i) => of(kind, i, 'workMs'));
     return [
       kind,
       ...sizes.map((_, i) => ms(median(of(kind, i, 'lagMs')))),
       `**${slope(kind).toFixed(2)}**`,
       ms(median(gaps)),
       ms(Math.max(...gaps)),
+      ms(median(work)),
+      ms(Math.max(...work)),
     ];
   }),
 )}
