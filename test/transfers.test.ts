@@ -258,7 +258,7 @@ describe.each(doors)('lists over %s', (door) => {
 
 describe('a query over HTTP', () => {
   test.each<[query: string, field: string, message: RegExp]>([
-    ['page_size=0', 'page_size', /integer of at least 1/],
+    ['page_size=0', 'page_size', /integer from 1 to 100/],
     ['page_size=101', 'page_size', /integer from 1 to 100/],
     ['page_size=1.5', 'page_size', /integer/],
     ['page_size=%2B5', 'page_size', /integer/],
