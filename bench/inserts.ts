@@ -4,7 +4,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { type NewPaymentIntentRow, PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
-import { createInsert } from '../src/payment-intents/store.ts';
+import { createInsert } from '../src/payment-intents/insert-or-replay.ts';
 import { median, onThisMachine, prepareDatabase, publish, table, withSetting } from './setting.ts';
 
 const batchSizes = [1, 20, 60] as const;

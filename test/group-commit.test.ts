@@ -4,7 +4,7 @@ import { createBatcher } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
-import { createInsert, createPaymentIntentStore } from '../src/payment-intents/store.ts';
+import { createInsert, createPaymentIntentStore } from '../src/payment-intents/insert-or-replay.ts';
 import { blockCreates } from './support/blocker.ts';
 import { useService } from './support/use-service.ts';
 

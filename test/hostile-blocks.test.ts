@@ -8,7 +8,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
-import { findCandidatesOf } from '../src/settlement/ledger/candidates.ts';
+import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';

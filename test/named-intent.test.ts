@@ -21,8 +21,8 @@ import {
   entryPoint08Address,
 } from 'viem/account-abstraction';
 import { describe, expect, test } from 'vitest';
-import { readNamedIntents } from '../src/settlement/attribution.ts';
 import { receiptHasTransfer } from '../src/settlement/block-reader.ts';
+import { readNamedIntents } from '../src/settlement/named-intent.ts';
 import {
   type PlainLog,
   type Transaction,

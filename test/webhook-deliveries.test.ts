@@ -3,7 +3,7 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { afterAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
-import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
+import { outcomeOf } from '../src/webhooks/retry-schedule.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';

@@ -1,5 +1,5 @@
-// The words of the contract's enums, as the server writes them in the database, its JSON and its command line. In the
-// server `Chain` is the number in a message, and `ChainName` its word.
+// The words of the contract's enums, made from proto/ as everybody writes them: the database, JSON and the command line.
+// In the server `Chain` is the number in a message, and `ChainName` its word.
 
 import {
   chainWords,

@@ -1,6 +1,6 @@
 // The rule for strangers, clients that have not sent a valid key on their connection: what they may hold together, and
 // how much is started for them in one turn of the event loop. Others wait for none of it. No library does this: Node
-// starts everything that a read brings, and keeps it until it is answered.
+// starts everything that a read brings, and keeps it until it is answered. `listener.ts` bounds the connections themselves.
 
 import { constants, type Http2Stream, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';

@@ -13,7 +13,7 @@ import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { createApiKey, createMerchant, merchantExists, type Wallets } from '../merchants/administration.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
-import { createPaymentIntentStore } from '../payment-intents/store.ts';
+import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { type Identity, newRequestContext } from '../requests/request-context.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */

@@ -13,8 +13,8 @@ import {
   type NewPaymentIntent,
   parseCreatePaymentIntentRequest,
 } from './create-payment-intent-request.ts';
+import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { createdPaymentIntent } from './payment-intent.ts';
-import type { PaymentIntentStore } from './store.ts';
 import { chainUnwatched, type WatchedChains } from './watched-chains.ts';
 
 /**

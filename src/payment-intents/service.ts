@@ -6,9 +6,9 @@ import type { Identity } from '../requests/request-context.ts';
 import { cancelPaymentIntent } from './cancel-payment-intent.ts';
 import { createPaymentIntent } from './create-payment-intent.ts';
 import { getPaymentIntent } from './get-payment-intent.ts';
+import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { listPaymentIntents } from './list-payment-intents.ts';
 import { createPaymentIntentReader } from './reader.ts';
-import type { PaymentIntentStore } from './store.ts';
 import type { WatchedChains } from './watched-chains.ts';
 
 /** `payments.v1.PaymentIntentService`. `onEvent` is called when a method has recorded an event. */

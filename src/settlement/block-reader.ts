@@ -3,9 +3,9 @@
 import { type Address, type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
-import { readNamedIntents } from './attribution.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { WalletOwner } from './ledger/owners.ts';
+import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
 

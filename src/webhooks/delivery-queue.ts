@@ -10,11 +10,10 @@ import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
+import { outcomeOf } from './retry-schedule.ts';
 import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
-/** Delays of the retries, in seconds. After the last one the delivery has failed. */
-const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /** Most attempts stored for a delivery. */
 export const maxKeptAttempts = 20;
 /** How long a claim lasts: longer than an attempt can take. */
@@ -321,19 +320,6 @@ function recordValues(records: readonly AttemptRecord[]): unknown[] {
     records.map(({ result }) => result.response ?? null),
     maxKeptAttempts,
   ];
-}
-
-/**
- * The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together.
- */
-export function outcomeOf(
-  { scheduled }: Pick<ClaimedDelivery, 'scheduled'>,
-  { error }: Pick<AttemptResult, 'error'>,
-): { status: 'pending' | 'delivered' | 'failed'; retryAfterMs: number | undefined } {
-  if (error === undefined) return { status: 'delivered', retryAfterMs: undefined };
-  const seconds = retryAfterSeconds[scheduled];
-  if (seconds === undefined) return { status: 'failed', retryAfterMs: undefined };
-  return { status: 'pending', retryAfterMs: Math.round(seconds * 1000 * (0.9 + Math.random() / 5)) };
 }
 
 /**

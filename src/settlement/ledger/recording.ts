@@ -15,7 +15,7 @@ import { type PreparedStatement, preparedStatement, type RunPrepared } from '../
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
-import { type AttributeTransfers, createAttribution } from './candidates.ts';
+import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';

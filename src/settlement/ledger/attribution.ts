@@ -1,5 +1,5 @@
-// Finds the intent of each transfer of a block. All are looked up before any is recorded, so that they do not
-// influence each other.
+// Decides which intent each transfer of a block pays: the one that the owner of the money names, or without a name the
+// only one that can expect it. All are looked up before any is recorded, so that they do not influence each other.
 
 import type { Address, Hash } from 'viem';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
@@ -7,7 +7,6 @@ import { inHalves } from '../../database/halves.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
-import { onlyCandidate } from '../attribution.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
 /** An ended, unpaid intent can still be paid by a transfer without an id for this long. */
@@ -205,3 +204,20 @@ const findOldestOpen = preparedStatement(
       select i.expires_at from payment_intents i where i.network = n.network and i.status = 'requires_payment'
        order by i.expires_at limit 1) o`,
 );
+
+/** The intents of one merchant that ever expected a payment at a wallet. */
+export interface IntentsOfWallet {
+  /** The number of intents, at most 2. */
+  count: number;
+  /** One of them, if it is on this chain and older than the block. */
+  payable: string | undefined;
+}
+
+/**
+ * Returns the only intent of a merchant that a transfer without an id can be for, or undefined. `expecting` has the
+ * ids of the intents that expect this amount, at most 2.
+ */
+export function onlyCandidate(expecting: readonly string[], ofWallet: IntentsOfWallet): string | undefined {
+  if (ofWallet.count === 1) return ofWallet.payable;
+  return expecting.length === 1 ? expecting[0] : undefined;
+}

@@ -1,6 +1,5 @@
-// Decides which intent a transfer pays. An intent's id counts only if the owner of the money wrote it: a bundler, a
-// relayer or another user of the same bundle can add ids to any transfer. Without an id, a transfer is attributed only
-// if exactly one intent can expect it.
+// Reads which intent the owner of the money names in a transaction. An id that a bundler, a relayer or another user of
+// the same bundle has added to a transfer does not count. `ledger/attribution.ts` decides what is paid.
 
 import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
@@ -277,21 +276,4 @@ function once<Args extends unknown[], T>(make: (...args: Args) => T): (...args: 
     made ??= { value: make(...args) };
     return made.value;
   };
-}
-
-/** The intents of one merchant that ever expected a payment at a wallet. */
-export interface IntentsOfWallet {
-  /** The number of intents, at most 2. */
-  count: number;
-  /** One of them, if it is on this chain and older than the block. */
-  payable: string | undefined;
-}
-
-/**
- * Returns the only intent of a merchant that a transfer without an id can be for, or undefined. `expecting` has the
- * ids of the intents that expect this amount, at most 2.
- */
-export function onlyCandidate(expecting: readonly string[], ofWallet: IntentsOfWallet): string | undefined {
-  if (ofWallet.count === 1) return ofWallet.payable;
-  return expecting.length === 1 ? expecting[0] : undefined;
 }
