@@ -29,9 +29,10 @@ describe('the configuration', () => {
       // Without a DATABASE_URL, a developer's own machine.
       allowUnwatched: new Set(['testnet', 'mainnet']),
       webhookAllow: { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] },
+      drainDelayMs: 0,
       drainTimeoutMs: 10_000,
       databaseTimeouts: { connectTimeoutMs: 5_000, statementTimeoutMs: 10_000 },
-      queue: { maxWaiting: 4_096, maxWaitMs: 3_000 },
+      queue: { maxWaiting: 4_096, maxWaitMs: 10_000 },
       limits: {
         maxConnections: 1_024,
         maxConcurrentStreams: 256,

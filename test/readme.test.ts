@@ -71,6 +71,7 @@ test('the table of variables lists every variable with its default', () => {
       'RATE_LIMIT_CHANGES',
       'RATE_LIMIT_CHECKOUT',
       'TRUSTED_PROXIES',
+      'DRAIN_DELAY',
       'DRAIN_TIMEOUT',
       'TLS_CERT_FILE',
       'TLS_KEY_FILE',

@@ -2,7 +2,7 @@ import { chains } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
 import { type ModeName, modeNames } from '../contract/words.ts';
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
-import { pgConfigOf } from './database-location.ts';
+import { databaseTargetOf, urlsOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { type ChainNodes, parseRpcUrls } from './rpc-urls.ts';
 import { StartupError } from './startup-error.ts';
@@ -53,7 +53,9 @@ export interface Config {
   eventRetentionDays: number;
   /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
-  /** Longest time to finish requests in flight when the service stops. */
+  /** How long the ports stay open when the service stops, so that load balancers notice first. */
+  drainDelayMs: number;
+  /** Longest time to finish requests in flight when the service stops, the delay included. */
   drainTimeoutMs: number;
   limits: TransportLimits;
   tls: TlsFiles | undefined;
@@ -124,6 +126,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
     unattributedMinUnits: BigInt(integer('UNATTRIBUTED_MIN_UNITS', 10_000, 0, 999_999_999)),
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
+    drainDelayMs: integer('DRAIN_DELAY', databaseUrl === undefined ? 0 : 2, 0, 3600) * 1000,
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
       connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,
@@ -131,7 +134,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     },
     queue: {
       maxWaiting: integer('QUEUE_SIZE', 4_096, 1, 1_000_000),
-      maxWaitMs: integer('QUEUE_TIMEOUT', 3, 1, 3600) * 1000,
+      maxWaitMs: integer('QUEUE_TIMEOUT', 10, 1, 3600) * 1000,
     },
     limits: {
       maxConnections: integer('MAX_CONNECTIONS', 1_024, 1, 1_000_000),
@@ -202,15 +205,15 @@ function integerReader(env: Environment, problems: string[]) {
 function readDatabaseUrl(env: Environment, problems: string[]): string | undefined {
   const url = given(env, 'DATABASE_URL');
   if (url === undefined) return undefined;
-  if (!isPostgresUrl(url)) {
-    problems.push('DATABASE_URL must be an address like postgresql://user:password@host:5432/database');
-    return url;
-  }
   try {
-    pgConfigOf({ url });
+    if (urlsOf(url).every(isPostgresUrl)) databaseTargetOf({ url });
+    else throw new TypeError('not of PostgreSQL');
   } catch (error) {
-    if (!(error instanceof StartupError)) throw error;
-    problems.push(error.message);
+    problems.push(
+      error instanceof StartupError
+        ? error.message
+        : 'DATABASE_URL must be an address like postgresql://user:password@host:5432/database',
+    );
   }
   return url;
 }
@@ -341,9 +344,7 @@ function isTracingRequested(env: Environment): boolean {
   return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);
 }
 
-function isPostgresUrl(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { protocol, pathname } = new URL(text);
+function isPostgresUrl({ protocol, pathname }: URL): boolean {
   return /^postgres(ql)?:$/.test(protocol) && /^\/(?:[^/%]|%[0-9A-Fa-f]{2})+$/.test(pathname);
 }
 

@@ -17,25 +17,65 @@ export interface SocketLocation {
   database: string;
 }
 
+/** Which servers a session is accepted from; the same words as in libpq. */
+const sessionTargets = ['any', 'read-write', 'primary'] as const;
+export type SessionTarget = (typeof sessionTargets)[number];
+
+/** The servers of a database, in the order of its address, and which of them is wanted. */
+export interface DatabaseTarget {
+  /** The options that `pg` needs to connect to each. */
+  hosts: readonly [ClientConfig, ...ClientConfig[]];
+  sessions: SessionTarget;
+}
+
+/**
+ * Returns how to reach the database. An address may name several hosts, `h1:5432,h2:5432`, of which one accepts writes.
+ * `sslmode` and `target_session_attrs` mean the same as in libpq; other parameters are passed to `pg` unchanged. Throws
+ * StartupError if the address asks for what is not supported, or names a file that cannot be used.
+ */
+export function databaseTargetOf(location: DatabaseLocation): DatabaseTarget {
+  const application_name = 'payment-intent-service';
+  if (!('url' in location)) {
+    const { socketFolder: host, user, database } = location;
+    return { hosts: [{ host, user, database, ssl: false, application_name }], sessions: 'any' };
+  }
+  const urls = urlsOf(location.url);
+  const sessions = sessionTargetOf(urls[0], urls.length > 1);
+  const configOf = (url: URL) => ({ ...addressConfig(url), application_name });
+  const [first, ...others] = urls;
+  return { hosts: [configOf(first), ...others.map(configOf)], sessions };
+}
+
 /** Default time to wait for a connection before the database counts as unreachable. */
 const defaultConnectTimeoutMs = 5_000;
 
-/**
- * Returns the options that `pg` needs to connect. `sslmode` means the same as in libpq; parameters other than those of
- * TLS are passed to `pg` unchanged. Throws StartupError if the address asks for TLS in a way that is not supported, or
- * names a file that cannot be used.
- */
-export function pgConfigOf(
-  location: DatabaseLocation,
-  connectTimeoutMs: number = defaultConnectTimeoutMs,
-): ClientConfig {
-  return {
-    ...('url' in location
-      ? addressConfig(location.url)
-      : { host: location.socketFolder, user: location.user, database: location.database, ssl: false }),
-    connectionTimeoutMillis: connectTimeoutMs,
-    application_name: 'payment-intent-service',
-  };
+/** Returns the options that `pg` needs to connect to the first host, whatever it is. */
+export function pgConfigOf(location: DatabaseLocation): ClientConfig {
+  return { ...databaseTargetOf(location).hosts[0], connectionTimeoutMillis: defaultConnectTimeoutMs };
+}
+
+/** Everything before the hosts of an address, the hosts, and what follows. */
+const addressForm = /^(\w+:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/s;
+
+/** Returns the addresses of each host: URLs have one. */
+export function urlsOf(address: string): [URL, ...URL[]] {
+  const [, before = '', hosts = '', after = ''] = addressForm.exec(address) ?? [];
+  const [first = '', ...others] = hosts.split(',');
+  const urlOf = (host: string) => new URL(`${before}${host}${after}`);
+  if (others.length > 0 && [first, ...others].some((host) => host.replace(/:\d*$/, '') === '')) {
+    throw new StartupError('DATABASE_URL names an empty host between its commas: remove it');
+  }
+  return [urlOf(first), ...others.map(urlOf)];
+}
+
+function sessionTargetOf({ searchParams }: URL, isOneOfSeveral: boolean): SessionTarget {
+  const given = searchParams.get('target_session_attrs') || process.env.PGTARGETSESSIONATTRS;
+  if (!given) return isOneOfSeveral ? 'read-write' : 'any';
+  const target = sessionTargets.find((known) => known === given);
+  if (target !== undefined) return target;
+  throw new StartupError(
+    `target_session_attrs=${given} of DATABASE_URL is not supported: use ${sessionTargets.join(', ')}; several hosts imply read-write`,
+  );
 }
 
 /** libpq's TLS parameters. Each may also be set by a variable, such as PGSSLMODE. */
@@ -43,14 +83,14 @@ const tlsParameters = ['sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegoti
 type TlsParameters = Partial<Record<(typeof tlsParameters)[number], string>>;
 
 /** `pg` interprets `sslmode` differently from libpq, so the TLS parameters are removed from its address. */
-function addressConfig(address: string): ClientConfig {
-  const url = new URL(address);
+function addressConfig(url: URL): ClientConfig {
   const given: TlsParameters = {};
   for (const name of tlsParameters) {
     const value = url.searchParams.get(name) || process.env[`PG${name.toUpperCase()}`];
     if (value) given[name] = value;
     url.searchParams.delete(name);
   }
+  url.searchParams.delete('target_session_attrs');
   const unknown = [...url.searchParams.keys()].find((name) => name.startsWith('ssl'));
   if (unknown !== undefined) {
     throw new StartupError(
@@ -58,6 +98,9 @@ function addressConfig(address: string): ClientConfig {
     );
   }
   const host = url.searchParams.get('host') ?? decodeURIComponent(url.hostname).replace(/^\[|\]$/g, '');
+  if (host.includes(',')) {
+    throw new StartupError('several hosts of DATABASE_URL go before its first slash: host1:5432,host2:5432');
+  }
   // As in libpq, there is no TLS on a Unix socket.
   const ssl = host.startsWith('/') ? false : tlsOptions(given, host);
   return {

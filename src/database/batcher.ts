@@ -7,9 +7,15 @@ import { ServiceError } from '../requests/errors.ts';
 export interface BatcherOptions<Item, Result> {
   /**
    * Does the work of a batch and returns one outcome for each item, in order: its result, or its own error. Throws an
-   * error that concerns the whole batch. A batch that writes is durable when this resolves.
+   * error that concerns the whole batch. A batch that writes is durable when this resolves. With `isRepeated`, some of
+   * the items may have been done by an earlier run.
    */
-  run(batch: readonly Item[]): Promise<readonly (Result | Error)[]>;
+  run(batch: readonly Item[], isRepeated: boolean): Promise<readonly (Result | Error)[]>;
+  /**
+   * True if a batch that failed for this reason is held and run again until the time of its items is over: a server that
+   * fails over is back in seconds. Meanwhile one batch tries, and the others wait.
+   */
+  isHeldAfter?: (reason: unknown) => boolean;
   /** Called after each batch, whether it succeeded or failed. */
   onBatch?: (size: number, durationMs: number) => void;
   /** How long a free slot waits for more items. Without it, for those of the same turn of the event loop. */
@@ -19,9 +25,13 @@ export interface BatcherOptions<Item, Result> {
   maxBatchSize: number;
   /** Items that may wait for a slot. One more is refused immediately as `unavailable`. */
   maxWaiting: number;
-  /** Longest time an item waits for a slot. After it, the item is refused as `unavailable` and was not processed. */
+  /** Longest time an item waits for a slot, or is held. After it, the item is refused as `unavailable`. */
   maxWaitMs: number;
 }
+
+/** Pauses between the tries of a held batch. */
+const firstPauseMs = 100;
+const maxPauseMs = 250;
 
 /** How many reads may wait for a slot, and how long. */
 export const waitingReads = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
@@ -34,6 +44,8 @@ export interface Batcher<Item, Result> {
   add(item: Item, signal?: AbortSignal): Promise<Result>;
   /** Returns the number of items that wait for a slot. */
   waiting(): number;
+  /** Refuses what still waits after this time, and what arrives later: the process ends. */
+  endWithin(ms: number): void;
 }
 
 interface Waiter<Item, Result> {
@@ -41,6 +53,8 @@ interface Waiter<Item, Result> {
   signal: AbortSignal | undefined;
   /** By `performance.now()`. */
   refusedAtMs: number;
+  /** Why its last run failed, if it is held. */
+  heldAfter: unknown;
   resolve(result: Result): void;
   reject(reason: unknown): void;
 }
@@ -51,75 +65,132 @@ interface Waiter<Item, Result> {
  * brought it, together with the others of that turn.
  */
 export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
-  const { slots, maxBatchSize, maxWaiting, maxWaitMs, gatherMs = 0 } = options;
-  const waiting: Waiter<Item, Result>[] = [];
-  let busySlots = 0;
-  let isScheduled = false;
-  let expiry: NodeJS.Timeout | undefined;
-  // Made once: under overload they are what most items get.
-  const queueIsFull = overloaded(`${maxWaiting} wait already`);
-  const waitedTooLong = overloaded(`no slot became free within ${maxWaitMs} ms`);
+  return new GroupBatcher(options);
+}
 
-  const fillSlots = () => {
-    isScheduled = false;
-    while (busySlots < slots && waiting.length > 0) {
-      const batch = takeBatch();
+class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
+  readonly #options: BatcherOptions<Item, Result>;
+  /** The longest waiting first. */
+  readonly #waiting: Waiter<Item, Result>[] = [];
+  #busySlots = 0;
+  #isScheduled = false;
+  #expiry: NodeJS.Timeout | undefined;
+  /** The last batch failed and is held. */
+  #isHolding = false;
+  /** Until the next try. */
+  #pause: NodeJS.Timeout | undefined;
+  #pauseMs = firstPauseMs;
+  #endsAtMs = Number.POSITIVE_INFINITY;
+  // Made once: under overload they are what most items get.
+  readonly #queueIsFull: ServiceError;
+  readonly #waitedTooLong: ServiceError;
+
+  constructor(options: BatcherOptions<Item, Result>) {
+    this.#options = options;
+    this.#queueIsFull = overloaded(`${options.maxWaiting} wait already`);
+    this.#waitedTooLong = overloaded(`no slot became free within ${options.maxWaitMs} ms`);
+  }
+
+  waiting(): number {
+    return this.#waiting.length;
+  }
+
+  endWithin(ms: number): void {
+    this.#endsAtMs = performance.now() + ms;
+    this.#limit(this.#waiting);
+    this.#expire();
+  }
+
+  add(item: Item, signal?: AbortSignal): Promise<Result> {
+    const { maxWaiting, maxWaitMs, slots, gatherMs = 0 } = this.#options;
+    if (this.#waiting.length >= maxWaiting) return Promise.reject(this.#queueIsFull);
+    return new Promise((resolve, reject) => {
+      const refusedAtMs = Math.min(performance.now() + maxWaitMs, this.#endsAtMs);
+      this.#waiting.push({ item, signal, refusedAtMs, heldAfter: undefined, resolve, reject });
+      this.#expiry ??= setTimeout(this.#expire, maxWaitMs).unref();
+      if (this.#isScheduled || this.#busySlots >= slots) return;
+      this.#isScheduled = true;
+      if (gatherMs === 0) setImmediate(this.#fillSlots);
+      else setTimeout(this.#fillSlots, gatherMs);
+    });
+  }
+
+  readonly #fillSlots = (): void => {
+    this.#isScheduled = false;
+    while (this.#mayRun() && this.#waiting.length > 0) {
+      const batch = this.#takeBatch();
       if (batch.length === 0) continue;
-      busySlots++;
-      void runBatch(batch);
+      this.#busySlots++;
+      void this.#run(batch);
     }
   };
 
+  #mayRun(): boolean {
+    return this.#pause === undefined && this.#busySlots < (this.#isHolding ? 1 : this.#options.slots);
+  }
+
   /** Takes the next items and rejects those whose signal has aborted. */
-  const takeBatch = () =>
-    waiting.splice(0, maxBatchSize).filter(({ signal, reject }) => {
+  #takeBatch(): Waiter<Item, Result>[] {
+    return this.#waiting.splice(0, this.#options.maxBatchSize).filter(({ signal, reject }) => {
       if (signal?.aborted) reject(signal.reason);
       return !signal?.aborted;
     });
+  }
 
-  const runBatch = async (batch: Waiter<Item, Result>[]) => {
+  async #run(batch: Waiter<Item, Result>[]): Promise<void> {
     const startedAtMs = performance.now();
     try {
-      const outcomes = await options.run(batch.map(({ item }) => item));
+      const isRepeated = batch.some(({ heldAfter }) => heldAfter !== undefined);
+      const outcomes = await this.#options.run(
+        batch.map(({ item }) => item),
+        isRepeated,
+      );
+      this.#isHolding = false;
+      this.#pauseMs = firstPauseMs;
       batch.forEach(({ resolve, reject }, i) => {
         const outcome = outcomes[i];
         if (outcome instanceof Error) reject(outcome);
         else resolve(outcome as Result);
       });
     } catch (reason) {
-      for (const { reject } of batch) reject(reason);
+      if (this.#options.isHeldAfter?.(reason)) this.#hold(batch, reason);
+      else for (const { reject } of batch) reject(reason);
     } finally {
-      options.onBatch?.(batch.length, performance.now() - startedAtMs);
-      busySlots--;
-      fillSlots();
+      this.#options.onBatch?.(batch.length, performance.now() - startedAtMs);
+      this.#busySlots--;
+      this.#fillSlots();
     }
-  };
+  }
+
+  /** Puts the items back, to be run again after a pause. */
+  #hold(batch: Waiter<Item, Result>[], reason: unknown): void {
+    this.#isHolding = true;
+    for (const waiter of batch) waiter.heldAfter = reason;
+    this.#limit(batch);
+    this.#waiting.unshift(...batch);
+    this.#waiting.sort((a, b) => a.refusedAtMs - b.refusedAtMs);
+    this.#expire();
+    if (this.#pause !== undefined) return;
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#fillSlots();
+    }, this.#pauseMs);
+    this.#pauseMs = Math.min(2 * this.#pauseMs, maxPauseMs);
+  }
+
+  #limit(waiters: readonly Waiter<Item, Result>[]): void {
+    for (const waiter of waiters) waiter.refusedAtMs = Math.min(waiter.refusedAtMs, this.#endsAtMs);
+  }
 
   /** Refuses items that have waited too long, and schedules the next check. */
-  const expire = () => {
+  readonly #expire = (): void => {
     const now = performance.now();
-    const stillWaiting = waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);
-    const expired = waiting.splice(0, stillWaiting === -1 ? waiting.length : stillWaiting);
-    for (const { reject } of expired) reject(waitedTooLong);
-    const [next] = waiting;
-    expiry = next && setTimeout(expire, Math.max(1, next.refusedAtMs - now)).unref();
-  };
-
-  return {
-    waiting: () => waiting.length,
-    add(item, signal) {
-      if (waiting.length >= maxWaiting) {
-        return Promise.reject(queueIsFull);
-      }
-      return new Promise((resolve, reject) => {
-        waiting.push({ item, signal, refusedAtMs: performance.now() + maxWaitMs, resolve, reject });
-        if (expiry === undefined) expiry = setTimeout(expire, maxWaitMs).unref();
-        if (isScheduled || busySlots >= slots) return;
-        isScheduled = true;
-        if (gatherMs === 0) setImmediate(fillSlots);
-        else setTimeout(fillSlots, gatherMs);
-      });
-    },
+    const stillWaiting = this.#waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);
+    const expired = this.#waiting.splice(0, stillWaiting === -1 ? this.#waiting.length : stillWaiting);
+    for (const { reject, heldAfter } of expired) reject(heldAfter ?? this.#waitedTooLong);
+    const [next] = this.#waiting;
+    clearTimeout(this.#expiry);
+    this.#expiry = next && setTimeout(this.#expire, Math.max(1, next.refusedAtMs - now)).unref();
   };
 }
 

@@ -1,9 +1,13 @@
-import pg from 'pg';
+import type pg from 'pg';
 import type { Logger } from 'pino';
-import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
+import type { DatabaseLocation } from '../config/database-location.ts';
+import { DatabaseClient, serversOf } from './client.ts';
 
 /** Pause before listening again. */
 const retryMs = 1_000;
+/** How often the connection is tried: one that broke without a word would never notify again. */
+const tryEveryMs = 8_000;
+const timeouts = { connectTimeoutMs: 5_000, statementTimeoutMs: 2_000 };
 
 export interface Notifications {
   stop(): Promise<void>;
@@ -20,12 +24,13 @@ export async function listenForNotifications(
   handlers: Readonly<Record<string, () => void>>,
   logger: Logger,
 ): Promise<Notifications> {
+  const servers = serversOf(location, timeouts);
   let client: pg.Client | undefined;
   let retry: NodeJS.Timeout | undefined;
   let stopped = false;
 
   const listen = async () => {
-    const connection = new pg.Client({ ...pgConfigOf(location), keepAlive: true });
+    const connection = new DatabaseClient({ servers, keepAlive: true });
     let lost = false;
     const onLost = (reason?: unknown) => {
       if (lost) return;
@@ -54,9 +59,11 @@ export async function listenForNotifications(
   };
 
   await listen();
+  const trying = setInterval(() => client?.query('select').catch(() => {}), tryEveryMs).unref();
   return {
     async stop() {
       stopped = true;
+      clearInterval(trying);
       clearTimeout(retry);
       await client?.end();
     },

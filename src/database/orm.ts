@@ -2,9 +2,9 @@ import { Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
-import { type DatabaseLocation, pgConfigOf } from '../config/database-location.ts';
+import { type DatabaseLocation, urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { clientWithDeadline } from './client-with-deadline.ts';
+import { DatabaseClient, defaultConnectTimeoutMs, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
@@ -62,10 +62,11 @@ export function createOrm(
   migrations: readonly MigrationObject[] = ourMigrations,
 ): MikroORM {
   const options: Options = {
-    // MikroORM drops the parameters of an address, so pg gets its whole configuration here.
+    // The client knows the address; MikroORM would drop the parameters of one.
     driverOptions: {
-      ...pgConfigOf(location, timeouts?.connectTimeoutMs),
-      ...(timeouts && { Client: clientWithDeadline(timeouts.statementTimeoutMs) }),
+      Client: DatabaseClient,
+      servers: serversOf(location, timeouts),
+      connectionTimeoutMillis: timeouts?.connectTimeoutMs ?? defaultConnectTimeoutMs,
     },
     dbName: databaseName(location),
     entities: [
@@ -129,7 +130,9 @@ export async function endSessions(orm: MikroORM): Promise<void> {
 }
 
 function databaseName(location: DatabaseLocation): string {
-  return 'url' in location ? decodeURIComponent(new URL(location.url).pathname.slice(1)) : location.database;
+  return 'url' in location
+    ? decodeURIComponent(urlsOf(location.url)[0].pathname.slice(1))
+    : location.database;
 }
 
 /** Returns the names of the migrations that this database still lacks. */

@@ -27,6 +27,8 @@ const transientErrno = new Set([
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;
 
+/** `read_only_sql_transaction`: a statement that writes, on a standby. */
+export const readOnly = '25006';
 /** `query_canceled`: a statement took longer than it may. */
 export const statementTimeout = '57014';
 
@@ -46,6 +48,45 @@ export function isDatabaseUnavailable(reason: unknown): boolean {
     if (transientMessage.test(error.message)) return true;
   }
   return false;
+}
+
+/**
+ * SQLSTATEs of a server that was not there, or not the one that accepts writes: connection exception, too many
+ * connections, shutting down or starting up, a standby.
+ */
+const serverGone = /^(?:08...|53300|57P0[123]|25006)$/;
+
+/**
+ * True if the server or the connection to it was gone, so that the same statement may succeed soon, perhaps on another
+ * host. Whether it was done is unknown. False for a statement that the database refused or that took too long.
+ */
+export function isServerGone(reason: unknown): boolean {
+  return !isStatementTimeout(reason) && causesOf(reason).some(showsServerGone);
+}
+
+/** Errors of the sockets to the database: those of other sockets look the same. */
+const ofDatabase = new WeakSet<Error>();
+
+export function noteDatabaseError(error: unknown): void {
+  if (error instanceof Error) ofDatabase.add(error);
+}
+
+/**
+ * Returns why the database was gone, as its SQLSTATE, the code of its socket or `connection lost`. Undefined for other
+ * errors, also of other servers.
+ */
+export function databaseGoneBy(reason: unknown): string | undefined {
+  if (isStatementTimeout(reason)) return undefined;
+  const found = causesOf(reason).find(
+    (error) => showsServerGone(error) && (ofDatabase.has(error) || !('syscall' in error)),
+  );
+  return found && ((found as { code?: string }).code ?? 'connection lost');
+}
+
+function showsServerGone(error: Error): boolean {
+  const { code } = error as { code?: unknown };
+  if (typeof code === 'string' && (serverGone.test(code) || transientErrno.has(code))) return true;
+  return transientMessage.test(error.message);
 }
 
 /** Runs `work`, and throws `unavailable` if the database is at fault. */

@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { preparedStatement } from './prepared.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 /** Rights that the service needs on each table. Administration needs more, and reports what it lacks. */
@@ -87,21 +88,47 @@ async function isReadOnly(em: EntityManager): Promise<boolean> {
 /** SQLSTATE `disk_full`. */
 const diskFull = '53100';
 
+/** Commits nothing. What was committed before is on the standbys that a commit waits for when this resolves. */
+export const commitNothing = preparedStatement(
+  'commit_nothing',
+  "select pg_logical_emit_message(true, 'payment-intent-service', '')",
+);
+
+/** A commit within this time shows that the database commits. */
+const commitEveryMs = 5_000;
+
 export interface DatabaseProbe {
-  /** Returns whether creates can be stored. Throws if the database does not respond. */
+  /**
+   * Returns whether creates can be stored. Throws if the database does not respond. Commits, unless something was
+   * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
+   */
   probe(): Promise<boolean>;
+  /** To be called for each successful write. */
+  onWrite(): void;
+  /** When something was last committed, by `performance.now()`. */
+  lastCommitAtMs(): number;
   /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
   onFailedWrite(reason: unknown): void;
 }
 
-/** Returns the probe for readiness: rights and read-only mode, and also the disk after a failed write. */
+/** Returns the probe for readiness: rights, read-only mode and commits, and also the disk after a failed write. */
 export function createDatabaseProbe(em: EntityManager): DatabaseProbe {
   let isDiskSuspect = false;
+  let committedAtMs = Number.NEGATIVE_INFINITY;
+  const onWrite = () => {
+    committedAtMs = performance.now();
+  };
   return {
+    onWrite,
+    lastCommitAtMs: () => committedAtMs,
     async probe() {
       if ((await findMissingRights(em)).length > 0 || (await isReadOnly(em))) return false;
       try {
         if (isDiskSuspect) await probeDisk(em);
+        if (performance.now() - committedAtMs >= commitEveryMs) {
+          await em.fork().execute(commitNothing.text);
+          onWrite();
+        }
       } catch (reason) {
         if (faultOf(reason)?.code === diskFull) return false;
         throw reason;

@@ -3,6 +3,7 @@ import type http2 from 'node:http2';
 import { constants } from 'node:http2';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { TransportLimits } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
@@ -129,18 +130,22 @@ export class Listener {
     });
   }
 
-  /** Accepts no new connections, lets open ones finish within the timeout, and cuts the rest. */
-  async close(timeoutMs: number): Promise<void> {
+  /**
+   * Accepts no new connections after the delay, lets open ones finish within the timeout, and cuts the rest. Clients are told
+   * at once.
+   */
+  async close(timeoutMs: number, delayMs = 0): Promise<void> {
     if (!this.#port.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
-    const closed = new Promise((resolve) => this.#port.close(resolve));
     // GOAWAY with the highest possible stream id: requests sent before the client reads it are still served.
     for (const session of this.#sessions) {
       if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
     }
+    if (delayMs > 0) await sleep(delayMs);
+    const closed = new Promise((resolve) => this.#port.close(resolve));
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
     this.#isClosing = true;
     this.#http1?.closeIdleConnections();

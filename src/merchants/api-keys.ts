@@ -9,7 +9,7 @@ import type { ChainName, ModeName } from '../contract/words.ts';
 import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
+import { isServerGone, orUnavailable } from '../database/unavailable.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import type { Trace } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
@@ -141,7 +141,8 @@ function createLookupBatchers(
       tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, traces, find) : find(),
     );
   };
-  const createLookupBatcher = (slots: number): LookupBatcher => createBatcher({ ...lookupQueue, slots, run });
+  const createLookupBatcher = (slots: number): LookupBatcher =>
+    createBatcher({ ...lookupQueue, slots, isHeldAfter: isServerGone, run });
   return {
     crc32: createLookupBatcher(lookupSlots.crc32),
     keyed: createLookupBatcher(lookupSlots.keyed),

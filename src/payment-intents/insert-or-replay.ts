@@ -7,7 +7,8 @@ import {
   PaymentIntentEntity,
 } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
+import { isServerGone, orUnavailable } from '../database/unavailable.ts';
+import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
 import type { Tracing } from '../requests/tracing.ts';
@@ -34,6 +35,8 @@ export interface PaymentIntentStore {
     options?: { signal?: AbortSignal },
   ): Promise<StoredIntent | undefined>;
   waiting(): number;
+  /** Refuses the creates that still wait after this time: the process ends. */
+  endWithin(ms: number): void;
 }
 
 export interface StoredIntent {
@@ -48,6 +51,8 @@ const maxBatchSize = 128;
 export interface StoreObserver {
   /** Called for each batch when it has been written or has failed. */
   onBatch?: (size: number, durationMs: number) => void;
+  /** Called when a batch was written. */
+  onWrite?: () => void;
   /** Called with the reason if a batch could not be written. */
   onFailedWrite?: (reason: unknown) => void;
   tracing?: Tracing | undefined;
@@ -63,9 +68,10 @@ interface Create {
 export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
-  { onBatch, onFailedWrite, tracing }: StoreObserver = {},
+  { onBatch, onWrite, onFailedWrite, tracing }: StoreObserver = {},
 ): PaymentIntentStore {
   const insert = createInsert(em);
+  const { run: runPrepared } = createPreparedStatements(em);
 
   const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> => {
     if (tracing === undefined) return run();
@@ -77,14 +83,21 @@ export function createPaymentIntentStore(
     );
   };
 
-  const commit = async (creates: readonly Create[]): Promise<(StoredIntent | Error)[]> => {
+  const commit = async (
+    creates: readonly Create[],
+    isRepeated = false,
+  ): Promise<(StoredIntent | Error)[]> => {
     const batch = creates.map(({ intent }) => intent);
     const insertedCount = await traced('INSERT', creates, () => insert(inLockOrder(batch)));
+    if (insertedCount > 0) onWrite?.();
     if (insertedCount === batch.length) return batch.map((intent) => ({ intent, replayed: false }));
     // Separate statements, because only a new snapshot sees the rows that the insert conflicted with.
-    const inserted =
-      insertedCount === 0 ? new Set() : await traced('SELECT', creates, () => findIds(em, batch));
+    const isNothingOurs = insertedCount === 0 && !isRepeated;
+    const inserted = isNothingOurs ? new Set() : await traced('SELECT', creates, () => findIds(em, batch));
+    // A row whose commit was interrupted may be there and on no standby yet: nobody is told of it before it is.
+    await runPrepared(commitNothing, []);
     const replayed = creates.filter(({ intent }) => !inserted.has(intent.id));
+    if (replayed.length === 0) return batch.map((intent) => ({ intent, replayed: false }));
     const firsts = await traced('SELECT', replayed, () =>
       findByIdempotencyKeys(
         em,
@@ -111,9 +124,10 @@ export function createPaymentIntentStore(
     maxBatchSize,
     ...queue,
     ...(onBatch && { onBatch }),
-    run: (batch) =>
+    isHeldAfter: isServerGone,
+    run: (batch, isRepeated) =>
       orUnavailable(() =>
-        commit(batch).catch((reason) => {
+        commit(batch, isRepeated).catch((reason) => {
           onFailedWrite?.(reason);
           // One bad row has rolled back the whole statement, so each row is retried alone.
           if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch);
@@ -141,6 +155,7 @@ export function createPaymentIntentStore(
     findReplay: async (intent, { signal } = {}) =>
       intent.idempotencyKey == null ? undefined : replays.add(intent, signal),
     waiting: () => group.waiting(),
+    endWithin: (ms) => group.endWithin(ms),
   };
 }
 

@@ -26,6 +26,9 @@ import type { Background } from './background.ts';
 import type { Database } from './open-database.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
+/** A failover takes some seconds. */
+const minToleratedMs = 5_000;
+
 export type Core = ReturnType<typeof createCore>;
 
 interface Work {
@@ -50,6 +53,7 @@ export function createCore(
   const databaseProbe = createDatabaseProbe(em);
   const store = createPaymentIntentStore(em, config.queue, {
     onBatch: metrics.batch,
+    onWrite: databaseProbe.onWrite,
     onFailedWrite: databaseProbe.onFailedWrite,
     tracing,
   });
@@ -80,6 +84,9 @@ export function createCore(
       takeOfCheckout(context);
       return opened;
     },
-    readiness: createReadiness(databaseProbe.probe),
+    readiness: createReadiness(databaseProbe.probe, {
+      lastAtMs: databaseProbe.lastCommitAtMs,
+      toleratedMs: Math.max(minToleratedMs, config.queue.maxWaitMs),
+    }),
   };
 }

@@ -1,6 +1,6 @@
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
-import type { DatabaseLocation } from '../config/database-location.ts';
+import { type DatabaseLocation, urlsOf } from '../config/database-location.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
@@ -98,9 +98,10 @@ async function openExternal(config: Config, url: string): Promise<Database> {
     };
   } catch (cause) {
     await orm.close();
-    const { hostname, port, pathname } = new URL(url);
+    const urls = urlsOf(url);
+    const hosts = urls.map(({ hostname, port }) => `${hostname || 'localhost'}:${port || 5432}`);
     throw new StartupError(
-      `the database "${pathname.slice(1)}" at ${hostname || 'localhost'}:${port || 5432} cannot be used (${reasonOf(cause)}): ${remedyFor(cause) ?? 'check DATABASE_URL and that PostgreSQL runs there'}`,
+      `the database "${urls[0].pathname.slice(1)}" at ${hosts.join(' or ')} cannot be used (${reasonOf(cause)}): ${remedyFor(cause) ?? 'check DATABASE_URL and that PostgreSQL runs there'}`,
       { cause },
     );
   }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
@@ -9,6 +10,7 @@ import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
+import { createOutageLog } from '../database/outage-log.ts';
 import type { Listener } from '../doors/listener.ts';
 import { Strangers } from '../doors/strangers.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
@@ -56,15 +58,18 @@ export interface ServerOptions {
 export async function startServer(
   config: Config,
   database: Database,
-  logger: Logger,
+  log: Logger,
   { droppedLines = () => 0, localChains = [] }: ServerOptions = {},
 ): Promise<RunningServer> {
+  const outages = createOutageLog(log);
+  const { logger } = outages;
   const limits = {
     ...config.limits,
     maxConnections: fitConnections(config, await openFilesLimit(), logger),
   };
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
+  (await em.getConnection().getNativeClient()).on('connect', outages.onConnected);
   const feed = createEventFeed(em, logger);
   const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
   await assertWebhookKeys(em, webhookKeys.versions);
@@ -130,14 +135,15 @@ export async function startServer(
     },
     async close() {
       core.readiness.drain();
-      stopping.abort();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
-      await Promise.all([
-        publicListener.close(requestsMs),
-        internalListener.close(requestsMs),
-        stopWork(requestsMs),
-      ]);
+      const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
+      core.store.endWithin(requestsMs * answeredWithin);
+      const closed = [publicListener, internalListener].map((each) => each.close(requestsMs, delayMs));
+      if (delayMs > 0) await sleep(delayMs);
+      stopping.abort();
+      await Promise.all([...closed, stopWork(requestsMs - delayMs)]);
       telemetry.requestLog.stop();
+      outages.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
     watch: watches.watch,
@@ -255,6 +261,9 @@ async function reportUnwatched(
     'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
 }
+
+/** The part of that time after which creates that wait for the database are refused, so that their answers arrive. */
+const answeredWithin = 0.8;
 
 /** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */
 function drainTimeForRequests(drainTimeoutMs: number): number {

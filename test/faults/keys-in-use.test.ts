@@ -120,7 +120,7 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
 });
 
 test('if the database is gone, no key is accepted, cached or not', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster, await choosePorts(), { QUEUE_TIMEOUT: '1' });
   const codes = (apiKey: string) => Promise.all(createsOf(service).map((create) => create(apiKey)));
   const [{ before } = { before: 0 }] = await cluster.query<{ before: number }>(
     'select count(*)::int as before from payment_intents',

@@ -107,8 +107,8 @@ test('a statement that never ends is abandoned, and its connection is closed', a
     );
 });
 
-test('no connection left in the database: quick refusals, and full service when connections are free again', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+test('no connection left in the database: creates wait for QUEUE_TIMEOUT, and full service when connections are free again', async () => {
+  const service = await startProcess(cluster, await choosePorts(), { QUEUE_TIMEOUT: '1' });
   for (const door of doors)
     expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
 
@@ -128,23 +128,21 @@ test('no connection left in the database: quick refusals, and full service when 
   };
   await takeAll();
   const [first] = others;
-  await first?.query(
-    'select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1 and pid <> all($2)',
-    [
-      'payment-intent-service',
-      others.map((client) => (client as unknown as { processID: number }).processID),
-    ],
-  );
+  const ofService = `from pg_stat_activity where application_name = 'payment-intent-service' and pid <> all($1)`;
+  const ownIds = () => others.map((client) => (client as unknown as { processID: number }).processID);
+  await first?.query(`select pg_terminate_backend(pid) ${ofService}`, [ownIds()]);
+  // A session that is being ended still has its place.
+  await expect.poll(async () => (await first?.query(`select ${ofService}`, [ownIds()]))?.rowCount).toBe(0);
   await takeAll();
   for (const door of doors) {
     const startedAtMs = performance.now();
     expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe(
       'unavailable',
     );
-    expect(performance.now() - startedAtMs).toBeLessThan(1_000);
+    expect(performance.now() - startedAtMs).toBeLessThan(3_000);
   }
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 16 });
-  await expect.poll(() => load.failures.get('unavailable'), { timeout: 10_000 }).toBeGreaterThan(100);
+  await expect.poll(() => load.failures.get('unavailable'), { timeout: 10_000 }).toBeGreaterThan(30);
   await Promise.all(others.map((client) => client.end()));
   await load.progress(1_000);
   const figures = await load.finish();

@@ -2,7 +2,7 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, chown, copyFile, mkdir, mkdtemp, open, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,6 +24,11 @@ export interface OwnPostgres {
   url(user: string, database: string): string;
   /** As the superuser `postgres`. */
   query<T extends pg.QueryResultRow>(sql: string, database?: string): Promise<T[]>;
+  /** Stops all processes of the server where they are, or lets them continue. Nothing is closed. */
+  freeze(): Promise<void>;
+  thaw(): void;
+  /** Ends the server: fast by default, with SIGQUIT without a checkpoint. */
+  end(signal?: NodeJS.Signals): Promise<void>;
   /** Fills the disk, if `diskMb` gave it one. */
   fillDisk(): Promise<void>;
   stop(): Promise<void>;
@@ -41,6 +46,8 @@ export interface OwnPostgresOptions {
   files?: Record<string, string>;
   /** Puts the cluster on its own in-memory disk of that many MB. Only as root: see `canLimitDisk`. */
   diskMb?: number;
+  /** A running server, of which this one becomes a standby under the name `standby`. */
+  standbyOf?: OwnPostgres;
   /** Folder of the programs; by default those of the embedded PostgreSQL. */
   bin?: string;
 }
@@ -51,7 +58,9 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
   // For root, the server runs as another user, which needs access.
   const folder = await mkdtemp(join(tmpdir(), 'pi-own-'));
   await chmod(folder, 0o755);
-  await makeCluster(programs.initdb, folder, options);
+  await (options.standbyOf
+    ? copyCluster(options.standbyOf, folder)
+    : makeCluster(programs.initdb, folder, options));
   const [port = ''] = Object.values(await choosePorts());
   const server = spawnServer(programs.postgres, folder, port, options.diskMb);
   const exited = once(server, 'exit');
@@ -60,12 +69,27 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
     void exited.then(([code]) => reject(new Error(`postgres ended with ${code}: ${lines.join('\n')}`)));
     createInterface({ input: server.stderr }).on('line', (line) => {
       lines.push(line);
-      if (line.includes('ready to accept connections')) resolve();
+      if (/ready to accept (?:read-only )?connections/.test(line)) resolve();
     });
   });
+  let frozen: number[] = [];
+  const thaw = () => {
+    for (const pid of frozen) process.kill(pid, 'SIGCONT');
+    frozen = [];
+  };
+  const end = async (signal: NodeJS.Signals = 'SIGINT') => {
+    thaw();
+    server.kill(signal);
+    await exited;
+  };
   return {
     port,
     folder,
+    async freeze() {
+      frozen = await freezeServer(server.pid as number);
+    },
+    thaw,
+    end,
     url: (user, database) => `postgresql://${user}@127.0.0.1:${port}/${database}`,
     async query(sql, database = 'postgres') {
       const client = new pg.Client({ host: folder, port: Number(port), user: 'postgres', database });
@@ -74,15 +98,50 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
     },
     fillDisk: () => fill(`/proc/${server.pid}/root${folder}/disk/filler`),
     async stop() {
-      server.kill('SIGINT');
-      await exited;
+      await end();
       await rm(folder, { recursive: true, force: true });
     },
   };
 }
 
+/** Stops a server and the processes of its sessions where they are. Returns all of them. */
+export async function freezeServer(pid: number): Promise<number[]> {
+  // First the server: it starts no more sessions then.
+  process.kill(pid, 'SIGSTOP');
+  const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  const sessions = children.trim().split(' ').map(Number);
+  for (const session of sessions) process.kill(session, 'SIGSTOP');
+  return [pid, ...sessions];
+}
+
+/** Copies a running server's files as a base backup does. */
+async function copyCluster(primary: OwnPostgres, folder: string): Promise<void> {
+  const [from, to] = [join(primary.folder, 'data'), join(folder, 'data')];
+  const client = new pg.Client({ host: primary.folder, port: Number(primary.port), user: 'postgres' });
+  await client.connect();
+  await client.query("select pg_backup_start('standby', true)");
+  await run('cp', ['-a', from, to]);
+  await rm(join(to, 'postmaster.pid'));
+  const { rows } = await client.query('select labelfile from pg_backup_stop(false)');
+  await client.end();
+  const conninfo = `host=${primary.folder} port=${primary.port} user=postgres application_name=standby`;
+  const settings = await readFile(join(to, 'postgresql.auto.conf'), 'utf8');
+  const files = {
+    backup_label: rows[0].labelfile,
+    'standby.signal': '',
+    'postgresql.auto.conf': `${settings}primary_conninfo = '${conninfo}'\n`,
+  };
+  for (const [name, text] of Object.entries(files)) await writeFile(join(to, name), text);
+  const account = databaseAccount();
+  if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, folder]);
+}
+
 async function makeCluster(initdb: string, folder: string, options: OwnPostgresOptions): Promise<void> {
-  const { hba = ['local all all trust', 'host all all all trust'], settings = [], files = {} } = options;
+  const {
+    hba = ['local all all trust', 'local replication all trust', 'host all all all trust'],
+    settings = [],
+    files = {},
+  } = options;
   const account = databaseAccount();
   const data = join(folder, 'data');
   await mkdir(data, { mode: 0o700 });

@@ -17,11 +17,23 @@ export interface Readiness {
   drain(): void;
 }
 
+export interface Commits {
+  /** When something was last committed, by `performance.now()`. */
+  lastAtMs(): number;
+  /** How long nothing may be committed until the database counts as unreachable: a failover takes some seconds. */
+  toleratedMs: number;
+}
+
+const none: Commits = { lastAtMs: () => Number.NEGATIVE_INFINITY, toleratedMs: 0 };
+
 /**
- * Reports whether the service should receive requests: its database is writable, and it is not draining.
- * `probeDatabase` resolves to true if the database is writable, and rejects if it does not answer.
+ * Reports whether the service should receive requests: its database commits, and it is not draining. `probeDatabase`
+ * resolves to true if the database is writable, and rejects if it does not answer.
  */
-export function createReadiness(probeDatabase: () => Promise<boolean>): Readiness {
+export function createReadiness(
+  probeDatabase: () => Promise<boolean>,
+  { lastAtMs, toleratedMs }: Commits = none,
+): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
   /** Set until the database answers or the connection is given up, so that a hanging database is not probed again. */
@@ -42,7 +54,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>): Readines
     running ??= withTimeout(probe, probeTimeoutMs)
       .then(
         (isWritable) => become(isWritable ? 'ready' : 'database_not_writable'),
-        () => become('database_unreachable'),
+        () => become(performance.now() - lastAtMs() < toleratedMs ? 'ready' : 'database_unreachable'),
       )
       .finally(() => {
         running = undefined;

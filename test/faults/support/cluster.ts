@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { MikroORM } from '@mikro-orm/postgresql';
 import pg from 'pg';
 import { afterAll, beforeAll, expect } from 'vitest';
 import type { SecretName } from '../../../src/config/config.ts';
@@ -17,6 +18,7 @@ import { createOrm, migrate, ourMigrations } from '../../../src/database/orm.ts'
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/embedded/postgres.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
+import { freezeServer } from '../../support/own-postgres.ts';
 import { logLines } from './process.ts';
 
 export interface Cluster {
@@ -55,6 +57,53 @@ export function useCluster(take: (cluster: Cluster) => void, migrations = ourMig
   afterAll(() => dispose());
 }
 
+/** Runs a statement on the first host of the location, on a connection of its own. */
+export async function queryOnce<T extends pg.QueryResultRow>(
+  location: DatabaseLocation,
+  sql: string,
+  values?: unknown[],
+): Promise<T[]> {
+  const client = new pg.Client(pgConfigOf(location));
+  await client.connect();
+  const result = await client.query<T>(sql, values).finally(() => client.end());
+  return result.rows;
+}
+
+type WithMerchant = Pick<
+  Cluster,
+  'secrets' | 'merchantId' | 'apiKey' | 'keyId' | 'newKey' | 'newKeyIn' | 'revoke'
+>;
+
+/** Creates a merchant with a key in a migrated database. */
+export async function withMerchant(location: DatabaseLocation): Promise<WithMerchant> {
+  const secret = () => `1:${randomBytes(32).toString('base64')}`;
+  const secrets = {
+    API_KEY_PEPPERS: secret(),
+    CLIENT_SECRET_KEYS: secret(),
+    WEBHOOK_SECRET_KEYS: secret(),
+  };
+  const wallet = `0x${'1'.repeat(40)}` as const;
+  const withOrm = async <T>(work: (orm: MikroORM) => Promise<T>, at = location) => {
+    const orm = createOrm(at, 1);
+    return work(orm).finally(() => orm.close());
+  };
+  const newMerchant = ({ em }: MikroORM, name: string) =>
+    createMerchant(em, name, 'testnet', { base: wallet, polygon: wallet });
+  const keyOf = ({ em }: MikroORM, merchant: string) =>
+    createApiKey(em, parseKeyRing(secrets.API_KEY_PEPPERS), merchant, 'testnet', undefined);
+  const merchantId = await withOrm((orm) => newMerchant(orm, 'Faults'));
+  const newKey = () => withOrm((orm) => keyOf(orm, merchantId));
+  return {
+    secrets,
+    ...(await newKey()),
+    merchantId,
+    newKey,
+    newKeyIn: (other) =>
+      withOrm(async (orm) => (await keyOf(orm, await newMerchant(orm, 'Elsewhere'))).apiKey, other),
+    revoke: (keyId) => withOrm(async (orm) => void (await revokeApiKey(orm.em, keyId))),
+  };
+}
+
 async function openCluster(
   migrations: typeof ourMigrations,
 ): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
@@ -66,25 +115,6 @@ async function openCluster(
   const { location } = postgres;
   await migrate(location, migrations);
 
-  const secret = () => `1:${randomBytes(32).toString('base64')}`;
-  const secrets = {
-    API_KEY_PEPPERS: secret(),
-    CLIENT_SECRET_KEYS: secret(),
-    WEBHOOK_SECRET_KEYS: secret(),
-  };
-  const withOrm = async <T>(work: (orm: ReturnType<typeof createOrm>) => Promise<T>) => {
-    const orm = createOrm(location, 1);
-    return work(orm).finally(() => orm.close());
-  };
-  const wallet = `0x${'1'.repeat(40)}` as const;
-  const merchantId = await withOrm((orm) =>
-    createMerchant(orm.em, 'Faults', 'testnet', { base: wallet, polygon: wallet }),
-  );
-  const newKey = () =>
-    withOrm((orm) =>
-      createApiKey(orm.em, parseKeyRing(secrets.API_KEY_PEPPERS), merchantId, 'testnet', undefined),
-    );
-
   const serverPid = async () =>
     Number((await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0]);
   let stopped: number[] = [];
@@ -94,27 +124,8 @@ async function openCluster(
     location,
     url: `postgresql://${location.user}@localhost/${location.database}?host=${encodeURIComponent(location.socketFolder)}`,
     socket: join(location.socketFolder, '.s.PGSQL.5432'),
-    secrets,
-    ...(await newKey()),
-    newKey,
-    async newKeyIn(other) {
-      const orm = createOrm(other, 1);
-      try {
-        const wallets = { base: wallet, polygon: wallet };
-        const merchant = await createMerchant(orm.em, 'Elsewhere', 'testnet', wallets);
-        const peppers = parseKeyRing(secrets.API_KEY_PEPPERS);
-        return (await createApiKey(orm.em, peppers, merchant, 'testnet', undefined)).apiKey;
-      } finally {
-        await orm.close();
-      }
-    },
-    revoke: (keyId) => withOrm(async (orm) => void (await revokeApiKey(orm.em, keyId))),
-    async query(sql, values) {
-      const client = new pg.Client(pgConfigOf(location));
-      await client.connect();
-      const result = await client.query(sql, values).finally(() => client.end());
-      return result.rows;
-    },
+    ...(await withMerchant(location)),
+    query: (sql, values) => queryOnce(location, sql, values),
     async stopImmediately() {
       process.kill(await serverPid(), 'SIGQUIT');
       await postgres.ended;
@@ -123,12 +134,7 @@ async function openCluster(
       postgres = await startEmbeddedPostgres(dataDir);
     },
     async hang() {
-      const pid = await serverPid();
-      // First the server: it starts no more sessions then.
-      process.kill(pid, 'SIGSTOP');
-      const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
-      stopped = [pid, ...children.trim().split(' ').map(Number)];
-      for (const child of stopped) process.kill(child, 'SIGSTOP');
+      stopped = await freezeServer(await serverPid());
     },
     goOn() {
       for (const pid of stopped) process.kill(pid, 'SIGCONT');

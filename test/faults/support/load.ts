@@ -60,7 +60,10 @@ const retryAfterMs = 50;
 const maxUnits = 1_000_000_000;
 let loads = 0;
 
-export async function startLoad(cluster: Cluster, options: LoadOptions): Promise<Load> {
+export async function startLoad(
+  cluster: Pick<Cluster, 'folder' | 'query'>,
+  options: LoadOptions,
+): Promise<Load> {
   const { services, apiKey, callers, shareWithoutKey = 0, callersPerKey = 1, onFailure } = options;
   const name = `load-${++loads}`;
   const journal = await openJournal(join(cluster.folder, `${name}.journal`));
@@ -198,7 +201,7 @@ async function openJournal(path: string): Promise<Journal> {
   };
 }
 
-async function holdAgainstDatabase(cluster: Cluster, name: string, journal: JournalLine[]) {
+async function holdAgainstDatabase(cluster: Pick<Cluster, 'query'>, name: string, journal: JournalLine[]) {
   const rows = await cluster.query<{
     tag: string;
     key: string | null;

@@ -61,7 +61,7 @@ export async function endAll(): Promise<void> {
  * is not this one.
  */
 export async function startProcess(
-  cluster: Cluster,
+  cluster: Pick<Cluster, 'url' | 'secrets' | 'apiKey'>,
   ports: Ports,
   env: Record<string, string> = {},
   { openFiles = 'unlimited', folder = '.' }: { openFiles?: string; folder?: string } = {},
@@ -77,6 +77,7 @@ export async function startProcess(
       DATABASE_URL: cluster.url,
       ...cluster.secrets,
       RATE_LIMIT: '0',
+      DRAIN_DELAY: '0',
       ...ports,
       ...env,
     },

@@ -1,0 +1,175 @@
+// `pg`'s client for a database of several hosts, of which one accepts writes. node-postgres knows one host, keeps the
+// sessions of a server that has become read-only, and waits for a statement without end.
+
+import pg from 'pg';
+import {
+  type DatabaseLocation,
+  type DatabaseTarget,
+  databaseTargetOf,
+  type SessionTarget,
+} from '../config/database-location.ts';
+import { noteDatabaseError, readOnly, statementTimeout } from './unavailable.ts';
+
+/** Default time to wait for a connection before the database counts as unreachable. */
+export const defaultConnectTimeoutMs = 5_000;
+/** The same for each of several hosts: another one may answer. */
+const connectToOneMs = 1_000;
+
+export interface ClientTimeouts {
+  connectTimeoutMs: number;
+  statementTimeoutMs: number;
+}
+
+/** `read_only_sql_transaction`, `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`. */
+const endsSession = new Set([readOnly, '57P01', '57P02', '57P03']);
+/** What a server reports by itself when it accepts no writes, by the sessions that are wanted. */
+const reportsReadOnly: Record<SessionTarget, readonly string[]> = {
+  any: [],
+  'read-write': ['in_hot_standby', 'default_transaction_read_only'],
+  primary: ['in_hot_standby'],
+};
+/** The function of PostgreSQL that waits for standbys when a transaction commits. */
+const waitForStandbys = 'SyncRepWaitForLSN';
+/** `transaction_resolution_unknown`. */
+const outcomeUnknown = '08007';
+
+/** The servers of a database, and the one that worked last: shared by the clients of a pool. */
+export interface Servers {
+  target: DatabaseTarget;
+  connectTimeoutMs: number;
+  /** Without it a statement has no deadline, as a migration needs. */
+  statementTimeoutMs: number | undefined;
+  current: number;
+}
+
+export function serversOf(location: DatabaseLocation, timeouts?: ClientTimeouts): Servers {
+  const target = databaseTargetOf(location);
+  const { connectTimeoutMs = defaultConnectTimeoutMs, statementTimeoutMs } = timeouts ?? {};
+  const toOneMs = target.hosts.length > 1 ? Math.min(connectTimeoutMs, connectToOneMs) : connectTimeoutMs;
+  return { target, connectTimeoutMs: toOneMs, statementTimeoutMs, current: 0 };
+}
+
+/**
+ * Connects to the host that worked last, and to the next one after a failure, each within a second if there are several.
+ * A server without the wanted sessions is a failure.
+ *
+ * A session ends when its server no longer accepts writes or shuts down, and when a statement exceeds its deadline:
+ * `pg`'s own `query_timeout` stops waiting but keeps the connection, whose next user waits behind the same statement. A
+ * commit whose wait for a standby was canceled fails: PostgreSQL reports it as done, with a warning.
+ */
+export class DatabaseClient extends pg.Client {
+  readonly #servers: Servers;
+  readonly #host: number;
+  /** The server's parameters that say whether it accepts writes, as far as it has reported them. */
+  readonly #reported = new Map<string, string>();
+  #deadline: NodeJS.Timeout | undefined;
+  #isConnected = false;
+  #isBusy = false;
+  #mustEnd = false;
+
+  constructor({ servers, ...config }: pg.ClientConfig & { servers: Servers }) {
+    const { target, connectTimeoutMs, current } = servers;
+    super({ ...config, ...target.hosts[current], connectionTimeoutMillis: connectTimeoutMs });
+    this.#servers = servers;
+    this.#host = current;
+    const disarm = () => {
+      clearTimeout(this.#deadline);
+      this.#isBusy = false;
+    };
+    // `drain` is emitted when no statement is left on the connection.
+    this.on('end', disarm).on('drain', () => {
+      disarm();
+      if (this.#mustEnd) void this.end();
+    });
+    this.connection
+      .on('error', noteDatabaseError)
+      .on('errorMessage', ({ code = '' }: pg.DatabaseError) => {
+        this.#mustEnd ||= endsSession.has(code);
+      })
+      .on('notice', ({ routine }: pg.DatabaseError) => {
+        if (routine === waitForStandbys) this.#failStatement();
+      })
+      .on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
+        if (!reportsReadOnly[target.sessions].includes(parameterName)) return;
+        this.#reported.set(parameterName, parameterValue);
+        if (this.#isConnected && parameterValue === 'on') this.#endSoon();
+      });
+  }
+
+  // As in `pg`, with a callback or a promise.
+  override connect(): Promise<pg.Client>;
+  override connect(callback: Connected): void;
+  override connect(callback?: Connected): Promise<pg.Client> | undefined {
+    const connected = this.#connect();
+    if (callback === undefined) return connected;
+    connected.then<void, void>(
+      (client) => (callback as (error: null, client: pg.Client) => void)(null, client),
+      callback as (error: Error) => void,
+    );
+    return undefined;
+  }
+
+  async #connect(): Promise<pg.Client> {
+    const servers = this.#servers;
+    try {
+      await super.connect();
+      if (await this.#isReadOnly()) {
+        throw Object.assign(new Error('this server accepts no writes'), { code: readOnly });
+      }
+      this.#isConnected = true;
+      return this;
+    } catch (reason) {
+      if (servers.current === this.#host) servers.current = (this.#host + 1) % servers.target.hosts.length;
+      super.end().catch(() => {});
+      noteDatabaseError(reason);
+      throw reason;
+    }
+  }
+
+  async #isReadOnly(): Promise<boolean> {
+    const { sessions } = this.#servers.target;
+    if (reportsReadOnly[sessions].every((name) => this.#reported.has(name))) {
+      return [...this.#reported.values()].includes('on');
+    }
+    // Before PostgreSQL 14, and behind a pooler that keeps it to itself.
+    const isReadOnly =
+      sessions === 'primary' ? 'pg_is_in_recovery()' : "current_setting('transaction_read_only')::bool";
+    const { rows } = await super.query<{ read_only: boolean }>(`select ${isReadOnly} as read_only`);
+    return rows[0]?.read_only === true;
+  }
+
+  // Reflect.apply returns `any`, which fits every overload of `query`.
+  override query(...args: unknown[]) {
+    const { statementTimeoutMs: ms } = this.#servers;
+    this.#isBusy = true;
+    if (ms !== undefined) {
+      clearTimeout(this.#deadline);
+      const cut = () => this.#cut(`a statement took more than ${ms} ms`, statementTimeout);
+      this.#deadline = setTimeout(cut, ms);
+    }
+    return Reflect.apply(super.query, this, args);
+  }
+
+  #endSoon(): void {
+    this.#mustEnd = true;
+    if (!this.#isBusy) this.#cut('the server no longer accepts writes', readOnly);
+  }
+
+  /** Nothing that the server says afterwards counts. */
+  #failStatement(): void {
+    const reason = 'the commit may not have reached a standby';
+    this.connection.emit('errorMessage', Object.assign(new Error(reason), { code: outcomeUnknown }));
+    this.#cut(reason, outcomeUnknown);
+  }
+
+  #cut(reason: string, code: string): void {
+    this.connection.stream.destroy(Object.assign(new Error(`Connection terminated: ${reason}`), { code }));
+  }
+}
+
+type Connected = ((error: Error) => void) | ((error: null, client: pg.Client) => void);
+
+interface ParameterStatus {
+  parameterName: string;
+  parameterValue: string;
+}

@@ -1,0 +1,69 @@
+// Log lines of an outage of the database: one when it begins, one every 10 seconds, one when it is over. Each task and
+// request that fails meanwhile would write its own.
+
+import type { LogFn, Logger } from 'pino';
+import { databaseGoneBy } from './unavailable.ts';
+
+const summaryEveryMs = 10_000;
+
+export interface OutageLog {
+  /** Counts warnings about the unreachable database, and writes everything else. */
+  logger: Logger;
+  /** A connection was opened. */
+  onConnected(): void;
+  stop(): void;
+}
+
+/** Wraps the log of a process. */
+export function createOutageLog(logger: Logger): OutageLog {
+  let beganAtMs: number | undefined;
+  let summary: NodeJS.Timeout | undefined;
+  let counts: Record<string, number> = {};
+
+  const seconds = () => Math.round((performance.now() - (beganAtMs as number)) / 1_000);
+  const count = (cause: string) => {
+    counts[cause] = (counts[cause] ?? 0) + 1;
+  };
+  const summarize = () => {
+    logger.warn({ seconds: seconds(), failures: counts }, 'the database cannot be reached yet');
+    counts = {};
+  };
+  const begin = (err: unknown) => {
+    if (beganAtMs !== undefined) return;
+    beganAtMs = performance.now();
+    summary = setInterval(summarize, summaryEveryMs).unref();
+    logger.warn({ err }, 'the database cannot be reached; what fails until it can is counted');
+  };
+  const stop = () => {
+    clearInterval(summary);
+    beganAtMs = undefined;
+    counts = {};
+  };
+
+  /** True if the line was counted instead. */
+  const takes = (fields: unknown): boolean => {
+    const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
+    const cause = databaseGoneBy(err);
+    if (cause !== undefined) {
+      begin(err);
+      count(cause);
+      return true;
+    }
+    if (code !== 'unavailable' || beganAtMs === undefined) return false;
+    count('refused requests');
+    return true;
+  };
+  const warn: LogFn = (...line: unknown[]) => {
+    if (!takes(line[0])) Reflect.apply(logger.warn, logger, line);
+  };
+  return {
+    // As pino makes its own child loggers.
+    logger: Object.create(logger, { warn: { value: warn } }),
+    onConnected() {
+      if (beganAtMs === undefined) return;
+      logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
+      stop();
+    },
+    stop,
+  };
+}

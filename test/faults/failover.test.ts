@@ -1,0 +1,199 @@
+// A primary and its standby, as a database that fails over has them: the service moves to the server that accepts
+// writes, and creates that arrive meanwhile wait for it.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { migrate } from '../../src/database/orm.ts';
+import { type Door, doors } from '../support/call.ts';
+import { type OwnPostgres, startOwnPostgres } from '../support/own-postgres.ts';
+import { type Cluster, queryOnce, withMerchant } from './support/cluster.ts';
+import { report, startLoad } from './support/load.ts';
+import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
+
+let primary: OwnPostgres;
+let standby: OwnPostgres;
+let pair: Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'folder' | 'query'>;
+
+beforeEach(async () => {
+  primary = await startOwnPostgres({ settings: ['wal_keep_size = 256MB'] });
+  const url = primary.url('postgres', 'postgres');
+  await migrate({ url });
+  const known = await withMerchant({ url });
+  standby = await startOwnPostgres({ standbyOf: primary });
+  const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
+  pair = {
+    ...known,
+    folder: primary.folder,
+    url: `postgresql://postgres@${hosts}/postgres`,
+    query: (sql, values) => queryOnce({ url: standby.url('postgres', 'postgres') }, sql, values),
+  };
+  await primary.query("alter system set synchronous_standby_names = 'standby'");
+  await primary.query('select pg_reload_conf()');
+});
+
+afterEach(async () => {
+  await endAll();
+  await standby.stop();
+  await primary.stop();
+});
+
+/** Ends the primary and makes the standby the next one. Resolves with the time of the promotion. */
+async function failOver(signal: NodeJS.Signals): Promise<number> {
+  await primary.end(signal);
+  await standby.query('alter system reset synchronous_standby_names');
+  await standby.query('select pg_promote(true, 30)');
+  return performance.now();
+}
+
+/** Asks `/readyz` ten times a second. Returns its different answers, in their order. */
+function watchReadyz({ operationsUrl }: ServiceProcess) {
+  const seen: number[] = [];
+  let isStopped = false;
+  const asking = (async () => {
+    while (!isStopped) {
+      const { status } = await fetch(`${operationsUrl}/readyz`);
+      if (seen.at(-1) !== status) seen.push(status);
+      await sleep(100);
+    }
+  })();
+  return {
+    stop() {
+      isStopped = true;
+      return asking.then(() => seen);
+    },
+  };
+}
+
+const callsOf = ({ log }: ServiceProcess, code: string) =>
+  log.filter(({ rpc, code: found }) => rpc === 'CreatePaymentIntent' && found === code).length;
+
+test.each([
+  ['a switchover', 'SIGINT'],
+  ['a crash', 'SIGQUIT'],
+] as const)('in %s, creates wait, and none is refused, lost or doubled', async (_, signal) => {
+  const service = await startProcess(pair, await choosePorts());
+  const load = await startLoad(pair, {
+    services: [service],
+    apiKey: pair.apiKey,
+    callers: 16,
+    shareWithoutKey: 0.5,
+  });
+  const readiness = watchReadyz(service);
+  await load.progress(500);
+  const promotedAtMs = await failOver(signal);
+  await load.progress(1);
+  const firstAfterMs = Math.round(performance.now() - promotedAtMs);
+  await load.progress(500);
+  const figures = await load.finish();
+  report(figures, { firstAfterMs, refused: callsOf(service, 'unavailable') });
+  expect(Object.fromEntries(load.failures)).toEqual({});
+  expect(await readiness.stop()).toEqual([200]);
+  expect(firstAfterMs).toBeLessThan(1_000);
+});
+
+test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '3' });
+  await standby.freeze();
+  await untilReadyz(service, 503, 8_000);
+  expect((await fetch(`${service.operationsUrl}/healthz`)).status).toBe(200);
+  standby.thaw();
+  expect(await untilReadyz(service, 200, 2_000)).toBeLessThan(2_000);
+});
+
+test('a create whose wait for the standby is canceled is not answered before it is on the standby', async () => {
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '30' });
+  const key = { idempotencyKey: 'order-1001' };
+  const first = await service.call('createPaymentIntent', { amount_units: 1 }, { idempotencyKey: 'before' });
+  expect(first.code).toBe('ok');
+  await standby.freeze();
+  let isAnswered = false;
+  const created = service.call('createPaymentIntent', { amount_units: 1 }, key).finally(() => {
+    isAnswered = true;
+  });
+  const cancelWaits = () =>
+    primary.query<{ n: number }>(
+      `select count(pg_cancel_backend(pid))::int as n from pg_stat_activity where wait_event = 'SyncRep'`,
+    );
+  // The insert, and then each commit that follows it.
+  for (let canceled = 0; canceled < 5 && !isAnswered; ) {
+    canceled += (await cancelWaits())[0]?.n ?? 0;
+    await sleep(50);
+  }
+  expect(await primary.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
+  expect(isAnswered).toBe(false);
+  // What was committed there alone is lost with it.
+  const lost = await primary.query<{ id: string }>('select id from payment_intents order by id desc limit 1');
+  await primary.end('SIGQUIT');
+  standby.thaw();
+  await standby.query('alter system reset synchronous_standby_names');
+  await standby.query('select pg_promote(true, 30)');
+  expect((await created).code).toBe('ok');
+  expect(await pair.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
+  expect(lost).toHaveLength(1);
+});
+
+test('when the primary stands still, notifications arrive from the next one within 15 seconds', async () => {
+  const service = await startProcess(pair, await choosePorts());
+  await primary.freeze();
+  await standby.query('alter system reset synchronous_standby_names');
+  await standby.query('select pg_promote(true, 30)');
+  const promotedAtMs = performance.now();
+  const listening = async () => {
+    const [{ n } = { n: 0 }] = await standby.query<{ n: number }>(
+      `select count(*)::int as n from pg_stat_activity where query like 'listen %' or query = 'select'`,
+    );
+    return n;
+  };
+  await expect.poll(listening, { timeout: 15_000 }).toBe(1);
+  console.log(`listening after ${Math.round(performance.now() - promotedAtMs)} ms`);
+  expect((await service.call('createPaymentIntent', { amount_units: 1 })).code).toBe('ok');
+});
+
+test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
+  const service = await startProcess(pair, await choosePorts(), { DRAIN_TIMEOUT: '4', DRAIN_DELAY: '1' });
+  const create = (i: number) =>
+    service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
+  expect((await create(0)).code).toBe('ok');
+  await primary.end('SIGQUIT');
+  const before = Array.from({ length: 10 }, (_, i) => create(i));
+  // The first refused connection says that the creates have arrived.
+  await expect
+    .poll(() => service.log.some(({ message }) => /cannot be reached;/.test(String(message))))
+    .toBe(true);
+  const ended = service.end('SIGTERM');
+  await untilReadyz(service, 503, 1_000);
+  // The ports are open for a second longer.
+  const later = Array.from({ length: 10 }, (_, i) => create(i));
+  const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
+  expect(new Set(codes)).toEqual(new Set(['unavailable']));
+  expect(await ended).toEqual({ code: 0, signal: null });
+});
+
+test('an outage of the database is a few lines of the log', async () => {
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const load = await startLoad(pair, { services: [service], apiKey: pair.apiKey, callers: 16 });
+  await load.progress(100);
+  const linesBefore = service.log.length;
+  await primary.end('SIGQUIT');
+  const summaries = () =>
+    service.log.filter(({ message }) => message === 'the database cannot be reached yet').length;
+  await expect.poll(summaries, { timeout: 25_000 }).toBe(2);
+  await standby.query('alter system reset synchronous_standby_names');
+  await standby.query('select pg_promote(true, 30)');
+  await load.progress(100);
+  await load.finish();
+  const warnings = service.log.slice(linesBefore).filter(({ level }) => level !== 'info');
+  const texts = warnings.map(({ message }) => message);
+  expect(texts).toEqual([
+    'the database cannot be reached; what fails until it can is counted',
+    'the database cannot be reached yet',
+    'the database cannot be reached yet',
+    'the database is reached again',
+  ]);
+  expect(warnings[1]).toMatchObject({
+    seconds: 10,
+    failures: { ECONNREFUSED: expect.any(Number), 'refused requests': expect.any(Number) },
+  });
+  // Besides, a line for each task that works again.
+  expect(service.log.slice(linesBefore).filter(({ rpc }) => rpc === undefined).length).toBeLessThan(20);
+});
