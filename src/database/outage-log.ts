@@ -1,7 +1,7 @@
 // Log lines of an outage of the database: one when it begins, one every 10 seconds, one when it is over. Each task and
 // request that fails meanwhile would write its own.
 
-import type { LogFn, Logger } from 'pino';
+import type { Bindings, Logger } from 'pino';
 import { databaseGoneBy } from './unavailable.ts';
 
 const summaryEveryMs = 10_000;
@@ -53,12 +53,18 @@ export function createOutageLog(logger: Logger): OutageLog {
     count('refused requests');
     return true;
   };
-  const warn: LogFn = (...line: unknown[]) => {
-    if (!takes(line[0])) Reflect.apply(logger.warn, logger, line);
-  };
+  /** As pino makes its own child loggers. */
+  const wrap = (target: Logger): Logger =>
+    Object.create(target, {
+      warn: {
+        value(...line: unknown[]) {
+          if (!takes(line[0])) Reflect.apply(target.warn, target, line);
+        },
+      },
+      child: { value: (bindings: Bindings) => wrap(target.child(bindings)) },
+    });
   return {
-    // As pino makes its own child loggers.
-    logger: Object.create(logger, { warn: { value: warn } }),
+    logger: wrap(logger),
     onConnected() {
       if (beganAtMs === undefined) return;
       logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');

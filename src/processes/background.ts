@@ -26,8 +26,6 @@ import type { Sender } from '../webhooks/sender.ts';
 const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;
-/** Pause after each batch, as a multiple of its duration: a backlog leaves seven eighths of the time to creates. */
-const expiryRestRatio = 7;
 const removeEveryMs = 60_000;
 /** How late a retry may be, and a delivery without a notification. */
 const deliverEveryMs = 500;
@@ -128,14 +126,12 @@ function startExpiry(
         return hasMore;
       },
       intervalMs: expireEveryMs,
-      restRatio: expiryRestRatio,
       logger,
     }),
     startRepeater({
       name: 'remove old events',
       work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
       intervalMs: removeEveryMs,
-      restRatio: expiryRestRatio,
       logger,
     }),
   ];

@@ -9,8 +9,6 @@ export interface RepeaterOptions {
   work(): Promise<boolean>;
   /** Interval between runs; undefined to run only when woken. */
   intervalMs: number | undefined;
-  /** Pause before more work, as a multiple of the last run's duration. Leaves the database to others. */
-  restRatio?: number;
   /** Longest pause after a failure. */
   maxRetryMs?: number;
   logger: Logger;
@@ -31,7 +29,6 @@ export function startRepeater({
   name,
   work,
   intervalMs,
-  restRatio = 0,
   maxRetryMs = 15_000,
   logger,
 }: RepeaterOptions): Repeater {
@@ -56,13 +53,11 @@ export function startRepeater({
   };
 
   const runOnce = async () => {
-    const startedAtMs = performance.now();
     try {
       const hasMore = await work();
       if (failures > 0) logger.info({ work: name }, `${name}: works again`);
       failures = 0;
-      if (hasMore || isWoken) after((performance.now() - startedAtMs) * restRatio);
-      else after(intervalMs);
+      after(hasMore || isWoken ? 0 : intervalMs);
     } catch (reason) {
       logger.warn({ err: reason, work: name }, `${name}: failed, will retry`);
       after(Math.min(firstRetryMs * 2 ** failures, maxRetryMs) * (0.5 + Math.random() / 2));

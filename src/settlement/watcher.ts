@@ -25,6 +25,8 @@ const maxRange = 2_000;
 const defaultFinalizedEveryMs = 10_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
+/** Time that a backlog of expiries takes of each pass. */
+const maxExpiringMs = 1_000;
 /** Old headers are deleted every `forgetEvery` blocks; at least `minHeaders` are kept. */
 const forgetEvery = 256;
 const minHeaders = 256;
@@ -246,9 +248,12 @@ class ChainWatcher implements Watcher {
 
   async #expire(lease: bigint): Promise<boolean> {
     const { ledger, observer } = this.#context;
-    const expiry = await ledger.expireSome(lease);
-    observer.onExpiry?.(expiry);
-    return expiry.hasMore;
+    const startedAtMs = performance.now();
+    for (;;) {
+      const expiry = await ledger.expireSome(lease);
+      observer.onExpiry?.(expiry);
+      if (!expiry.hasMore || performance.now() - startedAtMs > maxExpiringMs) return expiry.hasMore;
+    }
   }
 
   async #forget(lease: bigint, tip: Tip, final: number): Promise<void> {
