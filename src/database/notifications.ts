@@ -25,6 +25,8 @@ export async function listenForNotifications(
   logger: Logger,
 ): Promise<Notifications> {
   const servers = serversOf(location, timeouts);
+  const channels = Object.keys(handlers);
+  const [first] = channels;
   let client: pg.Client | undefined;
   let retry: NodeJS.Timeout | undefined;
   let stopped = false;
@@ -49,7 +51,7 @@ export async function listenForNotifications(
     });
     try {
       await connection.connect();
-      for (const channel of Object.keys(handlers)) await connection.query(`listen ${channel}`);
+      for (const channel of channels) await connection.query(`listen ${channel}`);
       if (stopped) return void (await connection.end());
       client = connection;
       for (const handle of Object.values(handlers)) handle();
@@ -59,7 +61,7 @@ export async function listenForNotifications(
   };
 
   await listen();
-  const trying = setInterval(() => client?.query('select').catch(() => {}), tryEveryMs).unref();
+  const trying = setInterval(() => client?.query(`listen ${first}`).catch(() => {}), tryEveryMs).unref();
   return {
     async stop() {
       stopped = true;
