@@ -196,7 +196,7 @@ describe('transfer', () => {
       merchant_id: one.merchantId,
       mode: 'testnet',
       to_address: one.wallets.testnet.base,
-      token_address: networkFor('testnet', 'base').usdcAddress,
+      token_address: networkFor('testnet', 'base').tokenAddress,
     });
   });
 });

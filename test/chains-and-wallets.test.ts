@@ -8,8 +8,6 @@ import {
   networkFor,
   networks,
   tokenContractAddresses,
-  usdcDecimals,
-  usdcSymbol,
 } from '../src/contract/chains.ts';
 import { parseWalletAddress } from '../src/contract/wallet-address.ts';
 import { chainNames, modeNames } from '../src/contract/words.ts';
@@ -21,21 +19,24 @@ describe('the table of chains agrees with viem', () => {
   test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))(
     '%s %s',
     (mode, chain) => {
-      const { chainId, usdcAddress, confirmationsRequired } = networkFor(mode, chain);
+      const { chainId, tokenAddress, confirmationsRequired } = networkFor(mode, chain);
       expect(chainId).toBe(viemChains[mode][chain].id);
       expect(viemChains[mode][chain].testnet ?? false).toBe(mode === 'testnet');
-      expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(usdcAddress);
-      expect(isAddress(usdcAddress)).toBe(true);
+      expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(tokenAddress);
+      expect(isAddress(tokenAddress)).toBe(true);
       expect(confirmationsRequired).toBe(chain === 'base' ? 10 : 12);
     },
   );
 
   test('the token contracts are those of native USDC', () => {
-    expect([usdcSymbol, usdcDecimals]).toEqual([tokens.usdc.symbol, tokens.usdc.decimals]);
+    const { symbol, decimals } = tokens.usdc;
+    expect(networks.map((network) => [network.tokenSymbol, network.decimals])).toEqual(
+      networks.map(() => [symbol, decimals]),
+    );
   });
 
   test('bridged tokens are not accepted for payment, and are refused as wallets', () => {
-    const native = networks.map(({ usdcAddress }) => usdcAddress);
+    const native = networks.map(({ tokenAddress }) => tokenAddress);
     for (const address of Object.values(bridgedUsdcAddresses)) {
       expect(getAddress(address)).toBe(address);
       expect(native).not.toContain(address);

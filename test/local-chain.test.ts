@@ -76,7 +76,7 @@ async function startProcess(...nodeOptions: string[]): Promise<{ child: ChildPro
 
 const balanceOf = ({ client, network }: RunningChain, address: Address) =>
   client.readContract({
-    address: network.usdcAddress as Address,
+    address: network.tokenAddress as Address,
     abi: erc20Abi,
     functionName: 'balanceOf',
     args: [address],
@@ -104,7 +104,7 @@ test.for(chainNames)('%s has the USDC of its test network', async (name) => {
   const { client, network } = chains[name] as RunningChain;
   expect(network).toBe(networkFor('testnet', name));
   expect(await client.getChainId()).toBe(network.chainId);
-  const address = network.usdcAddress as Address;
+  const address = network.tokenAddress as Address;
   const abi = parseAbi([
     'function name() view returns (string)',
     'function symbol() view returns (string)',
@@ -196,7 +196,7 @@ test('a restart drops old empty blocks, and no payment', async () => {
   expect(await hashOf(after, 0n)).toBe(begin);
   await expect(client.getBlock({ blockNumber: blockNumber + 50n })).rejects.toThrow('could not be found');
   expect((await client.getBlock({ blockNumber: head - 499n })).number).toBe(head - 499n);
-  const logs = await client.getLogs({ address: after.network.usdcAddress as Address, fromBlock: 0n });
+  const logs = await client.getLogs({ address: after.network.tokenAddress as Address, fromBlock: 0n });
   expect(logs.map((each) => each.transactionHash)).toContain(transactionHash);
 });
 
@@ -336,7 +336,7 @@ test('a chain with incomplete contracts is restarted', async () => {
   const first = await start();
   const chain = first.chains.base as RunningChain;
   const begin = await hashOf(chain, 0n);
-  await chain.client.setCode({ address: chain.network.usdcAddress as Address, bytecode: '0x' });
+  await chain.client.setCode({ address: chain.network.tokenAddress as Address, bytecode: '0x' });
   await untilNextSecond(chain);
   await first.stop();
   expect(await hashOf(await startBase(), 0n)).not.toBe(begin);

@@ -102,7 +102,7 @@ describe('the test wallet', () => {
     expect(await paidBy(JSON.parse(answer.body).transaction_hash)).toEqual({
       amountUnits: BigInt(amount_units),
       suffix: idBytes(id),
-      to: networkFor('testnet', 'base').usdcAddress.toLowerCase(),
+      to: networkFor('testnet', 'base').tokenAddress.toLowerCase(),
     });
     await vi.waitUntil(async () => (await merchant.getIntent(id)).status === 'processing', 20_000);
     expect(await merchant.getIntent(id)).toMatchObject({ amount_received_units: amount_units });

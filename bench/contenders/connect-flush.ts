@@ -65,7 +65,7 @@ const handler = connectNodeAdapter({
         const em = orm.em.fork();
         const createdAt = new Date();
         const chain = request.chain === Chain.POLYGON ? 'polygon' : 'base';
-        const { chainId, confirmationsRequired, usdcAddress } = networkFor('testnet', chain);
+        const { chainId, confirmationsRequired, tokenAddress } = networkFor('testnet', chain);
         const intent = em.create(PaymentIntentEntity, {
           id: newUuid(),
           merchantId: merchant.merchantId,
@@ -77,7 +77,7 @@ const handler = connectNodeAdapter({
           amountUnits: request.amountUnits,
           decimals: 6,
           tokenSymbol: 'USDC',
-          tokenAddress: usdcAddress,
+          tokenAddress: tokenAddress,
           expectedWallet: merchant.wallet,
           lane: request.lane === Lane.MANUAL ? 'manual' : 'sdk',
           metadata: request.metadata ?? {},

@@ -1,6 +1,7 @@
 // Everything that a chain is. A new one is an entry here, a value of the contract's enum, a migration for its rows in the
 // table `networks`, and the variable with its node.
 
+import type { Token } from './gen/words.ts';
 import type { ChainName, ModeName } from './words.ts';
 
 export type Address = `0x${string}`;
@@ -14,8 +15,8 @@ interface ChainFacts {
   name: string;
   /** The environment variable with its nodes. */
   rpcVariable: string;
-  /** Circle's native USDC, with EIP-55 checksum. Source: Circle's list of USDC contract addresses. */
-  usdcAddress: Address;
+  /** Contracts of the tokens that intents are paid in, with EIP-55 checksum. Source: Circle's lists of addresses. */
+  tokenAddresses: Readonly<Partial<Record<Token, Address>>>;
   /** The expected time between two blocks, and how often the node is asked. */
   blockTimeMs: number;
   /** A payment counts as final only at or below the chain's own `finalized` block. */
@@ -28,27 +29,31 @@ interface ChainFacts {
 }
 
 /** The properties that an intent takes from its chain at creation and keeps. */
-export interface Network extends Pick<ChainFacts, 'mode' | 'chain' | 'chainId' | 'usdcAddress'> {
+export interface Network extends Pick<ChainFacts, 'mode' | 'chain' | 'chainId'> {
   /** The reference stored in an intent's row. */
   id: number;
+  /** What its intents are paid in. */
+  tokenSymbol: Token;
+  tokenAddress: Address;
+  decimals: number;
   /** Blocks after which a payment counts as final, the block of the payment being the first of them. */
   confirmationsRequired: number;
 }
 
-type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'>;
+/** In USDC unless they name another token. */
+type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'> & Partial<Pick<Network, 'tokenSymbol'>>;
 
 /** A chain that payments can be made on. */
 export interface ChainSettings extends ChainFacts {
   /** The networks that intents of this chain refer to. */
   networks: readonly Network[];
-  /** Contracts whose transfers are read, in lower case: USDC, and what is taken for it. */
+  /** Contracts whose transfers are read, in lower case: what intents are paid in, and what is taken for it. */
   tokens: readonly Address[];
   /** How deep a transfer has to be, its own block being the first: the most that an intent of this chain requires. */
   confirmations: number;
 }
 
-export const usdcDecimals = 6;
-export const usdcSymbol = 'USDC';
+const decimalsOf: Readonly<Record<Token, number>> = { USDC: 6 };
 
 /** Bridged USDC, not issued by Circle: USDC.e on Polygon and USDbC on Base. */
 export const bridgedUsdcAddresses = {
@@ -58,7 +63,7 @@ export const bridgedUsdcAddresses = {
 
 /**
  * Every chain, each with the terms of the networks that an intent was ever created for: append only, together with a
- * migration that adds the row to the table `networks`. New intents take the last of their chain.
+ * migration that adds the row to the table `networks`. New intents take the last of their chain and token.
  */
 export const chains: readonly ChainSettings[] = [
   chainOf([{ id: 1, confirmationsRequired: 10 }], {
@@ -67,7 +72,7 @@ export const chains: readonly ChainSettings[] = [
     chainId: 8453,
     name: 'Base',
     rpcVariable: 'RPC_URL_BASE',
-    usdcAddress: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    tokenAddresses: { USDC: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
     blockTimeMs: 2_000,
     needsFinality: false,
     feeToken: 'ETH',
@@ -80,7 +85,7 @@ export const chains: readonly ChainSettings[] = [
     chainId: 137,
     name: 'Polygon',
     rpcVariable: 'RPC_URL_POLYGON',
-    usdcAddress: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359',
+    tokenAddresses: { USDC: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359' },
     blockTimeMs: 2_000,
     needsFinality: true,
     feeToken: 'POL',
@@ -93,7 +98,7 @@ export const chains: readonly ChainSettings[] = [
     chainId: 84532,
     name: 'Base Sepolia',
     rpcVariable: 'RPC_URL_BASE_SEPOLIA',
-    usdcAddress: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    tokenAddresses: { USDC: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
     blockTimeMs: 2_000,
     needsFinality: false,
     feeToken: 'ETH',
@@ -106,7 +111,7 @@ export const chains: readonly ChainSettings[] = [
     chainId: 80002,
     name: 'Polygon Amoy',
     rpcVariable: 'RPC_URL_POLYGON_AMOY',
-    usdcAddress: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+    tokenAddresses: { USDC: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582' },
     blockTimeMs: 2_000,
     needsFinality: true,
     feeToken: 'POL',
@@ -116,11 +121,17 @@ export const chains: readonly ChainSettings[] = [
 ];
 
 function chainOf(terms: readonly [NetworkTerms, ...NetworkTerms[]], facts: ChainFacts): ChainSettings {
-  const { mode, chain, chainId, usdcAddress } = facts;
+  const { mode, chain, chainId, tokenAddresses } = facts;
+  const networkOfTerms = ({ tokenSymbol = 'USDC', ...own }: NetworkTerms): Network => {
+    const tokenAddress = tokenAddresses[tokenSymbol];
+    if (tokenAddress === undefined) throw new Error(`${chain} has no address of ${tokenSymbol}`);
+    const token = { tokenSymbol, tokenAddress, decimals: decimalsOf[tokenSymbol] };
+    return { ...own, ...token, mode, chain, chainId };
+  };
   return {
     ...facts,
-    networks: terms.map((one) => ({ ...one, mode, chain, chainId, usdcAddress })),
-    tokens: [usdcAddress, ...Object.values(bridgedUsdcAddresses)].map(lowerCase),
+    networks: terms.map(networkOfTerms),
+    tokens: [...Object.values(tokenAddresses), ...Object.values(bridgedUsdcAddresses)].map(lowerCase),
     confirmations: Math.max(...terms.map(({ confirmationsRequired }) => confirmationsRequired)),
   };
 }
@@ -143,9 +154,14 @@ export function chainNamed(mode: ModeName, name: ChainName): ChainSettings {
   return found;
 }
 
-/** The network for new intents of a mode and chain. */
+/** The network for new intents of a mode and chain in that token; undefined if there are none. */
+export function networkIn(mode: ModeName, chain: ChainName, token: Token): Network | undefined {
+  return chainNamed(mode, chain).networks.findLast(({ tokenSymbol }) => tokenSymbol === token);
+}
+
+/** The same for USDC, which every chain has. */
 export function networkFor(mode: ModeName, chain: ChainName): Network {
-  return chainNamed(mode, chain).networks.at(-1) as Network;
+  return networkIn(mode, chain, 'USDC') as Network;
 }
 
 /** The network with that id, or undefined if only a newer version knows it. */
@@ -154,9 +170,9 @@ export function networkOf(id: number): Network | undefined {
 }
 
 /** True for a token that an intent of that network is paid in; the others are taken for it by mistake. */
-export function isRightToken({ usdcAddress }: Network, token: string): boolean {
-  return lowerCase(usdcAddress) === token.toLowerCase();
+export function isRightToken({ tokenAddress }: Network, token: string): boolean {
+  return lowerCase(tokenAddress) === token.toLowerCase();
 }
 
-/** Every known USDC contract on either chain, native or bridged, in lower case. None of them is a wallet. */
+/** Every known token contract, native or bridged, in lower case. None of them is a wallet. */
 export const tokenContractAddresses: ReadonlySet<string> = new Set(chains.flatMap(({ tokens }) => tokens));

@@ -1,7 +1,7 @@
 // What a local chain has besides anvil's own: USDC, Multicall3 and the payer's money.
 
 import type { Address } from 'viem';
-import { type Network, usdcSymbol } from '../contract/chains.ts';
+import type { Network } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
 import { assertSucceeded, deployAt } from './deploy-at.ts';
 import { multicall3 } from './multicall3.ts';
@@ -15,12 +15,15 @@ const payerAmountUnits = 10n ** 18n;
 const issuerSteps = 6;
 
 /** Puts the contracts on a new chain and gives the payer money. Mines two blocks. */
-export async function deployContracts(client: ChainClient, { usdcAddress }: Network): Promise<void> {
+export async function deployContracts(
+  client: ChainClient,
+  { tokenAddress, tokenSymbol, decimals }: Network,
+): Promise<void> {
   const artifacts = readUsdcArtifacts();
-  const usdc = usdcAddress as Address;
+  const usdc = tokenAddress as Address;
   await deployAt(client, deployerAddress, [await multicall3(), ...usdcDeployments(artifacts, [usdc])]);
   // The name as Circle has it on the test networks; it is part of the EIP-712 domain.
-  const names = { name: usdcSymbol, symbol: usdcSymbol };
+  const names = { name: tokenSymbol, symbol: tokenSymbol, decimals };
   const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, names);
   hashes.push(
     await client.sendTransaction({
@@ -39,7 +42,7 @@ export async function deployContracts(client: ChainClient, { usdcAddress }: Netw
  * True once the last step of `deployContracts` is done. Throws if the node does not say: a call to a contract can fail
  * while a block is mined, which must not be taken for a missing contract.
  */
-export async function areContractsDeployed(client: ChainClient, { usdcAddress }: Network): Promise<boolean> {
-  const code = await client.getCode({ address: usdcAddress as Address });
+export async function areContractsDeployed(client: ChainClient, { tokenAddress }: Network): Promise<boolean> {
+  const code = await client.getCode({ address: tokenAddress as Address });
   return code !== undefined && (await client.getTransactionCount({ address: issuerAddress })) >= issuerSteps;
 }

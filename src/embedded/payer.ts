@@ -26,8 +26,8 @@ export interface Payer {
   mint(to: Address, amountUnits: bigint): Promise<Hex>;
 }
 
-export function createPayer(client: ChainClient, { usdcAddress }: Network): Payer {
-  const to = usdcAddress as Address;
+export function createPayer(client: ChainClient, { tokenAddress }: Network): Payer {
+  const to = tokenAddress as Address;
   async function send(account: Address, data: Hex): Promise<Hex> {
     const gas = await client.estimateGas({ account, to, data });
     return client.sendTransaction({ account, to, data, gas, chain: null });

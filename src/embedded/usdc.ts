@@ -2,7 +2,6 @@
 // with our accounts in Circle's roles.
 
 import { type Address, encodeFunctionData, type Hex, maxUint256 } from 'viem';
-import { usdcDecimals } from '../contract/chains.ts';
 import { type Artifact, linkArtifact, readArtifact } from './artifact.ts';
 import type { ChainClient } from './chain-client.ts';
 import type { Deployment } from './deploy-at.ts';
@@ -49,6 +48,7 @@ export function usdcDeployments(
 export interface TokenNames {
   name: string;
   symbol: string;
+  decimals: number;
 }
 
 /**
@@ -60,10 +60,10 @@ export async function initializeUsdc(
   { token: { abi } }: UsdcArtifacts,
   address: Address,
   issuer: Address,
-  { name, symbol }: TokenNames,
+  { name, symbol, decimals }: TokenNames,
 ): Promise<Hex[]> {
   const calls: [string, unknown[]][] = [
-    ['initialize', [name, symbol, 'USD', usdcDecimals, issuer, issuer, issuer, issuer]],
+    ['initialize', [name, symbol, 'USD', decimals, issuer, issuer, issuer, issuer]],
     ['initializeV2', [name]],
     ['initializeV2_1', [lostAndFound]],
     ['initializeV2_2', [[], symbol]],

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
+import { type Network, networkIn } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, tokenWords } from '../contract/gen/words.ts';
@@ -21,6 +22,8 @@ const maxMetadataNesting = 15;
 export interface NewPaymentIntent {
   amountUnits: bigint;
   chain: ChainName;
+  /** Of the chain and the token. */
+  network: Network;
   lane: LaneName;
   /** After clamping. */
   expiresInMinutes: number;
@@ -61,7 +64,10 @@ export function parseCreatePaymentIntentRequest(
   const lane = givenOr(laneWords, request.lane, 'sdk');
   if (lane === undefined) violate('lane', mustBe(laneWords));
 
-  if (givenOr(tokenWords, request.token, 'USDC') === undefined) violate('token', mustBe(tokenWords));
+  const token = givenOr(tokenWords, request.token, 'USDC');
+  if (token === undefined) violate('token', mustBe(tokenWords));
+  const network = chain && token && networkIn(identity.mode, chain, token);
+  if (chain && token && network === undefined) violate('token', `cannot be "${token}" on ${chain}`);
 
   let walletOverride: WalletAddress | undefined;
   if (request.walletAddress !== undefined) {
@@ -80,13 +86,12 @@ export function parseCreatePaymentIntentRequest(
   if (metadataProblem !== undefined) violate('metadata', metadataProblem);
 
   const expectedWallet = walletOverride ?? (chain && identity.payoutWallets[chain]);
-  if (violations.length > 0 || chain === undefined || lane === undefined || expectedWallet === undefined) {
-    return { violations };
-  }
+  if (!chain || !network || !lane || !expectedWallet || violations.length > 0) return { violations };
   return {
     value: {
       amountUnits,
       chain,
+      network,
       lane,
       expiresInMinutes: clampExpiryMinutes(request.expiresInMinutes ?? defaultExpiryMinutes),
       walletOverride,
@@ -110,7 +115,7 @@ export function fingerprintOf(intent: NewPaymentIntent): string {
     'CreatePaymentIntent/1',
     String(intent.amountUnits),
     intent.chain,
-    'USDC',
+    intent.network.tokenSymbol,
     intent.lane,
     intent.expiresInMinutes,
     intent.walletOverride ?? null,

@@ -1,5 +1,4 @@
 import type { KeyRing } from '../config/key-ring.ts';
-import { networkFor } from '../contract/chains.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { NewPaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -64,7 +63,7 @@ function buildPaymentIntent(
     merchantId: identity.merchantId,
     mode: identity.mode,
     status: 'requires_payment',
-    network: networkFor(identity.mode, intent.chain).id,
+    network: intent.network.id,
     amountUnits: intent.amountUnits,
     expectedWallet: intent.expectedWallet,
     lane: intent.lane,

@@ -4,7 +4,7 @@
 
 import { LRUCache } from 'lru-cache';
 import { checksum } from 'ox/Address';
-import { networks, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
+import { networks } from '../contract/chains.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
 /** The columns shown, and the merchant. */
@@ -95,11 +95,11 @@ function labelsOf(array: string): string[] {
 
 /** The parts of the JSON that depend on the network: before and after the amount. */
 const networkTexts = new Map(
-  networks.map(({ id, mode, chain, chainId, confirmationsRequired, usdcAddress }) => [
+  networks.map(({ id, mode, chain, chainId, confirmationsRequired, decimals, tokenSymbol, tokenAddress }) => [
     `${id} ${mode}`,
     [
       `"mode":"${mode}","chain":"${chain}","chain_id":${chainId},"confirmations_required":${confirmationsRequired}`,
-      `"decimals":${usdcDecimals},"token_symbol":"${usdcSymbol}","token_address":"${usdcAddress}"`,
+      `"decimals":${decimals},"token_symbol":"${tokenSymbol}","token_address":"${tokenAddress}"`,
     ],
   ]),
 );

@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { KeyRing } from '../config/key-ring.ts';
-import { networkOf, usdcDecimals, usdcSymbol } from '../contract/chains.ts';
+import { networkOf } from '../contract/chains.ts';
 import {
   type PaymentIntent,
   PaymentIntentSchema,
@@ -60,9 +60,9 @@ function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | unde
     chainId: BigInt(network.chainId),
     confirmationsRequired: network.confirmationsRequired,
     amountUnits: BigInt(row.amountUnits),
-    decimals: usdcDecimals,
-    tokenSymbol: usdcSymbol,
-    tokenAddress: network.usdcAddress,
+    decimals: network.decimals,
+    tokenSymbol: network.tokenSymbol,
+    tokenAddress: network.tokenAddress,
     expectedWallet: row.expectedWallet,
     expiresAt: timestampFromDate(row.expiresAt),
     expiresInMinutes: (row.expiresAt.getTime() - row.createdAt.getTime()) / 60_000,

@@ -59,7 +59,9 @@ export async function deployContracts(client: ChainClient, usdc: Address): Promi
   ]);
   const hashes: Hex[] = [];
   for (const [symbol, token] of Object.entries(tokens)) {
-    hashes.push(...(await initializeUsdc(client, artifacts, token, issuer, { name: symbol, symbol })));
+    hashes.push(
+      ...(await initializeUsdc(client, artifacts, token, issuer, { name: symbol, symbol, decimals: 6 })),
+    );
   }
   await deployAt(client, deployer, [
     ...factoryDeployments(),

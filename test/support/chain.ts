@@ -70,7 +70,7 @@ export async function startChain(options: ChainOptions = {}) {
   // Anvil reads its clock twice when it starts, and is a second behind for ever if that second ends in between: a block
   // would then be older than the intent that was created before it.
   if (options.genesisTimestamp === undefined) await client.increaseTime({ seconds: 1 });
-  const usdc = network.usdcAddress as Address;
+  const usdc = network.tokenAddress as Address;
   const contracts = await deployContracts(client, usdc);
 
   const ownAddresses = [...accounts.map(({ address }) => address), issuer, deployer, relayer];

@@ -49,7 +49,7 @@ export async function insertTransfers(
   transfers: readonly TransferSettings[],
 ): Promise<string[]> {
   const rows = transfers.map(({ mode = 'testnet', chain = 'base', ...transfer }) => {
-    const { chainId, usdcAddress } = networkFor(mode, chain);
+    const { chainId, tokenAddress } = networkFor(mode, chain);
     return {
       id: newUuid(transfer.createdAt?.getTime() ?? nextMs()),
       merchant_id: merchant.id,
@@ -62,7 +62,7 @@ export async function insertTransfers(
       block_time: transfer.blockTime ?? new Date(),
       from_address: bytes(transfer.fromAddress ?? '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed'),
       to_address: bytes(transfer.toAddress ?? merchant.wallets[mode][chain]),
-      token_address: bytes(transfer.tokenAddress ?? usdcAddress),
+      token_address: bytes(transfer.tokenAddress ?? tokenAddress),
       amount_units: transfer.amountUnits ?? 12_500_000,
       ordinal: 0,
       state: transfer.state ?? 'pending',
