@@ -65,6 +65,7 @@ export class DatabaseClient extends pg.Client {
   #deadline: NodeJS.Timeout | undefined;
   #isConnected = false;
   #isBusy = false;
+  #isInTransaction = false;
   #mustEnd = false;
 
   constructor({ servers, ...config }: pg.ClientConfig & { servers: Servers }) {
@@ -79,9 +80,13 @@ export class DatabaseClient extends pg.Client {
     // `drain` is emitted when no statement is left on the connection.
     this.on('end', disarm).on('drain', () => {
       disarm();
-      if (this.#mustEnd) void this.end();
+      // Who has begun a transaction ends it first.
+      if (this.#mustEnd && !this.#isInTransaction) void this.end();
     });
     this.connection
+      .on('readyForQuery', ({ status }: { status: string }) => {
+        this.#isInTransaction = status !== 'I';
+      })
       .on('error', noteDatabaseError)
       .on('errorMessage', ({ code = '' }: pg.DatabaseError) => {
         this.#mustEnd ||= endsSession.has(code);
@@ -147,12 +152,18 @@ export class DatabaseClient extends pg.Client {
       const cut = () => this.#cut(`a statement took more than ${ms} ms`, statementTimeout);
       this.#deadline = setTimeout(cut, ms);
     }
-    return Reflect.apply(super.query, this, args);
+    const result = Reflect.apply(super.query, this, args);
+    if (args[0] !== 'rollback' || !(result instanceof Promise)) return result;
+    // A session that cannot roll back is ended, which rolls back, too.
+    return result.catch(() => {
+      void this.end();
+      return { command: 'ROLLBACK', rowCount: null, oid: 0, fields: [], rows: [] };
+    });
   }
 
   #endSoon(): void {
     this.#mustEnd = true;
-    if (!this.#isBusy) this.#cut('the server no longer accepts writes', readOnly);
+    if (!this.#isBusy && !this.#isInTransaction) this.#cut('the server no longer accepts writes', readOnly);
   }
 
   /** Nothing that the server says afterwards counts. */

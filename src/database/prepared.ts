@@ -88,7 +88,6 @@ export function createPreparedStatements(em: EntityManager): PreparedStatements 
         // The running statement fails too. Without a listener the event would end the process.
         const ignore = () => {};
         client.on('error', ignore);
-        let fault: Error | undefined;
         try {
           await client.query('begin');
           const result = await work((statement, values) =>
@@ -97,14 +96,11 @@ export function createPreparedStatements(em: EntityManager): PreparedStatements 
           await client.query('commit');
           return result;
         } catch (reason) {
-          // A connection that cannot roll back is closed, which rolls back too.
-          await client.query('rollback').catch((error) => {
-            fault = error;
-          });
+          await client.query('rollback');
           throw reason;
         } finally {
           client.off('error', ignore);
-          client.release(fault);
+          client.release();
         }
       });
     },

@@ -1,0 +1,46 @@
+// Sessions that end while somebody uses them.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Pool } from 'pg';
+import { afterAll, expect, test } from 'vitest';
+import { createOrm } from '../src/database/orm.ts';
+import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
+import { useService } from './support/use-service.ts';
+
+const service = await useService({ ROLES: 'api' });
+const orm = createOrm(service.location, 2, { connectTimeoutMs: 2_000, statementTimeoutMs: 10_000 });
+afterAll(() => orm.close());
+
+const { transaction } = createPreparedStatements(orm.em);
+const pidOf = preparedStatement('own_pid', 'select pg_backend_pid() as pid');
+const one = preparedStatement('one', 'select 1 as one');
+const end = (pid: number) => service.query(`select pg_terminate_backend($1)`, [pid]);
+
+const transactions: [string, () => Promise<unknown>][] = [
+  [
+    'of MikroORM',
+    () =>
+      orm.em.fork().transactional(async (tx: EntityManager) => {
+        const [row] = await tx.execute<{ pid: number }[]>(pidOf.text);
+        await end(row?.pid ?? 0);
+        await tx.execute(one.text);
+      }),
+  ],
+  [
+    'of prepared statements',
+    () =>
+      transaction(async (run) => {
+        const { rows } = await run(pidOf, []);
+        await end(rows[0].pid);
+        await run(one, []);
+      }),
+  ],
+];
+
+test.each(transactions)('a transaction %s whose session ends gives its connection back', async (_, run) => {
+  const pool: Pool = await orm.em.getConnection().getNativeClient();
+  // One more than the pool has.
+  for (let i = 0; i < 3; i++) await expect(run()).rejects.toThrow(/terminat|not queryable/);
+  expect(pool.totalCount).toBe(0);
+  expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
+});
