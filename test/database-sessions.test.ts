@@ -1,10 +1,12 @@
 // Sessions that end while somebody uses them.
 
+import net from 'node:net';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { createOrm } from '../src/database/orm.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
+import { listen } from './support/listen.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -40,7 +42,33 @@ const transactions: [string, () => Promise<unknown>][] = [
 test.each(transactions)('a transaction %s whose session ends gives its connection back', async (_, run) => {
   const pool: Pool = await orm.em.getConnection().getNativeClient();
   // One more than the pool has.
-  for (let i = 0; i < 3; i++) await expect(run()).rejects.toThrow(/terminat|not queryable/);
+  for (let i = 0; i < 3; i++) await expect(run()).rejects.toThrow(/terminat|not queryable|EPIPE|ECONNRESET/);
   expect(pool.totalCount).toBe(0);
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
+});
+
+test('a session that ends in the moment of its start ends nothing else', async () => {
+  const message = (type: string, text: string) => {
+    const body = Buffer.from(text, 'latin1');
+    const head = Buffer.alloc(5);
+    head.write(type);
+    head.writeInt32BE(body.length + 4, 1);
+    return Buffer.concat([head, body]);
+  };
+  // Authenticated, ready, and shut down, in one piece.
+  const whole = Buffer.concat([
+    message('R', '\0\0\0\0'),
+    message('Z', 'I'),
+    message('E', 'SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0'),
+  ]);
+  const server = await listen(
+    net.createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(whole))),
+  );
+  const short = createOrm({ url: `postgresql://u@127.0.0.1:${server.port}/d` }, 1, {
+    connectTimeoutMs: 1_000,
+    statementTimeoutMs: 1_000,
+  });
+  await expect(short.em.fork().execute('select 1')).rejects.toThrow();
+  await short.close();
+  await server.close();
 });

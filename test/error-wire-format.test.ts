@@ -71,6 +71,7 @@ describe('which database errors are retryable', () => {
     ['serialization failure', sqlState('40001'), true],
     ['connection terminated', new Error('Connection terminated unexpectedly'), true],
     ['the pool is exhausted', new Error('timeout exceeded when trying to connect'), true],
+    ['one of several hosts does not answer', new Error('timeout expired'), true],
     ['wrapped', new Error('outer', { cause: sqlState('57P01') }), true],
     ['unique violation', sqlState('23505'), false],
     ['check violation', sqlState('23514'), false],

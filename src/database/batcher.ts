@@ -107,7 +107,7 @@ class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
     return new Promise((resolve, reject) => {
       const refusedAtMs = Math.min(performance.now() + maxWaitMs, this.#endsAtMs);
       this.#waiting.push({ item, signal, refusedAtMs, heldAfter: undefined, resolve, reject });
-      this.#expiry ??= setTimeout(this.#expire, maxWaitMs).unref();
+      this.#expiry ??= setTimeout(this.#expire, Math.max(1, refusedAtMs - performance.now())).unref();
       if (this.#isScheduled || this.#busySlots >= slots) return;
       this.#isScheduled = true;
       if (gatherMs === 0) setImmediate(this.#fillSlots);

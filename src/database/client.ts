@@ -8,7 +8,7 @@ import {
   databaseTargetOf,
   type SessionTarget,
 } from '../config/database-location.ts';
-import { noteDatabaseError, readOnly, statementTimeout } from './unavailable.ts';
+import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from './unavailable.ts';
 
 /** Default time to wait for a connection before the database counts as unreachable. */
 export const defaultConnectTimeoutMs = 5_000;
@@ -28,6 +28,11 @@ const reportsReadOnly: Record<SessionTarget, readonly string[]> = {
   'read-write': ['in_hot_standby', 'default_transaction_read_only'],
   primary: ['in_hot_standby'],
 };
+/**
+ * Statements that end the session where they fail, and do not reject: the next statement does. A session that is gone has
+ * rolled back, and MikroORM gives no connection back for which one of these was rejected.
+ */
+const endsWithSession: ReadonlySet<unknown> = new Set(['begin', 'rollback']);
 /** The function of PostgreSQL that waits for standbys when a transaction commits. */
 const waitForStandbys = 'SyncRepWaitForLSN';
 /** `transaction_resolution_unknown`. */
@@ -78,11 +83,14 @@ export class DatabaseClient extends pg.Client {
       this.#isBusy = false;
     };
     // `drain` is emitted when no statement is left on the connection.
-    this.on('end', disarm).on('drain', () => {
-      disarm();
-      // Who has begun a transaction ends it first.
-      if (this.#mustEnd && !this.#isInTransaction) void this.end();
-    });
+    this.on('end', disarm)
+      // The pool listens only once the connection is open.
+      .on('error', noteDatabaseError)
+      .on('drain', () => {
+        disarm();
+        // Who has begun a transaction ends it first.
+        if (this.#mustEnd && !this.#isInTransaction) void this.end();
+      });
     this.connection
       .on('readyForQuery', ({ status }: { status: string }) => {
         this.#isInTransaction = status !== 'I';
@@ -90,6 +98,8 @@ export class DatabaseClient extends pg.Client {
       .on('error', noteDatabaseError)
       .on('errorMessage', ({ code = '' }: pg.DatabaseError) => {
         this.#mustEnd ||= endsSession.has(code);
+        // A pooler whose server is gone accepts connections, and refuses each statement.
+        if (code === readOnly || code.startsWith('08')) this.#moveOn();
       })
       .on('notice', ({ routine }: pg.DatabaseError) => {
         if (routine === waitForStandbys) this.#failStatement();
@@ -115,16 +125,15 @@ export class DatabaseClient extends pg.Client {
   }
 
   async #connect(): Promise<pg.Client> {
-    const servers = this.#servers;
     try {
       await super.connect();
       if (await this.#isReadOnly()) {
-        throw Object.assign(new Error('this server accepts no writes'), { code: readOnly });
+        throw serverGoneError('this server accepts no writes');
       }
       this.#isConnected = true;
       return this;
     } catch (reason) {
-      if (servers.current === this.#host) servers.current = (this.#host + 1) % servers.target.hosts.length;
+      this.#moveOn();
       super.end().catch(() => {});
       noteDatabaseError(reason);
       throw reason;
@@ -133,13 +142,13 @@ export class DatabaseClient extends pg.Client {
 
   async #isReadOnly(): Promise<boolean> {
     const { sessions } = this.#servers.target;
-    if (reportsReadOnly[sessions].every((name) => this.#reported.has(name))) {
-      return [...this.#reported.values()].includes('on');
-    }
-    // Before PostgreSQL 14, and behind a pooler that keeps it to itself.
+    if (reportsReadOnly[sessions].every((name) => this.#reported.get(name) === 'off')) return false;
+    // PostgreSQL 13 does not report it, and a pooler may report what its server was before.
     const isReadOnly =
       sessions === 'primary' ? 'pg_is_in_recovery()' : "current_setting('transaction_read_only')::bool";
-    const { rows } = await super.query<{ read_only: boolean }>(`select ${isReadOnly} as read_only`);
+    const { rows }: pg.QueryResult<{ read_only: boolean }> = await this.query(
+      `select ${isReadOnly} as read_only`,
+    );
     return rows[0]?.read_only === true;
   }
 
@@ -153,12 +162,17 @@ export class DatabaseClient extends pg.Client {
       this.#deadline = setTimeout(cut, ms);
     }
     const result = Reflect.apply(super.query, this, args);
-    if (args[0] !== 'rollback' || !(result instanceof Promise)) return result;
-    // A session that cannot roll back is ended, which rolls back, too.
+    if (!endsWithSession.has(args[0]) || !(result instanceof Promise)) return result;
     return result.catch(() => {
       void this.end();
-      return { command: 'ROLLBACK', rowCount: null, oid: 0, fields: [], rows: [] };
+      return { command: '', rowCount: null, oid: 0, fields: [], rows: [] };
     });
+  }
+
+  /** The next client tries the next host. */
+  #moveOn(): void {
+    const { target, current } = this.#servers;
+    if (current === this.#host) this.#servers.current = (current + 1) % target.hosts.length;
   }
 
   #endSoon(): void {

@@ -30,6 +30,7 @@ import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
 import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
+import { isServerGone } from './unavailable.ts';
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */
@@ -129,6 +130,19 @@ export async function endSessions(orm: MikroORM): Promise<void> {
   });
 }
 
+/** Connects to the first host that accepts writes, each host once. Throws the last one's refusal. */
+export async function connectToAny({ em }: MikroORM, location: DatabaseLocation): Promise<void> {
+  const others = 'url' in location ? urlsOf(location.url).length - 1 : 0;
+  for (let i = 0; ; i++) {
+    try {
+      await em.fork().execute('select 1');
+      return;
+    } catch (reason) {
+      if (i >= others || !isServerGone(reason)) throw reason;
+    }
+  }
+}
+
 function databaseName(location: DatabaseLocation): string {
   return 'url' in location
     ? decodeURIComponent(urlsOf(location.url)[0].pathname.slice(1))
@@ -159,6 +173,7 @@ export async function migrate(
   // One connection holds the lock for as long as its transaction is open, the other does the work.
   const orm = createOrm(location, 2, undefined, migrations);
   try {
+    await connectToAny(orm, location);
     return await orm.em.fork().transactional(async (lock) => {
       await lock.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
       const done = await orm.migrator.up();

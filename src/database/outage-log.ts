@@ -9,8 +9,8 @@ const summaryEveryMs = 10_000;
 export interface OutageLog {
   /** Counts warnings about the unreachable database, and writes everything else. */
   logger: Logger;
-  /** A connection was opened. */
-  onConnected(): void;
+  /** The database has done something. */
+  onWorked(): void;
   stop(): void;
 }
 
@@ -65,7 +65,7 @@ export function createOutageLog(logger: Logger): OutageLog {
     });
   return {
     logger: wrap(logger),
-    onConnected() {
+    onWorked() {
       if (beganAtMs === undefined) return;
       logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
       stop();

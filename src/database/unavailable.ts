@@ -25,7 +25,7 @@ const transientErrno = new Set([
 ]);
 /** Errors of `pg` and its pool that have no code. */
 const transientMessage =
-  /Connection terminated|connection timeout|timeout exceeded when trying to connect|not queryable|Client was closed/i;
+  /Connection terminated|connection timeout|timeout exceeded when trying to connect|timeout expired|not queryable|Client was closed/i;
 
 /** `read_only_sql_transaction`: a statement that writes, on a standby. */
 export const readOnly = '25006';
@@ -64,6 +64,11 @@ export function isServerGone(reason: unknown): boolean {
   return !isStatementTimeout(reason) && causesOf(reason).some(showsServerGone);
 }
 
+/** An error of a server that is no longer the one that accepts writes. */
+export function serverGoneError(message: string): Error {
+  return Object.assign(new Error(message), { code: readOnly });
+}
+
 /** Errors of the sockets to the database: those of other sockets look the same. */
 const ofDatabase = new WeakSet<Error>();
 
@@ -78,15 +83,18 @@ export function noteDatabaseError(error: unknown): void {
 export function databaseGoneBy(reason: unknown): string | undefined {
   if (isStatementTimeout(reason)) return undefined;
   const found = causesOf(reason).find(
-    (error) => showsServerGone(error) && (ofDatabase.has(error) || !('syscall' in error)),
+    (error) => showsServerGone(error) && (ofDatabase.has(error) || !transientErrno.has(codeOf(error) ?? '')),
   );
-  return found && ((found as { code?: string }).code ?? 'connection lost');
+  return found && (codeOf(found) ?? 'connection lost');
 }
 
 function showsServerGone(error: Error): boolean {
-  const { code } = error as { code?: unknown };
-  if (typeof code === 'string' && (serverGone.test(code) || transientErrno.has(code))) return true;
-  return transientMessage.test(error.message);
+  const code = codeOf(error) ?? '';
+  return serverGone.test(code) || transientErrno.has(code) || transientMessage.test(error.message);
+}
+
+function codeOf({ code }: Error & { code?: unknown }): string | undefined {
+  return typeof code === 'string' ? code : undefined;
 }
 
 /** Runs `work`, and throws `unavailable` if the database is at fault. */

@@ -37,7 +37,12 @@ export async function findMissingRights(em: EntityManager): Promise<MissingRight
   return em.fork().execute<MissingRight[]>(
     `select "table", "right", quote_ident(current_user) as grantee
        from json_to_recordset(?) as wanted ("table" text, "right" text)
-      where not has_table_privilege("table", "right")`,
+      where not has_table_privilege("table", "right")
+     union all
+     select 'function ' || oid::regprocedure, 'execute', quote_ident(current_user)
+       from pg_proc
+      where proname = 'pg_logical_emit_message' and proargtypes[2] = 'text'::regtype
+        and not has_function_privilege(oid, 'execute')`,
     [JSON.stringify(wanted)],
   );
 }
@@ -105,22 +110,20 @@ export interface DatabaseProbe {
   probe(): Promise<boolean>;
   /** To be called for each successful write. */
   onWrite(): void;
-  /** When something was last committed, by `performance.now()`. */
-  lastCommitAtMs(): number;
   /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
   onFailedWrite(reason: unknown): void;
 }
 
 /** Returns the probe for readiness: rights, read-only mode and commits, and also the disk after a failed write. */
-export function createDatabaseProbe(em: EntityManager): DatabaseProbe {
+export function createDatabaseProbe(em: EntityManager, onCommit = () => {}): DatabaseProbe {
   let isDiskSuspect = false;
   let committedAtMs = Number.NEGATIVE_INFINITY;
   const onWrite = () => {
     committedAtMs = performance.now();
+    onCommit();
   };
   return {
     onWrite,
-    lastCommitAtMs: () => committedAtMs,
     async probe() {
       if ((await findMissingRights(em)).length > 0 || (await isReadOnly(em))) return false;
       try {

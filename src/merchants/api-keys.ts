@@ -20,7 +20,7 @@ const apiKeyCacheMs = 10_000;
 /** Most keys cached. The least recently used are evicted. */
 const apiKeyCacheSize = 10_000;
 /** Waiting lookups share a query: a flood of unknown keys costs a few queries, not one for each key. */
-const lookupQueue = { maxBatchSize: 256, ...waitingReads };
+const lookupQueue = { maxBatchSize: 256, maxWaiting: waitingReads.maxWaiting };
 /**
  * Queries in flight for each format, together a fifth of the default pool. Keys of the old format share one, because
  * anybody can make up one that has to be looked up.
@@ -40,6 +40,8 @@ export interface ApiKeys {
   ): Identity | undefined | Promise<Identity | undefined>;
   /** Drops cached results and lookups in flight. Call it when a key, a wallet or a merchant has changed. */
   forget(): void;
+  /** Refuses the lookups that still wait after this time: the process ends. */
+  endWithin(ms: number): void;
 }
 
 interface KnownKey {
@@ -48,7 +50,9 @@ interface KnownKey {
   revoked: boolean;
 }
 
-export interface ApiKeysObserver {
+export interface ApiKeysOptions {
+  /** Longest time that a lookup waits, also for a database that fails over. */
+  maxWaitMs?: number;
   /** Called for each lookup, with whether its result was cached. */
   onLookup?: (remembered: boolean) => void;
   tracing?: Tracing | undefined;
@@ -63,7 +67,7 @@ interface Lookup {
 export function createApiKeys(
   em: EntityManager,
   peppers: KeyRing,
-  { onLookup, tracing }: ApiKeysObserver = {},
+  { maxWaitMs = waitingReads.maxWaitMs, onLookup, tracing }: ApiKeysOptions = {},
 ): ApiKeys {
   let generation = 0;
   const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
@@ -72,7 +76,7 @@ export function createApiKeys(
   /** Lookups in flight, shared by callers with the same key. */
   const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const batchers = createLookupBatchers(em, peppers, tracing);
+  const batchers = createLookupBatchers(em, peppers, maxWaitMs, tracing);
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
@@ -114,6 +118,9 @@ export function createApiKeys(
       unknown.clear();
       lookups.clear();
     },
+    endWithin(ms) {
+      for (const batcher of Object.values(batchers)) batcher.endWithin(ms);
+    },
   };
 }
 
@@ -127,6 +134,7 @@ type LookupBatcher = Batcher<Lookup, KnownKey | undefined>;
 function createLookupBatchers(
   em: EntityManager,
   peppers: KeyRing,
+  maxWaitMs: number,
   tracing: Tracing | undefined,
 ): Record<ApiKeyFormat, LookupBatcher> {
   const run = (batch: readonly Lookup[]) => {
@@ -142,7 +150,7 @@ function createLookupBatchers(
     );
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
-    createBatcher({ ...lookupQueue, slots, isHeldAfter: isServerGone, run });
+    createBatcher({ ...lookupQueue, maxWaitMs, slots, isHeldAfter: isServerGone, run });
   return {
     crc32: createLookupBatcher(lookupSlots.crc32),
     keyed: createLookupBatcher(lookupSlots.keyed),

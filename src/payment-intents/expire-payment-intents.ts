@@ -79,7 +79,8 @@ export function createExpireSome(
     return {
       expired,
       lagMs: until.getTime() - first.expiresAt.getTime(),
-      hasMore: rows.length === maxBatchSize,
+      // Without progress there is nothing to go on with at once.
+      hasMore: rows.length === maxBatchSize && expired > 0,
     };
   };
 }

@@ -1,13 +1,16 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
 import { createBatcher, waitingReads } from '../database/batcher.ts';
+import { modeType } from '../database/entities/network.ts';
 import {
   laterProperties,
   type NewPaymentIntentRow,
   PaymentIntentEntity,
+  type PaymentIntentRow,
 } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { isServerGone, orUnavailable } from '../database/unavailable.ts';
+import { isServerGone, orUnavailable, serverGoneError } from '../database/unavailable.ts';
 import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
@@ -71,7 +74,7 @@ export function createPaymentIntentStore(
   { onBatch, onWrite, onFailedWrite, tracing }: StoreObserver = {},
 ): PaymentIntentStore {
   const insert = createInsert(em);
-  const { run: runPrepared } = createPreparedStatements(em);
+  const findStored = createFindStored(em);
 
   const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> => {
     if (tracing === undefined) return run();
@@ -85,39 +88,30 @@ export function createPaymentIntentStore(
 
   const commit = async (
     creates: readonly Create[],
-    isRepeated = false,
+    isRepeated: boolean,
   ): Promise<(StoredIntent | Error)[]> => {
     const batch = creates.map(({ intent }) => intent);
     const insertedCount = await traced('INSERT', creates, () => insert(inLockOrder(batch)));
     if (insertedCount > 0) onWrite?.();
     if (insertedCount === batch.length) return batch.map((intent) => ({ intent, replayed: false }));
-    // Separate statements, because only a new snapshot sees the rows that the insert conflicted with.
-    const isNothingOurs = insertedCount === 0 && !isRepeated;
-    const inserted = isNothingOurs ? new Set() : await traced('SELECT', creates, () => findIds(em, batch));
-    // A row whose commit was interrupted may be there and on no standby yet: nobody is told of it before it is.
-    await runPrepared(commitNothing, []);
-    const replayed = creates.filter(({ intent }) => !inserted.has(intent.id));
-    if (replayed.length === 0) return batch.map((intent) => ({ intent, replayed: false }));
-    const firsts = await traced('SELECT', replayed, () =>
-      findByIdempotencyKeys(
-        em,
-        replayed.map(({ intent }) => intent),
-      ),
-    );
-    return batch.map((intent) =>
-      inserted.has(intent.id)
-        ? { intent, replayed: false }
-        : replay(intent, firsts.get(idempotencyOf(intent))),
-    );
+    const found = await traced('SELECT', creates, () => findStored(batch, insertedCount > 0 || isRepeated));
+    return batch.map((intent) => {
+      if (found.ids.has(intent.id)) return { intent, replayed: false };
+      const first = found.firsts.get(idempotencyOf(intent));
+      if (first !== undefined) return replay(intent, first);
+      // The insert was refused by a server that no longer is the primary.
+      throw serverGoneError(`payment intent ${intent.id} is neither inserted nor there`);
+    });
   };
 
-  const commitEach = (batch: readonly Create[]) =>
-    Promise.all(
-      batch.map(async (create) => {
-        const [outcome] = await orUnavailable(() => commit([create])).catch(asOutcome);
-        return outcome as StoredIntent | Error;
-      }),
+  const commitEach = async (batch: readonly Create[], isRepeated: boolean) => {
+    const outcomes = await Promise.all(
+      batch.map((create) => orUnavailable(() => commit([create], isRepeated)).catch(asOutcome)),
     );
+    const gone = outcomes.flat().find((outcome) => isServerGone(outcome));
+    if (gone !== undefined) throw gone;
+    return outcomes.flat();
+  };
 
   const group = createBatcher<Create, StoredIntent>({
     slots,
@@ -130,7 +124,7 @@ export function createPaymentIntentStore(
         commit(batch, isRepeated).catch((reason) => {
           onFailedWrite?.(reason);
           // One bad row has rolled back the whole statement, so each row is retried alone.
-          if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch);
+          if (batch.length > 1 && concernsOneRow(reason)) return commitEach(batch, isRepeated);
           throw reason;
         }),
       ),
@@ -142,7 +136,7 @@ export function createPaymentIntentStore(
     ...waitingReads,
     run: (batch) =>
       orUnavailable(async () => {
-        const firsts = await findByIdempotencyKeys(em, batch);
+        const { firsts } = await findStored(batch, false);
         return batch.map((intent) => {
           const first = firsts.get(idempotencyOf(intent));
           return first && replay(intent, first);
@@ -245,34 +239,54 @@ function inLockOrder(batch: readonly NewPaymentIntentRow[]): readonly NewPayment
 
 const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 
-const idempotencyOf = (intent: NewPaymentIntentRow) =>
+const idempotencyOf = (intent: Pick<NewPaymentIntentRow, 'merchantId' | 'mode' | 'idempotencyKey'>) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
 
-/** The ids of the intents that are stored. */
-async function findIds(em: EntityManager, intents: readonly NewPaymentIntentRow[]): Promise<Set<string>> {
-  const ids = intents.map(({ id }) => id);
-  const found = await em
-    .fork()
-    .find(PaymentIntentEntity, { id: ids }, { fields: ['id'], disableIdentityMap: true });
-  return new Set(found.map(({ id }) => id));
+interface Stored {
+  /** Ids of the intents that are stored. */
+  ids: ReadonlySet<string>;
+  /** The first intents of their idempotency keys. */
+  firsts: ReadonlyMap<string, NewPaymentIntentRow>;
 }
 
-async function findByIdempotencyKeys(
+/**
+ * Finds intents by their idempotency keys, and by their own ids if they may have been inserted. All in one transaction
+ * of one session, whose commit is answered last: a row whose own commit was interrupted may be there and on no standby
+ * yet, and nobody is told of it before it is.
+ */
+function createFindStored(
   em: EntityManager,
-  intents: readonly NewPaymentIntentRow[],
-): Promise<Map<string, NewPaymentIntentRow>> {
-  const found = await em
-    .fork()
-    .find(
-      PaymentIntentEntity,
-      { $or: intents.map(({ merchantId, mode, idempotencyKey }) => ({ merchantId, mode, idempotencyKey })) },
-      { disableIdentityMap: true },
-    );
-  return new Map(found.map((intent) => [idempotencyOf(intent), intent]));
+): (intents: readonly NewPaymentIntentRow[], mayBeInserted: boolean) => Promise<Stored> {
+  const { transaction } = createPreparedStatements(em);
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const findFirsts = preparedStatement(
+    'find_payment_intents_by_key',
+    `select ${columns.of('i')} from payment_intents i
+       join unnest($1::uuid[], $2::${modeType}[], $3::text[]) as k (merchant_id, mode, idempotency_key)
+         on i.merchant_id = k.merchant_id and i.mode = k.mode and i.idempotency_key = k.idempotency_key`,
+  );
+  return (intents, mayBeInserted) =>
+    transaction(async (run) => {
+      const stored = mayBeInserted ? await run(findIds, [intents.map(({ id }) => id)]) : undefined;
+      const ids = new Set(stored?.rows.map(({ id }) => id as string));
+      const keyed = intents.filter(({ id, idempotencyKey }) => idempotencyKey != null && !ids.has(id));
+      const found = await run(findFirsts, [
+        keyed.map(({ merchantId }) => merchantId),
+        keyed.map(({ mode }) => mode),
+        keyed.map(({ idempotencyKey }) => idempotencyKey),
+      ]);
+      await run(commitNothing, []);
+      const firsts = found.rows.map((row) => columns.read(row));
+      return { ids, firsts: new Map(firsts.map((first) => [idempotencyOf(first), first])) };
+    });
 }
 
-function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow | undefined): StoredIntent | Error {
-  if (first === undefined) return new Error(`payment intent ${intent.id} is neither inserted nor there`);
+const findIds = preparedStatement(
+  'find_payment_intent_ids',
+  'select id from payment_intents where id = any ($1::uuid[])',
+);
+
+function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow): StoredIntent | Error {
   const isSameRequest =
     first.requestFingerprint != null && first.requestFingerprint === intent.requestFingerprint;
   return isSameRequest ? { intent: first, replayed: true } : new ServiceError('idempotency_key_reused');

@@ -36,6 +36,8 @@ interface Work {
   background: Background;
   webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
+  /** Called when the database has done something. */
+  onDatabaseWorked: () => void;
 }
 
 /** The services, with their gate, that the doors share. */
@@ -43,14 +45,15 @@ export function createCore(
   config: Config,
   database: Database,
   { metrics, tracing }: Telemetry,
-  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
+  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains, onDatabaseWorked }: Work,
 ) {
   const { em } = database.orm;
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
+    maxWaitMs: config.queue.maxWaitMs,
     onLookup: metrics.keyLookup,
     tracing,
   });
-  const databaseProbe = createDatabaseProbe(em);
+  const databaseProbe = createDatabaseProbe(em, onDatabaseWorked);
   const store = createPaymentIntentStore(em, config.queue, {
     onBatch: metrics.batch,
     onWrite: databaseProbe.onWrite,
@@ -84,9 +87,6 @@ export function createCore(
       takeOfCheckout(context);
       return opened;
     },
-    readiness: createReadiness(databaseProbe.probe, {
-      lastAtMs: databaseProbe.lastCommitAtMs,
-      toleratedMs: Math.max(minToleratedMs, config.queue.maxWaitMs),
-    }),
+    readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
   };
 }

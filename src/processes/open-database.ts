@@ -3,7 +3,7 @@ import type { Config, SecretName } from '../config/config.ts';
 import { type DatabaseLocation, urlsOf } from '../config/database-location.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
+import { connectToAny, createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
 import { isDatabaseUnavailable } from '../database/unavailable.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
@@ -82,6 +82,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
   const location = { url };
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   try {
+    await connectToAny(orm, location);
     const pending = await pendingMigrations(orm.em.fork());
     return {
       orm,

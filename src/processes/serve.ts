@@ -10,7 +10,7 @@ import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
-import { createOutageLog } from '../database/outage-log.ts';
+import { createOutageLog, type OutageLog } from '../database/outage-log.ts';
 import type { Listener } from '../doors/listener.ts';
 import { Strangers } from '../doors/strangers.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
@@ -69,7 +69,6 @@ export async function startServer(
   };
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
-  (await em.getConnection().getNativeClient()).on('connect', outages.onConnected);
   const feed = createEventFeed(em, logger);
   const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
   await assertWebhookKeys(em, webhookKeys.versions);
@@ -90,6 +89,7 @@ export async function startServer(
     background,
     webhooks: { keys: webhookKeys, policy: addressPolicy },
     watchedChains,
+    onDatabaseWorked: outages.onWorked,
   });
   const stopping = new AbortController();
   const strangers = { doors: new Strangers(), operations: new Strangers() };
@@ -108,7 +108,7 @@ export async function startServer(
   const listeners = createListeners(servers, config, strangers, limits, logger);
   const [publicListener, internalListener, operationsListener] = listeners;
   await measure(telemetry.metrics, core, database, feed, droppedLines, listeners);
-  const notifications = await listenForChanges(database, core, feed, background, logger);
+  const notifications = await listenForChanges(database, core, feed, background, outages);
   const servesApi = config.roles.has('api');
   const watches = createWatches(em, config, telemetry, background, logger);
   const stopWork = (timeoutMs: number) =>
@@ -138,6 +138,7 @@ export async function startServer(
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
       const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
       core.store.endWithin(requestsMs * answeredWithin);
+      core.apiKeys.endWithin(requestsMs * answeredWithin);
       const closed = [publicListener, internalListener].map((each) => each.close(requestsMs, delayMs));
       if (delayMs > 0) await sleep(delayMs);
       stopping.abort();
@@ -157,10 +158,14 @@ function listenForChanges(
   { apiKeys }: Core,
   feed: EventFeed,
   { onDeliveries, onWatchedChains }: Background,
-  logger: Logger,
+  { logger, onWorked }: OutageLog,
 ) {
   const listeners = {
-    [keysChangedChannel]: apiKeys.forget,
+    // Called when the connection is open again, too.
+    [keysChangedChannel]: () => {
+      onWorked();
+      apiKeys.forget();
+    },
     [eventsPositionedChannel]: () => {
       feed.notify();
       onDeliveries();

@@ -20,10 +20,11 @@ beforeEach(async () => {
   await migrate({ url });
   const known = await withMerchant({ url });
   standby = await startOwnPostgres({ standbyOf: primary });
-  const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
+  const hosts = `127.0.0.1:${standby.port},127.0.0.1:${primary.port}`;
   pair = {
     ...known,
     folder: primary.folder,
+    // The standby first: the service finds the primary itself.
     url: `postgresql://postgres@${hosts}/postgres`,
     query: (sql, values) => queryOnce({ url: standby.url('postgres', 'postgres') }, sql, values),
   };
@@ -94,7 +95,7 @@ test.each([
 test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
   const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '3' });
   await standby.freeze();
-  await untilReadyz(service, 503, 8_000);
+  await untilReadyz(service, 503, 10_000);
   expect((await fetch(`${service.operationsUrl}/healthz`)).status).toBe(200);
   standby.thaw();
   expect(await untilReadyz(service, 200, 2_000)).toBeLessThan(2_000);
@@ -146,6 +147,16 @@ test('when the primary stands still, notifications arrive from the next one with
   };
   await expect.poll(listening, { timeout: 15_000 }).toBe(1);
   console.log(`listening after ${Math.round(performance.now() - promotedAtMs)} ms`);
+  // Sessions of the old primary end with DATABASE_TIMEOUT, which refuses what they were doing.
+  const create = async () => (await service.call('createPaymentIntent', { amount_units: 1 })).code;
+  await expect.poll(create, { timeout: 25_000 }).toBe('ok');
+});
+
+test('a lost session is no outage', async () => {
+  const service = await startProcess(pair, await choosePorts());
+  await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
+  const texts = () => service.log.map(({ message }) => message);
+  await expect.poll(texts, { timeout: 5_000 }).toContain('the database is reached again');
   expect((await service.call('createPaymentIntent', { amount_units: 1 })).code).toBe('ok');
 });
 

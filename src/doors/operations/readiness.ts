@@ -17,25 +17,18 @@ export interface Readiness {
   drain(): void;
 }
 
-export interface Commits {
-  /** When something was last committed, by `performance.now()`. */
-  lastAtMs(): number;
-  /** How long nothing may be committed until the database counts as unreachable: a failover takes some seconds. */
-  toleratedMs: number;
-}
-
-const none: Commits = { lastAtMs: () => Number.NEGATIVE_INFINITY, toleratedMs: 0 };
-
 /**
  * Reports whether the service should receive requests: its database commits, and it is not draining. `probeDatabase`
- * resolves to true if the database is writable, and rejects if it does not answer.
+ * resolves to true if the database is writable, and rejects if it does not answer. Once it was, it counts as unreachable
+ * only after `toleratedMs` of failures: a failover takes some seconds.
  */
-export function createReadiness(
-  probeDatabase: () => Promise<boolean>,
-  { lastAtMs, toleratedMs }: Commits = none,
-): Readiness {
+export function createReadiness(probeDatabase: () => Promise<boolean>, toleratedMs = 0): Readiness {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
+  let wasReady = false;
+  /** When the running probe began, or the first of those that have failed since. */
+  let triedSinceMs = 0;
+  let failingSinceMs: number | undefined;
   /** Set until the database answers or the connection is given up, so that a hanging database is not probed again. */
   let probe: Promise<boolean> | undefined;
   let running: Promise<ReadinessStatus> | undefined;
@@ -48,13 +41,30 @@ export function createReadiness(
 
   const check = (): Promise<ReadinessStatus> => {
     if (draining) return Promise.resolve('draining');
-    probe ??= probeDatabase().finally(() => {
-      probe = undefined;
-    });
+    if (probe === undefined) {
+      const startedAtMs = performance.now();
+      probe = probeDatabase().finally(() => {
+        probe = undefined;
+      });
+      probe.then(
+        () => {
+          failingSinceMs = undefined;
+        },
+        () => {},
+      );
+      triedSinceMs = failingSinceMs ?? startedAtMs;
+    }
     running ??= withTimeout(probe, probeTimeoutMs)
       .then(
-        (isWritable) => become(isWritable ? 'ready' : 'database_not_writable'),
-        () => become(performance.now() - lastAtMs() < toleratedMs ? 'ready' : 'database_unreachable'),
+        (isWritable) => {
+          wasReady ||= isWritable;
+          return become(isWritable ? 'ready' : 'database_not_writable');
+        },
+        () => {
+          failingSinceMs ??= triedSinceMs;
+          const isTolerated = wasReady && performance.now() - failingSinceMs < toleratedMs;
+          return become(isTolerated ? 'ready' : 'database_unreachable');
+        },
       )
       .finally(() => {
         running = undefined;
