@@ -66,6 +66,7 @@ export function createExpireSome(
     if (first === undefined) return { expired: 0, lagMs: 0, hasMore: false };
     const at = new Date();
     const payments = await readPayments(run, rows);
+    const knownBefore = unreadable.size;
     const changes = rows.flatMap((row): PaymentIntentChange[] => {
       try {
         return [changeOf(row, [endOf(row, 'expired', at)], payments.get(row.id) ?? [], at)];
@@ -80,7 +81,7 @@ export function createExpireSome(
       expired,
       lagMs: until.getTime() - first.expiresAt.getTime(),
       // Without progress there is nothing to go on with at once.
-      hasMore: rows.length === maxBatchSize && expired > 0,
+      hasMore: rows.length === maxBatchSize && (expired > 0 || unreadable.size > knownBefore),
     };
   };
 }
