@@ -31,7 +31,7 @@ export function parseWalletAddress(text: string): ParsedWalletAddress {
     return { problem: 'must be a wallet: this is the zero address or a contract built into the chain' };
   }
   if (tokenContractAddresses.has(lowerCase)) {
-    return { problem: 'must be a wallet: this is a token contract, and tokens sent to it are lost' };
+    return { problem: 'must be a wallet: this is a USDC token contract, and tokens sent to it are lost' };
   }
   return { address: checksum(lowerCase) };
 }
