@@ -38,20 +38,24 @@ const waitForStandbys = 'SyncRepWaitForLSN';
 /** `transaction_resolution_unknown`. */
 const outcomeUnknown = '08007';
 
-/** The servers of a database, and the one that worked last: shared by the clients of a pool. */
+/** The host that worked last, by address: what one client learns, the others of the process need not. */
+const currentHosts = new Map<string, number>();
+
+/** The servers of a database. */
 export interface Servers {
+  address: string;
   target: DatabaseTarget;
   connectTimeoutMs: number;
   /** Without it a statement has no deadline, as a migration needs. */
   statementTimeoutMs: number | undefined;
-  current: number;
 }
 
 export function serversOf(location: DatabaseLocation, timeouts?: ClientTimeouts): Servers {
   const target = databaseTargetOf(location);
   const { connectTimeoutMs = defaultConnectTimeoutMs, statementTimeoutMs } = timeouts ?? {};
   const toOneMs = target.hosts.length > 1 ? Math.min(connectTimeoutMs, connectToOneMs) : connectTimeoutMs;
-  return { target, connectTimeoutMs: toOneMs, statementTimeoutMs, current: 0 };
+  const address = 'url' in location ? location.url : location.socketFolder;
+  return { address, target, connectTimeoutMs: toOneMs, statementTimeoutMs };
 }
 
 /**
@@ -74,7 +78,8 @@ export class DatabaseClient extends pg.Client {
   #mustEnd = false;
 
   constructor({ servers, ...config }: pg.ClientConfig & { servers: Servers }) {
-    const { target, connectTimeoutMs, current } = servers;
+    const { address, target, connectTimeoutMs } = servers;
+    const current = currentHosts.get(address) ?? 0;
     super({ ...config, ...target.hosts[current], connectionTimeoutMillis: connectTimeoutMs });
     this.#servers = servers;
     this.#host = current;
@@ -171,8 +176,9 @@ export class DatabaseClient extends pg.Client {
 
   /** The next client tries the next host. */
   #moveOn(): void {
-    const { target, current } = this.#servers;
-    if (current === this.#host) this.#servers.current = (current + 1) % target.hosts.length;
+    const { address, target } = this.#servers;
+    const current = currentHosts.get(address) ?? 0;
+    if (current === this.#host) currentHosts.set(address, (current + 1) % target.hosts.length);
   }
 
   #endSoon(): void {

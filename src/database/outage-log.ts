@@ -5,6 +5,8 @@ import type { Bindings, Logger } from 'pino';
 import { databaseGoneBy } from './unavailable.ts';
 
 const summaryEveryMs = 10_000;
+/** How long after an outage its last failures may arrive: attempts to connect that had begun in it. */
+const lateFailuresMs = 2_000;
 
 export interface OutageLog {
   /** Counts warnings about the unreachable database, and writes everything else. */
@@ -19,6 +21,7 @@ export function createOutageLog(logger: Logger): OutageLog {
   let beganAtMs: number | undefined;
   let summary: NodeJS.Timeout | undefined;
   let counts: Record<string, number> = {};
+  let quietUntilMs = 0;
 
   const seconds = () => Math.round((performance.now() - (beganAtMs as number)) / 1_000);
   const count = (cause: string) => {
@@ -45,7 +48,8 @@ export function createOutageLog(logger: Logger): OutageLog {
     const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
     const cause = databaseGoneBy(err);
     if (cause !== undefined) {
-      begin(err);
+      // Right after an outage the last of its failures arrive.
+      if (performance.now() >= quietUntilMs) begin(err);
       count(cause);
       return true;
     }
@@ -68,6 +72,7 @@ export function createOutageLog(logger: Logger): OutageLog {
     onWorked() {
       if (beganAtMs === undefined) return;
       logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
+      quietUntilMs = performance.now() + lateFailuresMs;
       stop();
     },
     stop,
