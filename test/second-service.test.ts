@@ -275,7 +275,7 @@ describe('over HTTP', () => {
         'GET',
         `?page_size=${encodeURIComponent(text)}`,
         undefined,
-        [{ field: 'page_size', message: 'must be an integer from 1 to 100' }],
+        [{ field: 'page_size', message: 'must be an integer of at least 1, in digits' }],
       ],
     ),
     ['GET', '?genre=poetry', undefined, [{ field: 'genre', message: 'must be "fiction" or "science"' }]],

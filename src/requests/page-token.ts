@@ -65,11 +65,12 @@ function digestOf(filter: readonly unknown[]): Buffer {
 
 const defaultPageSize = 20;
 const maxPageSize = 100;
-export const pageSizeRule = `must be an integer from 1 to ${maxPageSize}`;
 
 /** Returns the violations of a `page_size`. 0 means the default. */
 export function pageSizeViolations(pageSize: number): { field: string; message: string }[] {
-  return pageSize >= 0 && pageSize <= maxPageSize ? [] : [{ field: 'page_size', message: pageSizeRule }];
+  return pageSize >= 0 && pageSize <= maxPageSize
+    ? []
+    : [{ field: 'page_size', message: `must be an integer from 1 to ${maxPageSize}` }];
 }
 
 export function pageSizeOf(pageSize: number): number {

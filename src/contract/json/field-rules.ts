@@ -35,11 +35,14 @@ export function refusesEmptyList(field: DescField): boolean {
   return getOption(field, json_field).refuseEmpty;
 }
 
+/** What the contract's JSON schema of the field says. */
+export function schemaOf(field: DescField): { examples?: unknown[]; maximum?: number } {
+  return JSON.parse(getOption(field, json_field).schema || '{}');
+}
+
 /** How to write the field in JSON, for an error message: `, such as ["*"]`. Empty if the contract has no example. */
 export function suchAs(field: DescField): string {
-  const { examples: [example] = [] } = JSON.parse(getOption(field, json_field).schema || '{}') as {
-    examples?: unknown[];
-  };
+  const [example] = schemaOf(field).examples ?? [];
   return example === undefined ? '' : `, such as ${JSON.stringify(example)}`;
 }
 

@@ -11,7 +11,7 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
-import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList } from '../json/field-rules.ts';
+import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList, schemaOf } from '../json/field-rules.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
 export type Direction = 'request' | 'response';
@@ -180,5 +180,5 @@ function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
 export function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
   const { schema } = getOption(field, json_field);
   if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
-  return JSON.parse(schema);
+  return schemaOf(field);
 }

@@ -1,9 +1,8 @@
 import { type DescField, ScalarType } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
-import { integerRangeOf } from '../../contract/json/field-rules.ts';
+import { integerRangeOf, schemaOf } from '../../contract/json/field-rules.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { notAField } from '../../contract/json/json-codec.ts';
-import { pageSizeRule } from '../../requests/page-token.ts';
 import { percentDecoded } from './percent-decoding.ts';
 
 /**
@@ -55,9 +54,9 @@ function jsonOf(field: DescField, text: string): string | number | boolean | { p
   if (integerRangeOf(field.scalar) !== undefined) {
     const isSafe = /^[1-9][0-9]{0,15}$/.test(text) && Number.isSafeInteger(Number(text));
     if (isSafe) return Number(text);
-    return {
-      problem: field.name === 'page_size' ? pageSizeRule : 'must be an integer of at least 1, in digits',
-    };
+    const { maximum } = schemaOf(field);
+    const range = maximum === undefined ? 'of at least 1, in digits' : `from 1 to ${maximum}`;
+    return { problem: `must be an integer ${range}` };
   }
   return /^-?\d{1,15}(?:\.\d{1,15})?$/.test(text) ? Number(text) : { problem: 'must be a number' };
 }
