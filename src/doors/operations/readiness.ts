@@ -26,8 +26,9 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
   let wasReady = false;
-  /** When the running probe began, or the first of those that have failed since. */
-  let triedSinceMs = 0;
+  /** When the last probe began. */
+  let probedAtMs = 0;
+  /** When the first of the probes began that have failed since the last answer. */
   let failingSinceMs: number | undefined;
   /** Set until the database answers or the connection is given up, so that a hanging database is not probed again. */
   let probe: Promise<boolean> | undefined;
@@ -42,17 +43,15 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
   const check = (): Promise<ReadinessStatus> => {
     if (draining) return Promise.resolve('draining');
     if (probe === undefined) {
-      const startedAtMs = performance.now();
-      probe = probeDatabase().finally(() => {
-        probe = undefined;
-      });
-      probe.then(
-        () => {
+      probedAtMs = performance.now();
+      probe = probeDatabase()
+        .then((isWritable) => {
           failingSinceMs = undefined;
-        },
-        () => {},
-      );
-      triedSinceMs = failingSinceMs ?? startedAtMs;
+          return isWritable;
+        })
+        .finally(() => {
+          probe = undefined;
+        });
     }
     running ??= withTimeout(probe, probeTimeoutMs)
       .then(
@@ -61,7 +60,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
           return become(isWritable ? 'ready' : 'database_not_writable');
         },
         () => {
-          failingSinceMs ??= triedSinceMs;
+          failingSinceMs ??= probedAtMs;
           const isTolerated = wasReady && performance.now() - failingSinceMs < toleratedMs;
           return become(isTolerated ? 'ready' : 'database_unreachable');
         },
