@@ -41,11 +41,10 @@ export function isStatementTimeout(reason: unknown): boolean {
 export function isDatabaseUnavailable(reason: unknown): boolean {
   for (const error of causesOf(reason)) {
     if (error instanceof ConnectionException) return true;
-    const { code, severity } = error as { code?: unknown; severity?: unknown };
+    const { severity } = error as { severity?: unknown };
     // The server ended the session or refused it.
     if (severity === 'FATAL' || severity === 'PANIC') return true;
-    if (typeof code === 'string' && (transientSqlState.test(code) || transientErrno.has(code))) return true;
-    if (transientMessage.test(error.message)) return true;
+    if (showsServerGone(error) || transientSqlState.test(codeOf(error) ?? '')) return true;
   }
   return false;
 }
