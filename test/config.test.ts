@@ -2,6 +2,7 @@ import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { loadConfig, misspeltVariables } from '../src/config/config.ts';
+import { databaseTargetOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { parseIdempotencyKey } from '../src/requests/idempotency-key.ts';
@@ -163,6 +164,25 @@ describe('the configuration', () => {
       expect(() => loadConfig({ DATABASE_URL }, [])).toThrow(/DATABASE_URL must be an address like/);
     },
   );
+
+  test.each([
+    ['h1:5432,h2/db', ['postgresql://h1:5432/db', 'postgresql://h2/db'], 'read-write'],
+    ['h1,h2/db?target_session_attrs=primary', ['postgresql://h1/db', 'postgresql://h2/db'], 'primary'],
+    ['h1/db', ['postgresql://h1/db'], 'any'],
+    ['u:p,w@h1/db?target_session_attrs=read-write', ['postgresql://u:p,w@h1/db'], 'read-write'],
+  ])('a DATABASE_URL of %s names %j, of which %s is wanted', (rest, names, sessions) => {
+    const target = databaseTargetOf({ url: `postgresql://${rest}` });
+    const hosts = target.hosts.map(({ connectionString = '' }) => connectionString);
+    expect([hosts, target.sessions]).toEqual([names, sessions]);
+  });
+
+  test.each([
+    ['h1,,h2/db', /empty host/],
+    ['h1,h2/db?target_session_attrs=standby', /target_session_attrs=standby .*read-write, primary/],
+    ['/db?host=h1,h2', /before its first slash/],
+  ])('a DATABASE_URL of %s is refused by what is wrong', (rest, problem) => {
+    expect(() => loadConfig({ DATABASE_URL: `postgresql://${rest}` }, [])).toThrow(problem);
+  });
 
   test('with a DATABASE_URL there is no default secret', () => {
     expect(() => loadConfig({ DATABASE_URL: url })).toThrow(

@@ -2,7 +2,7 @@ import { chains } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
 import { type ModeName, modeNames } from '../contract/words.ts';
 import { type AllowedTargets, loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
-import { databaseTargetOf, urlsOf } from './database-location.ts';
+import { databaseTargetOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
 import { type ChainNodes, parseRpcUrls } from './rpc-urls.ts';
 import { StartupError } from './startup-error.ts';
@@ -206,14 +206,10 @@ function readDatabaseUrl(env: Environment, problems: string[]): string | undefin
   const url = given(env, 'DATABASE_URL');
   if (url === undefined) return undefined;
   try {
-    if (urlsOf(url).every(isPostgresUrl)) databaseTargetOf({ url });
-    else throw new TypeError('not of PostgreSQL');
+    databaseTargetOf({ url });
   } catch (error) {
-    problems.push(
-      error instanceof StartupError
-        ? error.message
-        : 'DATABASE_URL must be an address like postgresql://user:password@host:5432/database',
-    );
+    if (!(error instanceof StartupError)) throw error;
+    problems.push(error.message);
   }
   return url;
 }
@@ -342,10 +338,6 @@ function isTracingRequested(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
   return Boolean(env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT);
-}
-
-function isPostgresUrl({ protocol, pathname }: URL): boolean {
-  return /^postgres(ql)?:$/.test(protocol) && /^\/(?:[^/%]|%[0-9A-Fa-f]{2})+$/.test(pathname);
 }
 
 function isLogLevel(text: string): text is LogLevel {

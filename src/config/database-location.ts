@@ -47,7 +47,7 @@ export function databaseTargetOf(location: DatabaseLocation): DatabaseTarget {
 }
 
 /** Default time to wait for a connection before the database counts as unreachable. */
-const defaultConnectTimeoutMs = 5_000;
+export const defaultConnectTimeoutMs = 5_000;
 
 /** Returns the options that `pg` needs to connect to the first host, whatever it is. */
 export function pgConfigOf(location: DatabaseLocation): ClientConfig {
@@ -57,15 +57,25 @@ export function pgConfigOf(location: DatabaseLocation): ClientConfig {
 /** Everything before the hosts of an address, the hosts, and what follows. */
 const addressForm = /^(\w+:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/s;
 
-/** Returns the addresses of each host: URLs have one. */
+/** Returns the address for each host: a URL has one. Throws StartupError if it is no address of a PostgreSQL database. */
 export function urlsOf(address: string): [URL, ...URL[]] {
   const [, before = '', hosts = '', after = ''] = addressForm.exec(address) ?? [];
   const [first = '', ...others] = hosts.split(',');
-  const urlOf = (host: string) => new URL(`${before}${host}${after}`);
+  const urlOf = (host: string) => {
+    const url = URL.parse(`${before}${host}${after}`);
+    if (url !== null && isPostgresUrl(url)) return url;
+    throw new StartupError(
+      'DATABASE_URL must be an address like postgresql://user:password@host:5432/database',
+    );
+  };
   if (others.length > 0 && [first, ...others].some((host) => host.replace(/:\d*$/, '') === '')) {
     throw new StartupError('DATABASE_URL names an empty host between its commas: remove it');
   }
   return [urlOf(first), ...others.map(urlOf)];
+}
+
+function isPostgresUrl({ protocol, pathname }: URL): boolean {
+  return /^postgres(ql)?:$/.test(protocol) && /^\/(?:[^/%]|%[0-9A-Fa-f]{2})+$/.test(pathname);
 }
 
 function sessionTargetOf({ searchParams }: URL, isOneOfSeveral: boolean): SessionTarget {

@@ -6,12 +6,11 @@ import {
   type DatabaseLocation,
   type DatabaseTarget,
   databaseTargetOf,
+  defaultConnectTimeoutMs,
   type SessionTarget,
 } from '../config/database-location.ts';
 import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from './unavailable.ts';
 
-/** Default time to wait for a connection before the database counts as unreachable. */
-export const defaultConnectTimeoutMs = 5_000;
 /** The same for each of several hosts: another one may answer. */
 const connectToOneMs = 1_000;
 

@@ -1,13 +1,13 @@
 import type pg from 'pg';
 import type { Logger } from 'pino';
-import type { DatabaseLocation } from '../config/database-location.ts';
+import { type DatabaseLocation, defaultConnectTimeoutMs } from '../config/database-location.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 
 /** Pause before listening again. */
 const retryMs = 1_000;
 /** How often the connection is tried: one that broke without a word would never notify again. */
 const tryEveryMs = 8_000;
-const timeouts = { connectTimeoutMs: 5_000, statementTimeoutMs: 2_000 };
+const timeouts = { connectTimeoutMs: defaultConnectTimeoutMs, statementTimeoutMs: 2_000 };
 
 export interface Notifications {
   stop(): Promise<void>;
