@@ -38,11 +38,16 @@ afterEach(async () => {
   await primary.stop();
 });
 
+/** Makes the standby the primary, which waits for no other. */
+async function promote(): Promise<void> {
+  await standby.query('alter system reset synchronous_standby_names');
+  await standby.query('select pg_promote(true, 30)');
+}
+
 /** Ends the primary and makes the standby the next one. Resolves with the time of the promotion. */
 async function failOver(signal: NodeJS.Signals): Promise<number> {
   await primary.end(signal);
-  await standby.query('alter system reset synchronous_standby_names');
-  await standby.query('select pg_promote(true, 30)');
+  await promote();
   return performance.now();
 }
 
@@ -65,9 +70,6 @@ function watchReadyz({ operationsUrl }: ServiceProcess) {
   };
 }
 
-const callsOf = ({ log }: ServiceProcess, code: string) =>
-  log.filter(({ rpc, code: found }) => rpc === 'CreatePaymentIntent' && found === code).length;
-
 test.each([
   ['a switchover', 'SIGINT'],
   ['a crash', 'SIGQUIT'],
@@ -86,7 +88,7 @@ test.each([
   const firstAfterMs = Math.round(performance.now() - promotedAtMs);
   await load.progress(500);
   const figures = await load.finish();
-  report(figures, { firstAfterMs, refused: callsOf(service, 'unavailable') });
+  report(figures, { firstAfterMs });
   expect(Object.fromEntries(load.failures)).toEqual({});
   expect(await readiness.stop()).toEqual([200]);
   expect(firstAfterMs).toBeLessThan(1_000);
@@ -126,18 +128,18 @@ test('a create whose wait for the standby is canceled is not answered before it 
   const lost = await primary.query<{ id: string }>('select id from payment_intents order by id desc limit 1');
   await primary.end('SIGQUIT');
   standby.thaw();
-  await standby.query('alter system reset synchronous_standby_names');
-  await standby.query('select pg_promote(true, 30)');
+  await promote();
   expect((await created).code).toBe('ok');
   expect(await pair.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
+  // Made again, with the id that it had.
   expect(lost).toHaveLength(1);
+  expect(await pair.query('select id from payment_intents order by id desc limit 1')).toEqual(lost);
 });
 
 test('when the primary stands still, notifications arrive from the next one within 15 seconds', async () => {
   const service = await startProcess(pair, await choosePorts());
   await primary.freeze();
-  await standby.query('alter system reset synchronous_standby_names');
-  await standby.query('select pg_promote(true, 30)');
+  await promote();
   const promotedAtMs = performance.now();
   const listening = async () => {
     const [{ n } = { n: 0 }] = await standby.query<{ n: number }>(
@@ -190,8 +192,7 @@ test('an outage of the database is a few lines of the log', async () => {
   const summaries = () =>
     service.log.filter(({ message }) => message === 'the database cannot be reached yet').length;
   await expect.poll(summaries, { timeout: 25_000 }).toBe(2);
-  await standby.query('alter system reset synchronous_standby_names');
-  await standby.query('select pg_promote(true, 30)');
+  await promote();
   await load.progress(100);
   await load.finish();
   const warnings = service.log.slice(linesBefore).filter(({ level }) => level !== 'info');

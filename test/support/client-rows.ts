@@ -165,13 +165,11 @@ export async function furnished(service: TestService, merchant: TestMerchant, ur
   await service.call('attributeTransfer', { id: attributed, payment_intent: paid }, options);
   // Events that wait together get their positions in another order than this one.
   const positioned = (count: number) =>
-    vi.waitFor(
-      async () => {
-        const { events } = (await service.call('listEvents', {}, options)).json;
-        expect(events).toHaveLength(count);
-      },
-      { timeout: 20_000 },
-    );
+    expect
+      .poll(async () => (await service.call('listEvents', {}, options)).json.events.length, {
+        timeout: 20_000,
+      })
+      .toBe(count);
   await positioned(2);
   const { transfers } = (await service.call('listTransfers', { status: 'unattributed' }, options)).json;
   await service.query(
