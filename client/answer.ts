@@ -42,6 +42,7 @@ export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntents
     docUrl: error.docUrl,
     details: error.details,
     retryAfterMs,
+    resumeAfter: error.resumeAfter,
     // For a code newer than this client, the status decides.
     isRetryable: code.startsWith('unknown:') ? isTransient(status) : undefined,
   });
@@ -83,6 +84,7 @@ interface ErrorBody {
   message: string;
   requestId: string | undefined;
   docUrl: string | undefined;
+  resumeAfter: string | undefined;
   details: { field: string; message: string }[];
 }
 
@@ -100,6 +102,7 @@ function errorIn(text: string): ErrorBody | undefined {
     message: typeof error.message === 'string' ? error.message : error.code,
     requestId: typeof error.request_id === 'string' ? error.request_id : undefined,
     docUrl: typeof error.doc_url === 'string' ? error.doc_url : undefined,
+    resumeAfter: typeof error.resume_after === 'string' ? error.resume_after : undefined,
     details: Array.isArray(error.details)
       ? error.details.map((detail) => ({ field: String(detail?.field), message: String(detail?.message) }))
       : [],

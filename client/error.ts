@@ -19,6 +19,7 @@ export interface PaymentIntentsErrorOptions {
   docUrl?: string | undefined;
   details?: readonly { field: string; message: string }[] | undefined;
   retryAfterMs?: number | undefined;
+  resumeAfter?: string | undefined;
   /** Default: depends on the code. */
   isRetryable?: boolean | undefined;
   cause?: unknown;
@@ -45,6 +46,8 @@ export class PaymentIntentsError extends Error {
   readonly details: readonly { field: string; message: string }[];
   /** How long the server asks to wait before the next try, in milliseconds; 0 if it does not ask. */
   readonly retryAfterMs: number;
+  /** Of `cursor_expired`: the id of the event to continue `after`, if the service knows one. */
+  readonly resumeAfter: string | undefined;
 
   constructor(code: PaymentIntentsErrorCode, message: string, options: PaymentIntentsErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -57,6 +60,7 @@ export class PaymentIntentsError extends Error {
     this.docUrl = options.docUrl;
     this.details = options.details ?? [];
     this.retryAfterMs = options.retryAfterMs ?? 0;
+    this.resumeAfter = options.resumeAfter;
     Object.defineProperty(this, brand, { value: true });
   }
 

@@ -188,6 +188,7 @@ function refusalIn(error: ConnectError, { headers, trailers }: Received): Paymen
   return new PaymentIntentsError(code, error.rawMessage, {
     requestId: error.findDetails(RequestInfoSchema)[0]?.requestId,
     docUrl: info.metadata.doc_url,
+    resumeAfter: info.metadata.resume_after,
     details: (badRequest?.fieldViolations ?? []).map(({ field, description }) => ({
       field,
       message: description,

@@ -84,7 +84,8 @@ describe.each(lists)('a page token of %s', (_, list) => {
 
   const expectHarmless = async (changed: string) => {
     const { status, json } = await send('GET', `${list()}&page_token=${encodeURIComponent(changed)}`);
-    if (status === 200) return;
+    // A position that the database does not have is one that it may have lost.
+    if (status === 200 || (status === 410 && list().startsWith('/v1/events'))) return;
     expect([changed, status, json.error?.details?.map(({ field }: { field: string }) => field)]).toEqual([
       changed,
       400,

@@ -11,7 +11,7 @@ import { trailerFlag, trailerParse } from '@connectrpc/connect/protocol-grpc-web
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
-import { positionToken, streamFilter } from '../src/events/event-cursor.ts';
+import { cursorToken, streamFilter } from '../src/events/event-cursor.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { refusalOf } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
@@ -30,6 +30,7 @@ const invalid = (...fields: string[]) => ({
 });
 
 describe('is refused behind', () => {
+  const expired = { code: 'cursor_expired', status: 11 };
   const missing = { code: 'resource_missing', status: 5, details: [] };
   const positions: Record<string, string> = {};
 
@@ -52,8 +53,9 @@ describe('is refused behind', () => {
       'a malformed id': `${mine}0`,
       'an id in capitals': `evt_${mine.slice(4).toUpperCase()}`,
       'the id of an intent': formatIdentifier('pi', newUuid()),
-      'a position behind all events': positionToken(filter, 10n ** 15n),
-      'a negative position': positionToken(filter, -1n),
+      'a position behind all events': cursorToken(filter, { epoch: 0n, position: 10n ** 15n }),
+      'a position of an epoch that this database never had': cursorToken(filter, { epoch: 7n, position: 1n }),
+      'a negative position': cursorToken(filter, { epoch: 0n, position: -1n }),
       'the position of another merchant': await positionOf(stranger.keys.testnet.apiKey),
       'the position of the other mode': await positionOf(service.merchant.keys.mainnet.apiKey),
       'the token of a list': (await service.call('listEvents', { page_size: 1 })).json.next_page_token,
@@ -68,8 +70,9 @@ describe('is refused behind', () => {
     ['a malformed id', invalid('after')],
     ['an id in capitals', invalid('after')],
     ['the id of an intent', invalid('after')],
-    ['a position behind all events', invalid('after')],
-    ['a negative position', { code: 'cursor_expired', status: 11 }],
+    ['a position behind all events', expired],
+    ['a position of an epoch that this database never had', expired],
+    ['a negative position', expired],
     ['the position of another merchant', invalid('after')],
     ['the position of the other mode', invalid('after')],
     ['the token of a list', invalid('after')],

@@ -146,6 +146,8 @@ export interface Refusal {
   code: ErrorCode;
   message: string;
   violations: readonly FieldViolation[];
+  /** Of `cursor_expired`: the id of the event to continue after. */
+  resumeAfter?: string | undefined;
 }
 
 /** The maximum of faults listed in one answer. More would not fit in a gRPC trailer. */
@@ -182,6 +184,7 @@ export function toErrorJson(error: Refusal, requestId: string, docUrl: string): 
       request_id: requestId,
       doc_url: docUrl,
       ...(error.violations.length > 0 ? { details: error.violations } : {}),
+      ...(error.resumeAfter !== undefined ? { resume_after: error.resumeAfter } : {}),
     },
   };
 }

@@ -6,7 +6,7 @@ import { type DatabaseLocation, defaultConnectTimeoutMs, urlsOf } from '../confi
 import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
-import { EventEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
+import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
@@ -29,6 +29,7 @@ import { BoundAttribution } from './migrations/2026-11-23-bound-attribution.ts';
 import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
 import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
+import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
 
@@ -47,6 +48,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-23-fair-deliveries', class: FairDeliveries },
   { name: '2026-11-23-announce-watched-chains', class: AnnounceWatchedChains },
   { name: '2026-11-23-position-in-turns', class: PositionInTurns },
+  { name: '2026-11-25-begin-event-epochs', class: BeginEventEpochs },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -78,6 +80,7 @@ export function createOrm(
       NetworkEntity,
       PaymentIntentEntity,
       EventEntity,
+      EventEpochEntity,
       EventProgressEntity,
       RemovedEventEntity,
       WebhookEndpointEntity,

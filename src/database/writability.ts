@@ -14,6 +14,7 @@ const neededRights = {
   block_headers: ['select', 'insert', 'update', 'delete'],
   transfers: ['select', 'insert', 'update'],
   events: ['select', 'insert', 'update', 'delete'],
+  event_epochs: ['select', 'insert'],
   event_progress: ['select', 'update'],
   removed_events: ['select', 'insert', 'delete'],
   webhook_endpoints: ['select', 'insert', 'update'],

@@ -1,24 +1,39 @@
-// The position of a reader of events: that of an event, or one sent by a stream.
+// Where a reader of events is: behind an event, or at a position sent by a stream or by a page of a list.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { invalidBody, plainRefusal } from '../requests/errors.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { invalidBody, plainRefusal, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
+import { firstEpoch, newestEpoch } from './event-epochs.ts';
 
-const positionBytes = 8;
+/** A position, and the epoch in which the reader got it. */
+export interface EventCursor {
+  epoch: bigint;
+  position: bigint;
+}
 
-/** Formats a position as a page token or as a stream's `position`. */
-export function positionToken(filter: readonly unknown[], position: bigint): string {
-  const bytes = Buffer.alloc(positionBytes);
+/** Before all events, for a reader that has none. */
+export const beforeAll: EventCursor = { epoch: firstEpoch, position: 0n };
+
+const wordBytes = 8;
+
+/** Formats a cursor as a page token or as a stream's `position`. The first epoch is left out of it. */
+export function cursorToken(filter: readonly unknown[], { epoch, position }: EventCursor): string {
+  const bytes = Buffer.alloc(epoch === firstEpoch ? wordBytes : 2 * wordBytes);
   bytes.writeBigInt64BE(position);
+  if (epoch !== firstEpoch) bytes.writeBigInt64BE(epoch, wordBytes);
   return pageTokenOf(filter, bytes);
 }
 
 /** Parses a token. Throws `invalid_body` for `page_token` if it is not a token of this filter. */
-export function positionOfToken(token: string, filter: readonly unknown[]): bigint {
-  return cursorOf(token, filter, positionBytes).readBigInt64BE();
+export function cursorOfToken(token: string, filter: readonly unknown[]): EventCursor {
+  const bytes = cursorOf(token, filter, wordBytes, 2 * wordBytes);
+  return {
+    position: bytes.readBigInt64BE(),
+    epoch: bytes.length === wordBytes ? firstEpoch : bytes.readBigInt64BE(wordBytes),
+  };
 }
 
 /** The filter that the positions of a merchant's stream belong to. */
@@ -26,82 +41,132 @@ export function streamFilter({ merchantId, mode }: Identity): readonly unknown[]
   return ['stream', merchantId, mode];
 }
 
+/**
+ * What follows a cursor may have been removed by retention, or the cursor may be behind events that the database has
+ * lost. Both are `cursor_expired`; the second has `resumeAfter`, behind which nothing is missed.
+ */
 export interface EventCursors {
   /**
-   * Returns the position of an event. Throws `invalid_body` for `after` if the text is not an event's id,
-   * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired` if later events may have
-   * been removed.
+   * Returns the cursor behind an event. Throws `invalid_body` for `after` if the text is not an event's id,
+   * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired`.
    */
-  afterEvent(id: string, identity: Identity): Promise<bigint>;
+  afterEvent(id: string, identity: Identity): Promise<EventCursor>;
   /** The same for a stream's `after`: an event's id, or the `position` of an earlier stream. */
-  afterEventOrPosition(after: string, identity: Identity): Promise<bigint>;
-  /**
-   * Throws `cursor_expired` if events after this position may have been removed. Call it after reading them, so that a
-   * concurrent removal is not missed.
-   */
-  assertKept(position: bigint): Promise<void>;
-  /** The position of the newest event of all merchants. */
-  last(): Promise<bigint>;
+  afterEventOrPosition(after: string, identity: Identity): Promise<EventCursor>;
+  /** Throws `cursor_expired`. Call it after reading what follows, so that a concurrent removal is not missed. */
+  assertKept(cursor: EventCursor, identity: Identity): Promise<void>;
+  /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
+  assertNotLost(cursor: EventCursor, identity: Identity): Promise<void>;
+  /** The cursor behind the newest event of all merchants. */
+  last(): Promise<EventCursor>;
 }
 
 export function createEventCursors(em: EntityManager): EventCursors {
   const { run } = createPreparedStatements(em);
+
+  /** The refusal of a cursor that was valid up to a position. */
+  const lost = async (position: bigint, { merchantId, mode }: Identity) => {
+    const { rows } = await run(findLastEvent, [merchantId, mode, String(position)]);
+    const [last] = rows;
+    return new ServiceError('cursor_expired', {
+      message: lostMessage,
+      ...(last !== undefined && { resumeAfter: formatIdentifier('evt', last.id) }),
+    });
+  };
+  const assertNotLost = async ({ epoch, position }: EventCursor, identity: Identity) => {
+    const { rows } = await run(findLimits, [String(epoch)]);
+    const [limits] = rows;
+    const validUpTo = BigInt(limits.valid_up_to);
+    if (position > validUpTo) throw await lost(validUpTo, identity);
+    return BigInt(limits.removed_position);
+  };
+
   return {
     async afterEvent(id, identity) {
       const uuid = parseIdentifier('evt', id);
       if (uuid === undefined) throw invalidBody([{ field: 'after', message: 'must be the id of an event' }]);
       const { rows } = await run(findCursor, [uuid, identity.merchantId, identity.mode]);
       const [row] = rows;
-      if (row === undefined || row.position === null) {
-        throw plainRefusal(row?.is_removed === true ? 'cursor_expired' : 'resource_missing');
+      if (row === undefined) {
+        const { rows: epochs } = await run(findEpochAfter, [uuid]);
+        if (epochs[0] === undefined) throw plainRefusal('resource_missing');
+        throw await lost(BigInt(epochs[0].begins_after), identity);
       }
-      if (BigInt(row.position) < BigInt(row.removed_position)) throw plainRefusal('cursor_expired');
-      return BigInt(row.position);
+      if (row.is_removed) throw plainRefusal('cursor_expired');
+      if (row.position === null) throw plainRefusal('resource_missing');
+      const cursor = { epoch: BigInt(row.epoch), position: BigInt(row.position) };
+      if (cursor.position < BigInt(row.removed_position)) throw plainRefusal('cursor_expired');
+      return cursor;
     },
     async afterEventOrPosition(after, identity) {
       if (after.startsWith('evt_')) return this.afterEvent(after, identity);
-      const position = streamPosition(after, identity);
-      const { last, removed } = await findProgress(run);
-      if (position > last) throw unknownPosition();
-      if (position < removed) throw plainRefusal('cursor_expired');
-      return position;
+      const cursor = streamPosition(after, identity);
+      await this.assertKept(cursor, identity);
+      return cursor;
     },
-    async assertKept(position) {
-      if (position < (await findProgress(run)).removed) throw plainRefusal('cursor_expired');
+    async assertKept(cursor, identity) {
+      const removed = await assertNotLost(cursor, identity);
+      if (cursor.position < removed) throw plainRefusal('cursor_expired');
     },
-    last: async () => (await findProgress(run)).last,
+    async assertNotLost(cursor, identity) {
+      await assertNotLost(cursor, identity);
+    },
+    async last() {
+      const { rows } = await run(findLast, []);
+      return { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
+    },
   };
 }
 
-function streamPosition(text: string, identity: Identity): bigint {
+const lostMessage =
+  'The database lost events in a failover, or was restored from a backup. Retrieve what you follow. Then begin after the event in resume_after, or without after if there is none: you will see some events again.';
+
+function streamPosition(text: string, identity: Identity): EventCursor {
   try {
-    return positionOfToken(text, streamFilter(identity));
+    return cursorOfToken(text, streamFilter(identity));
   } catch {
-    throw unknownPosition();
+    throw invalidBody([
+      { field: 'after', message: 'must be the id of an event, or the position of a message of your stream' },
+    ]);
   }
 }
 
-function unknownPosition() {
-  return invalidBody([
-    { field: 'after', message: 'must be the id of an event, or the position of a message of your stream' },
-  ]);
-}
+const findLast = preparedStatement(
+  'find_last_position',
+  `select ${newestEpoch} as epoch, last_position from event_progress`,
+);
 
-async function findProgress(run: RunPrepared): Promise<{ last: bigint; removed: bigint }> {
-  const { rows } = await run(findProgressStatement, []);
-  return { last: BigInt(rows[0]?.last_position), removed: BigInt(rows[0]?.removed_position) };
-}
-
-const findProgressStatement = preparedStatement(
-  'find_event_progress',
-  'select last_position, removed_position from event_progress',
+/**
+ * The highest position that a cursor of this epoch may have: where the next epoch begins, or the last one. -1 if the
+ * database does not know the epoch.
+ */
+const findLimits = preparedStatement(
+  'find_cursor_limits',
+  `select p.removed_position,
+          case when e.number is null then -1
+               else least(p.last_position, (select min(l.begins_after) from event_epochs l where l.number > e.number))
+          end as valid_up_to
+     from event_progress p left join event_epochs e on e.id = $1`,
 );
 
 /** Returns one row if the event exists or was removed. */
 const findCursor = preparedStatement(
   'find_event_cursor',
-  `select e.position, p.removed_position, false as is_removed
+  `select e.position, ${newestEpoch} as epoch, p.removed_position, false as is_removed
      from events e, event_progress p where e.id = $1 and e.merchant_id = $2 and e.mode = $3
    union all
-   select null, null, true from removed_events r where r.id = $1 and r.merchant_id = $2 and r.mode = $3`,
+   select null, null, null, true from removed_events r where r.id = $1 and r.merchant_id = $2 and r.mode = $3`,
+);
+
+/** The epoch that began after the time of an event's id. If the event is unknown, it may be one of those lost before. */
+const findEpochAfter = preparedStatement(
+  'find_epoch_after_event',
+  `select begins_after from event_epochs
+    where id <> ${firstEpoch} and begins_at > to_timestamp(('x' || left(replace($1::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+    order by number limit 1`,
+);
+
+const findLastEvent = preparedStatement(
+  'find_last_event',
+  `select id from events where merchant_id = $1 and mode = $2 and position <= $3 order by position desc limit 1`,
 );

@@ -6,6 +6,8 @@ import type { ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
+import { beforeAll, type EventCursor } from './event-cursor.ts';
+import { newestEpoch } from './event-epochs.ts';
 
 /** How often new events are looked for while streams are open. A fallback: most are announced. */
 const pollMs = 200;
@@ -23,7 +25,7 @@ export interface Subscription {
   /** Resolves when there may be new events for the stream, after `timeoutMs`, or when the signal aborts. */
   wait(timeoutMs: number, signal: AbortSignal): Promise<void>;
   /** The newest known position. All events up to it can be read. */
-  readonly last: bigint;
+  readonly last: EventCursor;
   /** Set when the key was revoked or has expired. */
   readonly refusal: ServiceError | undefined;
   close(): void;
@@ -50,7 +52,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   const { run } = createPreparedStatements(em);
   const streams = new Set<Stream>();
   /** Undefined while no stream is open: nothing is polled then. */
-  let last: bigint | undefined;
+  let last: EventCursor | undefined;
   /** Defined while streams are open. */
   let work: { looking: Repeater; keyCheck: Repeater } | undefined;
   let stopping: Promise<unknown> | undefined;
@@ -61,10 +63,11 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   };
 
   const look = async () => {
-    const { rows } = await run(findNew, [String(last ?? -1n)]);
-    const newest = BigInt(rows[0]?.last_position ?? 0);
-    if (last === undefined) for (const stream of streams) wake(stream);
-    else {
+    const { rows } = await run(findNew, [String(last?.position ?? -1n)]);
+    const newest = { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
+    if (last === undefined || newest.epoch !== last.epoch || newest.position < last.position) {
+      for (const stream of streams) wake(stream);
+    } else {
       const changed = new Set(rows.map(({ merchant_id, mode }) => `${merchant_id} ${mode}`));
       for (const stream of streams) {
         if (changed.has(`${stream.merchantId} ${stream.mode}`)) wake(stream);
@@ -126,7 +129,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
       return {
         wait: (timeoutMs, signal) => untilStale(stream, timeoutMs, signal),
         get last() {
-          return last ?? 0n;
+          return last ?? beforeAll;
         },
         get refusal() {
           return stream.refusal;
@@ -178,10 +181,10 @@ function untilStale(stream: Stream, timeoutMs: number, signal: AbortSignal): Pro
   });
 }
 
-/** The newest position, and each merchant and mode with events after `$1`. */
+/** The newest epoch and position, and each merchant and mode with events after `$1`. */
 const findNew = preparedStatement(
   'find_new_events',
-  `select p.last_position, e.merchant_id, e.mode
+  `select ${newestEpoch} as epoch, p.last_position, e.merchant_id, e.mode
      from event_progress p
      left join lateral (
        select distinct merchant_id, mode from events where position > $1 and $1 >= 0 and position <= p.last_position

@@ -16,7 +16,7 @@ import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { toEvent, toJsonEvent } from './event.ts';
-import { type EventCursors, positionOfToken, positionToken } from './event-cursor.ts';
+import { beforeAll, cursorOfToken, cursorToken, type EventCursors } from './event-cursor.ts';
 import type { EventReader } from './read-events.ts';
 
 /** `ListEvents`: oldest first, by position. */
@@ -35,25 +35,26 @@ export function listEvents(
       return orUnavailable(async () => {
         const behind =
           pageToken !== ''
-            ? positionOfToken(pageToken, token)
+            ? cursorOfToken(pageToken, token)
             : after !== ''
               ? await cursors.afterEvent(after, identity)
-              : 0n;
+              : beforeAll;
         const size = pageSizeOf(request.pageSize);
         const page = await chargedByRows(
           context,
           size,
-          () => reader.page(identity, { type, paymentIntent }, behind, size),
+          () => reader.page(identity, { type, paymentIntent }, behind.position, size),
           ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
         );
-        if (after !== '') await cursors.assertKept(behind);
+        if (after !== '') await cursors.assertKept(behind, identity);
+        if (pageToken !== '') await cursors.assertNotLost(behind, identity);
         return create(ListEventsResponseSchema, {
           events: await mapLargeInSlices(
             page.rows,
             rowsOf,
             context.door === 'public' ? toJsonEvent : toEvent,
           ),
-          nextPageToken: page.next === undefined ? '' : positionToken(token, page.next),
+          nextPageToken: page.next === undefined ? '' : cursorToken(token, page.next),
         });
       });
     },

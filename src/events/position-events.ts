@@ -8,9 +8,8 @@ import { NIL as lowestUuid } from 'uuid';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
+import { beginEpochOfHistory, lockPositions } from './event-epochs.ts';
 
-/** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
-const lockId = 4_611_733_002_118_207n;
 /** Most events positioned in one transaction. */
 const maxBatchSize = 1_000;
 /** Most deliveries of the events positioned in one transaction, unless it is a single event. */
@@ -35,8 +34,8 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
 
   const positionBatch = () =>
     transaction(async (runInside) => {
-      // A separate statement: the next one's snapshot must be taken after the lock.
-      await runInside(lock, [String(lockId)]);
+      await lockPositions(runInside);
+      await beginEpochOfHistory(runInside);
       const { rows } = await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries]);
       const [batch] = rows;
       if (batch === undefined) return { size: 0, hasMore: false, lastMerchant };
@@ -65,16 +64,6 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
 const findUnpositioned = preparedStatement(
   'find_unpositioned_event',
   'select exists (select from events where position is null) as found',
-);
-/**
- * A session keeps plans for longer than its statistics are true. The statements of this transaction find each row by an
- * index, also by a plan made while the tables were empty.
- */
-const lock = preparedStatement(
-  'lock_event_positions',
-  `select pg_advisory_xact_lock($1),
-          set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-          set_config('enable_mergejoin', 'off', true)`,
 );
 const notify = preparedStatement('notify_event_positions', "select pg_notify($1, '')");
 

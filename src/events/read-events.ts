@@ -4,6 +4,8 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
+import type { EventCursor } from './event-cursor.ts';
+import { firstEpoch, newestEpoch } from './event-epochs.ts';
 
 export interface EventFilter {
   type: string;
@@ -14,8 +16,10 @@ export interface EventFilter {
 export interface EventPage {
   /** In order of their position. */
   rows: EventRow[];
-  /** The position after which the next page begins; undefined on the last page. */
-  next: bigint | undefined;
+  /** The epoch of the database that they were read from, in the same statement. */
+  epoch: bigint;
+  /** Where the next page begins; undefined on the last page. */
+  next: EventCursor | undefined;
 }
 
 export interface EventReader {
@@ -25,8 +29,18 @@ export interface EventReader {
   page(identity: Identity, filter: EventFilter, after: bigint, size: number): Promise<EventPage>;
 }
 
+/** A result of `pg`, whose numbers of 64 bits are text. */
+interface ListedRow {
+  [column: string]: unknown;
+  position: string;
+  epoch: string;
+  matches: boolean;
+  is_last_scanned: boolean;
+}
+
 export function createEventReader(em: EntityManager): EventReader {
   const columns = entityColumns<EventRow>(em, EventEntity);
+  const listed = `${columns.of('e')}, ${newestEpoch} as epoch`;
   const { read } = createPreparedStatements(em);
   const findOne = preparedStatement(
     'find_event',
@@ -37,7 +51,7 @@ export function createEventReader(em: EntityManager): EventReader {
   const statement = (where: string, order: string) =>
     preparedStatement(
       'list_events',
-      `select ${columns.of('e')} from events e where ${where} order by ${order} limit $4`,
+      `select ${listed} from events e where ${where} order by ${order} limit $4`,
     );
   const listAll = statement(inRange, 'e.position');
   // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
@@ -45,13 +59,14 @@ export function createEventReader(em: EntityManager): EventReader {
   const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
   const listOfType = preparedStatement(
     'list_events_of_type',
-    `select ${columns.of('e')}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
+    `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
   );
   const listOfTypeAndIntent = statement(`${inRange} and e.type = $5 and e.payment_intent = $6`, 'e.sequence');
-  const pageOf = (found: EventRow[], size: number): EventPage => {
-    const rows = found.slice(0, size);
-    return { rows, next: found.length > size ? BigInt(rows.at(-1)?.position ?? 0) : undefined };
-  };
+  const pageOf = (rows: ListedRow[], last: ListedRow | undefined): EventPage => ({
+    rows: rows.map(columns.read),
+    epoch: BigInt(rows[0]?.epoch ?? firstEpoch),
+    next: last && { epoch: BigInt(last.epoch), position: BigInt(last.position) },
+  });
 
   return {
     async find(id, { merchantId, mode }) {
@@ -59,23 +74,23 @@ export function createEventReader(em: EntityManager): EventReader {
       return rows[0] && columns.read(rows[0]);
     },
     async page({ merchantId, mode }, { type, paymentIntent }, after, size) {
-      const range = [merchantId, mode, String(after)];
-      const list = async (statement: typeof listAll, ...more: unknown[]) =>
-        (await read(merchantId, statement, [...range, size + 1, ...more])).rows.map(columns.read);
-      if (paymentIntent !== undefined) {
-        const found =
-          type === ''
-            ? await list(listOfIntent, paymentIntent)
-            : await list(listOfTypeAndIntent, type, paymentIntent);
-        return pageOf(found, size);
+      const list = async (
+        statement: typeof listAll,
+        limit: number,
+        ...more: unknown[]
+      ): Promise<ListedRow[]> =>
+        (await read(merchantId, statement, [merchantId, mode, String(after), limit, ...more])).rows;
+      if (paymentIntent === undefined && type !== '') {
+        const { rows, next } = pageOfScanned(await list(listOfType, size + 2, type), size);
+        return pageOf(rows, next);
       }
-      if (type === '') return pageOf(await list(listAll), size);
-      const { rows } = await read(merchantId, listOfType, [...range, size + 2, type]);
-      const found = pageOfScanned(rows, size);
-      return {
-        rows: found.rows.map(columns.read),
-        next: found.next === undefined ? undefined : BigInt(found.next.position),
-      };
+      const found =
+        paymentIntent === undefined
+          ? await list(listAll, size + 1)
+          : type === ''
+            ? await list(listOfIntent, size + 1, paymentIntent)
+            : await list(listOfTypeAndIntent, size + 1, type, paymentIntent);
+      return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },
   };
 }

@@ -10,7 +10,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { StreamMethod } from '../requests/method.ts';
 import { toEvent } from './event.ts';
-import { type EventCursors, positionToken, streamFilter } from './event-cursor.ts';
+import { cursorToken, type EventCursors, streamFilter } from './event-cursor.ts';
 import type { EventFeed } from './event-feed.ts';
 import type { EventReader } from './read-events.ts';
 
@@ -37,11 +37,11 @@ export function watchEvents(
       const subscription = feed.subscribe({ ...identity, keyId });
       context.stayOpen?.();
       try {
-        let position = await orUnavailable(() =>
+        let cursor = await orUnavailable(() =>
           request.after === '' ? cursors.last() : cursors.afterEventOrPosition(request.after, identity),
         );
         const messageOf = (fields: object) =>
-          create(WatchEventsResponseSchema, { ...fields, position: positionToken(filter, position) });
+          create(WatchEventsResponseSchema, { ...fields, position: cursorToken(filter, cursor) });
         yield messageOf({});
         const assertOpen = () => {
           if (subscription.refusal !== undefined) throw subscription.refusal;
@@ -51,20 +51,20 @@ export function watchEvents(
           assertOpen();
           // All events up to here are committed, so a partial page is complete.
           const known = subscription.last;
-          const { rows, next } = await orUnavailable(async () => {
-            const page = await reader.page(identity, everything, position, pageSize);
-            await cursors.assertKept(position);
+          const { rows, epoch, next } = await orUnavailable(async () => {
+            const page = await reader.page(identity, everything, cursor.position, pageSize);
+            await cursors.assertKept(cursor, identity);
             return page;
           });
           for (const row of rows) {
-            position = BigInt(row.position ?? 0);
+            cursor = { epoch, position: BigInt(row.position ?? 0) };
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
             // Sending may have taken long.
             assertOpen();
           }
           if (next !== undefined) continue;
-          if (known > position) position = known;
+          if (known.position > cursor.position) cursor = known;
           await subscription.wait(Math.max(0, sentAtMs + keepAliveMs - performance.now()), signal);
           if (performance.now() - sentAtMs < keepAliveMs) continue;
           yield messageOf({});

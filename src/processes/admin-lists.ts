@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
 import { chainNames, modeNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
-import { idOption, merchantOption } from './admin-options.ts';
+import { idOption, merchantOption, yesOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-program.ts';
 
 const maxLimit = 1_000;
@@ -12,7 +12,7 @@ const maxLimit = 1_000;
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./list-tasks.ts');
 
-export function addListCommands({ group, withExample, withDatabase, print }: AdminProgram): void {
+export function addListCommands({ group, withExample, withDatabase, print, confirm }: AdminProgram): void {
   const intent = group('intent', 'the payment intents of any merchant');
   const transfer = group('transfer', 'the transfers to the wallets of any merchant');
   const event = group('event', 'the events of any merchant');
@@ -67,6 +67,22 @@ export function addListCommands({ group, withExample, withDatabase, print }: Adm
       withDatabase(async (database) =>
         print(await (await loadTasks()).listEvents(database, options), 'There are none.'),
       ),
+    );
+
+  withExample(event.command('new-epoch'), 'event new-epoch')
+    .description(
+      "after restoring the database's files: refuses readers of events that it no longer has; asks for confirmation in a terminal",
+    )
+    .addOption(yesOption())
+    .action((options) =>
+      withDatabase(async (database) => {
+        if (options.yes !== true) {
+          await confirm(
+            'Begin a new epoch? Readers that are past the last event of this database are refused, and have to begin again.',
+          );
+        }
+        print(await (await loadTasks()).beginEventEpoch(database));
+      }),
     );
 
   listOptions(withExample(delivery.command('list'), 'delivery list --merchant mer_… --failed'))

@@ -24,6 +24,8 @@ export interface ServiceErrorOptions {
   httpStatus?: number;
   /** Seconds the client should wait before it retries. */
   retryAfterSeconds?: number;
+  /** Of `cursor_expired`: the id of the event to continue after. */
+  resumeAfter?: string | undefined;
   /** Values for the answer's HTTP headers, such as `Allow`. */
   httpHeaders?: Readonly<Record<string, string>>;
   /** The actual cause: logged, never sent to the client. */
@@ -41,6 +43,7 @@ export class ServiceError extends Error {
   readonly violations: readonly FieldViolation[];
   readonly httpStatus: number | undefined;
   readonly retryAfterSeconds: number | undefined;
+  readonly resumeAfter: string | undefined;
   readonly httpHeaders: Readonly<Record<string, string>>;
 
   constructor(code: ErrorCode, options: ServiceErrorOptions = {}) {
@@ -54,6 +57,7 @@ export class ServiceError extends Error {
     this.violations = options.violations ?? [];
     this.httpStatus = options.httpStatus;
     this.retryAfterSeconds = options.retryAfterSeconds ?? defaultRetryAfterSeconds[code];
+    this.resumeAfter = options.resumeAfter;
     const row: CatalogueRow = catalogue[code];
     this.httpHeaders =
       this.retryAfterSeconds === undefined && options.httpHeaders === undefined
@@ -118,7 +122,10 @@ export function toConnectError(error: ServiceError, requestId: string): ConnectE
         reason: error.code.toUpperCase(),
         domain: 'payments',
         // Relative, because trailers should be small and this port does not know the public port's address.
-        metadata: { doc_url: docPathOf(error.code) },
+        metadata: {
+          doc_url: docPathOf(error.code),
+          ...(error.resumeAfter !== undefined && { resume_after: error.resumeAfter }),
+        },
       },
     },
     ...(error.violations.length > 0

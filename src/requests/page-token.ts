@@ -15,13 +15,13 @@ export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): str
 }
 
 /**
- * Returns the cursor of a token with this filter. Throws `invalid_body` for `page_token` otherwise. The cursor may be
+ * Returns the cursor of a token with this filter, which has one of these sizes. Throws `invalid_body` for `page_token` otherwise. The cursor may be
  * forged, so any value must be harmless. The filter binds it to its merchant and mode.
  */
-export function cursorOf(token: string, filter: readonly unknown[], cursorBytes: number): Buffer {
+export function cursorOf(token: string, filter: readonly unknown[], ...cursorBytes: number[]): Buffer {
   const bytes = Buffer.from(token, 'base64url');
   const isOne =
-    bytes.length === 1 + filterBytes + cursorBytes &&
+    cursorBytes.includes(bytes.length - 1 - filterBytes) &&
     bytes[0] === version &&
     bytes.toString('base64url') === token;
   if (!isOne) throw unknownToken();

@@ -105,6 +105,7 @@ interface Received {
   requestId: string;
   docUrl?: string | undefined;
   retryDelaySeconds?: number;
+  resumeAfter?: string | undefined;
   /** The body of an answer in JSON. */
   text?: string;
 }
@@ -222,7 +223,7 @@ function openJson({ publicUrl }: Endpoints) {
         hasBody ? JSON.stringify(fields) : undefined,
       );
       const json = JSON.parse(body);
-      const { code, message, details, doc_url } = json.error ?? {};
+      const { code, message, details, doc_url, resume_after } = json.error ?? {};
       if (status >= 400 !== (json.error !== undefined)) throw new Error(`HTTP ${status}: ${body}`);
       return newAnswer(
         {
@@ -233,6 +234,7 @@ function openJson({ publicUrl }: Endpoints) {
           status,
           requestId: String(received['x-request-id']),
           docUrl: doc_url,
+          resumeAfter: resume_after,
           retryDelaySeconds: Number(received['retry-after'] ?? Number.NaN),
           text: body,
         },
@@ -371,6 +373,7 @@ function refusal(
       status,
       requestId: find(RequestInfoSchema)[0]?.requestId ?? '',
       docUrl: info?.metadata.doc_url,
+      resumeAfter: info?.metadata.resume_after,
       retryDelaySeconds: Number(retryDelay?.seconds ?? Number.NaN),
     },
   );

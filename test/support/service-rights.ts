@@ -4,6 +4,7 @@ export function grantServiceRights(role: string): string {
     grant insert, update on payment_intents, transfers, watched_chains to ${role};
     grant insert, update on webhook_endpoints, webhook_secrets to ${role};
     grant insert, update, delete on block_headers, events, webhook_deliveries to ${role};
+    grant insert on event_epochs to ${role};
     grant insert, delete on removed_events, webhook_attempts to ${role};
     grant update on event_progress to ${role};`;
 }

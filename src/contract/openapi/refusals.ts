@@ -161,6 +161,10 @@ export function errorSchema(): JsonSchema {
               required: ['field', 'message'],
             },
           },
+          resume_after: {
+            type: 'string',
+            description: 'Of `cursor_expired`: the id of the event to continue `after`, where there is one.',
+          },
         },
         required: ['code', 'message', 'request_id', 'doc_url'],
       },

@@ -73,6 +73,25 @@ export const EventProgressEntity = defineEntity({
   checks: [{ name: 'event_progress_id_check', expression: 'id = 1' }],
 });
 
+/** An epoch of positions: see `events/event-epochs.ts`. */
+export const EventEpochEntity = defineEntity({
+  name: 'EventEpoch',
+  tableName: 'event_epochs',
+  properties: {
+    /** Its place among the epochs of this database, from 1. */
+    number: p.integer().primary().autoincrement(false),
+    /** Random, so that it differs between two restores of one backup; 0 for the first. */
+    id: p.bigint(),
+    /** Of the history that the epoch belongs to. */
+    systemIdentifier: p.bigint(),
+    timeline: p.integer(),
+    /** The last position before it. */
+    beginsAfter: p.bigint(),
+    beginsAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+  uniques: [{ name: 'event_epochs_id_unique', properties: ['id'] }],
+});
+
 /** The id of an event removed by retention, kept so that a reader that continues after it gets `cursor_expired`. */
 export const RemovedEventEntity = defineEntity({
   name: 'RemovedEvent',

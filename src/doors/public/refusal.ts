@@ -12,12 +12,14 @@ const beginnings = new Map(
 
 /** The JSON of a refusal, the same as from `toErrorJson`. */
 export function refusalJson(error: ServiceError, requestId: string, docUrl: string): string {
-  const { code, message, violations } = error;
+  const { code, message, violations, resumeAfter } = error;
   const beginning =
     message === catalogue[code].message
       ? beginnings.get(code)
       : `{"error":{"code":${JSON.stringify(code)},"message":${JSON.stringify(message)},"request_id":"`;
-  return `${beginning}${requestId}","doc_url":${JSON.stringify(docUrl)}${detailsOf(violations)}}}`;
+  return `${beginning}${requestId}","doc_url":${JSON.stringify(docUrl)}${detailsOf(violations)}${
+    resumeAfter === undefined ? '' : `,"resume_after":"${resumeAfter}"`
+  }}}`;
 }
 
 function detailsOf(violations: readonly FieldViolation[]): string {

@@ -206,7 +206,7 @@ export const EventService: GenService<{
    * The first message comes at once, and one at least every 30 seconds; those without an event say how far the stream
    * is. Resume with the `position` of the last message. The stream ends with `UNAVAILABLE` when the service restarts
    * (connect again), with `api_key_invalid` when the key has ended, and with `cursor_expired` when it asks for events
-   * that are no longer kept.
+   * that are no longer kept, or when the database has lost events that the stream has sent.
    *
    * @generated from rpc payments.v1.EventService.WatchEvents
    */

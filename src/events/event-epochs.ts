@@ -1,0 +1,68 @@
+// An epoch is the part of the order of events that one history of the database gave. A standby that is promoted, and a
+// restored backup, begin another: positions that the lost end of the one before had given are given again, to other
+// events. A reader's position is therefore worth something only together with its epoch.
+
+import { randomBytes } from 'node:crypto';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+/** The id of the first epoch, which the migration inserts. */
+export const firstEpoch = 0n;
+
+/** SQL for the id of the epoch in which positions are given now. */
+export const newestEpoch = '(select id from event_epochs order by number desc limit 1)';
+
+/** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
+const lockId = 4_611_733_002_118_207n;
+
+/** Takes the lock of positions until the end of the transaction. Settings are in the same statement to save a round trip. */
+export async function lockPositions(run: RunPrepared): Promise<void> {
+  await run(lock, [String(lockId)]);
+}
+
+/**
+ * Begins an epoch if the database's history is not that of the newest one. Call it with the lock of positions, in a
+ * statement after the one that took it, and before giving positions.
+ */
+export async function beginEpochOfHistory(run: RunPrepared): Promise<void> {
+  await run(begin, [String(newEpochId()), false]);
+}
+
+/**
+ * Begins an epoch in any case, for a database whose files were restored: nothing in them says so. Returns the last
+ * position before it.
+ */
+export function beginEpoch(em: EntityManager): Promise<bigint> {
+  return createPreparedStatements(em).transaction(async (run) => {
+    await lockPositions(run);
+    const { rows } = await run(begin, [String(newEpochId()), true]);
+    return BigInt(rows[0]?.begins_after);
+  });
+}
+
+/** Two restores of one backup must not agree by chance. */
+const newEpochId = () => randomBytes(8).readBigInt64BE();
+
+/**
+ * A session keeps plans for longer than its statistics are true. The statements of this transaction find each row by an
+ * index, also by a plan made while the tables were empty.
+ */
+const lock = preparedStatement(
+  'lock_event_positions',
+  `select pg_advisory_xact_lock($1),
+          set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+          set_config('enable_mergejoin', 'off', true)`,
+);
+
+/** The timeline that is written now: the one in `pg_control_checkpoint()` follows only after a checkpoint. */
+const begin = preparedStatement(
+  'begin_event_epoch',
+  `insert into event_epochs (number, id, system_identifier, timeline, begins_after, begins_at)
+   select newest.number + 1, $1, server.system_identifier, server.timeline, progress.last_position, now()
+     from (select system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int as timeline
+             from pg_control_system()) server,
+          (select * from event_epochs order by number desc limit 1) newest,
+          event_progress progress
+    where $2 or newest.system_identifier <> server.system_identifier or newest.timeline <> server.timeline
+   returning begins_after`,
+);
