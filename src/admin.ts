@@ -110,7 +110,7 @@ withExample(program.command('migrate'), 'migrate')
 
 withExample(program.command('doctor'), 'doctor')
   .description(
-    'check configuration, database, schema, rights, disk, secrets, intents, chains, clock and ports, one line each',
+    'check configuration, database, schema, rights, disk, secrets, replication, intents, chains, clock and ports, one line each',
   )
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {

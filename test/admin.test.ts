@@ -563,6 +563,7 @@ describe('doctor', () => {
         'disk',
         'secrets',
         'keys',
+        'replication',
         'intents',
         'chains',
         'clock',

@@ -44,6 +44,8 @@ export interface Batcher<Item, Result> {
   add(item: Item, signal?: AbortSignal): Promise<Result>;
   /** Returns the number of items that wait for a slot. */
   waiting(): number;
+  /** Returns the number of those that were in a batch which is held and run again. */
+  held(): number;
   /** Refuses what still waits after this time, and what arrives later: the process ends. */
   endWithin(ms: number): void;
 }
@@ -93,6 +95,10 @@ class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
 
   waiting(): number {
     return this.#waiting.length;
+  }
+
+  held(): number {
+    return this.#waiting.filter(({ heldAfter }) => heldAfter !== undefined).length;
   }
 
   endWithin(ms: number): void {

@@ -13,6 +13,8 @@ export interface OutageLog {
   logger: Logger;
   /** The database has done something. */
   onWorked(): void;
+  /** How often the database could not be reached since the start, by cause: a SQLSTATE or the socket's code. */
+  readonly failures: ReadonlyMap<string, number>;
   stop(): void;
 }
 
@@ -21,6 +23,7 @@ export function createOutageLog(logger: Logger): OutageLog {
   let beganAtMs: number | undefined;
   let summary: NodeJS.Timeout | undefined;
   let counts: Record<string, number> = {};
+  const failures = new Map<string, number>();
   let quietUntilMs = 0;
 
   const seconds = () => Math.round((performance.now() - (beganAtMs as number)) / 1_000);
@@ -51,6 +54,7 @@ export function createOutageLog(logger: Logger): OutageLog {
       // Right after an outage the last of its failures arrive.
       if (performance.now() >= quietUntilMs) begin(err);
       count(cause);
+      failures.set(cause, (failures.get(cause) ?? 0) + 1);
       return true;
     }
     if (code !== 'unavailable' || beganAtMs === undefined) return false;
@@ -69,6 +73,7 @@ export function createOutageLog(logger: Logger): OutageLog {
     });
   return {
     logger: wrap(logger),
+    failures,
     onWorked() {
       if (beganAtMs === undefined) return;
       logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');

@@ -38,6 +38,8 @@ export interface PaymentIntentStore {
     options?: { signal?: AbortSignal },
   ): Promise<StoredIntent | undefined>;
   waiting(): number;
+  /** Those of them that wait for the database to be there again. */
+  held(): number;
   /** Refuses the creates that still wait after this time: the process ends. */
   endWithin(ms: number): void;
 }
@@ -149,6 +151,7 @@ export function createPaymentIntentStore(
     findReplay: async (intent, { signal } = {}) =>
       intent.idempotencyKey == null ? undefined : replays.add(intent, signal),
     waiting: () => group.waiting(),
+    held: () => group.held(),
     endWithin: (ms) => group.endWithin(ms),
   };
 }

@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
+import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
@@ -63,6 +64,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions): 
   const repeaters = [
     positions,
     ...(watchedChains ? [watchedChains] : []),
+    startReplicationWatch(em, options),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
   return {
@@ -83,6 +85,19 @@ function startWatchedChains({ watchedChains, logger }: BackgroundOptions): Repea
       return false;
     },
     intervalMs: readWatchedEveryMs,
+    logger,
+  });
+}
+
+/** Every process measures it, because each may be the only one that Prometheus reaches. */
+function startReplicationWatch(em: EntityManager, { metrics, logger }: BackgroundOptions): Repeater {
+  return startRepeater({
+    name: 'read the state of replication',
+    work: async () => {
+      metrics.replication(await readReplication(em));
+      return false;
+    },
+    intervalMs: measureEveryMs,
     logger,
   });
 }

@@ -13,12 +13,14 @@ import {
   reachable,
   type SecretName,
 } from '../config/config.ts';
+import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
 import { chainNamed, chains } from '../contract/chains.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
+import { readReplication, replicationRole } from '../database/replication.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { findEmbeddedPostgres } from '../embedded/postgres.ts';
 import { findBrokenRules } from '../payment-intents/intent-rules.ts';
@@ -129,6 +131,7 @@ async function* checkDatabase(
     if (database.pending.length === 0) {
       yield await attempt('secrets', () => checkSecrets(database));
       yield await attempt('keys', () => checkKeyFormats(database));
+      yield await attempt('replication', () => checkReplication(database));
       yield await attempt('intents', () => checkIntents(database, intents));
       yield await attempt('chains', () => checkChains(database, config));
     }
@@ -181,6 +184,33 @@ async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> 
   return server.number < minPostgresVersion
     ? { ok: false, message: `${found}: it has to be PostgreSQL 14 or newer` }
     : { ok: true, message: found };
+}
+
+async function checkReplication({ orm, location }: Database): Promise<Omit<Finding, 'check'>> {
+  const { isPrimary, timeline, epoch, waitsFor, standbys } = await readReplication(orm.em);
+  if (!isPrimary) {
+    return { ok: false, message: 'the database is a standby: name its primary in DATABASE_URL too' };
+  }
+  const found = `primary, timeline ${timeline}, epoch ${epoch}`;
+  if (standbys === undefined) {
+    return {
+      ok: true,
+      message: `${found}; its standbys are not visible: as a superuser, run grant ${replicationRole} to the role`,
+    };
+  }
+  const { synchronous, all, lagSeconds } = standbys;
+  const attached = `${found}, ${synchronous} synchronous of ${all} standbys, ${lagSeconds.toFixed(1)} s behind`;
+  if (synchronous > 0) return { ok: true, message: attached };
+  if (waitsFor !== '') {
+    return { ok: false, message: `${attached}: commits wait for ${waitsFor}, which is not attached` };
+  }
+  // Several hosts say that a standby is meant to be there.
+  return 'url' in location && urlsOf(location.url).length > 1
+    ? {
+        ok: false,
+        message: `${attached}: what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names`,
+      }
+    : { ok: true, message: all === 0 ? `${found}, without standby` : attached };
 }
 
 function checkSchema({ pending }: Database): Finding {

@@ -107,7 +107,7 @@ export async function startServer(
 
   const listeners = createListeners(servers, config, strangers, limits, logger);
   const [publicListener, internalListener, operationsListener] = listeners;
-  await measure(telemetry.metrics, core, database, feed, droppedLines, listeners);
+  await measure(telemetry.metrics, core, database, feed, outages.failures, droppedLines, listeners);
   const notifications = await listenForChanges(database, core, feed, background, outages);
   const servesApi = config.roles.has('api');
   const watches = createWatches(em, config, telemetry, background, logger);
@@ -181,6 +181,7 @@ async function measure(
   { services, store, readiness }: Core,
   { orm }: Database,
   feed: EventFeed,
+  databaseFailures: ReadonlyMap<string, number>,
   droppedLogLines: () => number,
   [publicListener, internalListener, operationsListener]: readonly [Listener, Listener, Listener],
 ): Promise<void> {
@@ -188,6 +189,8 @@ async function measure(
     version: manifest.version,
     rpcs: services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
     waitingCreates: store.waiting,
+    heldCreates: store.held,
+    databaseFailures,
     eventStreams: feed.streams,
     droppedLogLines,
     pool: await orm.em.getConnection().getNativeClient(),

@@ -16,6 +16,19 @@ export interface PoolUse {
   waitingCount: number;
 }
 
+/** What the database is at the moment. */
+export interface Replication {
+  isPrimary: boolean;
+  /** The history that is written; undefined on a standby. */
+  timeline: number | undefined;
+  /** The number of the newest epoch of events: one more after each failover and restore. */
+  epoch: number;
+  /** What each commit waits for, as in `synchronous_standby_names`; empty if for nothing. */
+  waitsFor: string;
+  /** The standbys that stream now; undefined if the role may not see them. */
+  standbys: { synchronous: number; all: number; lagSeconds: number } | undefined;
+}
+
 /** Values read at each scrape. */
 export interface MetricSources {
   version: string;
@@ -23,6 +36,10 @@ export interface MetricSources {
   rpcs: readonly string[];
   /** Creates that wait to be written. */
   waitingCreates: () => number;
+  /** Those of them that wait for the database to be there again. */
+  heldCreates: () => number;
+  /** How often the database could not be reached, by cause. */
+  databaseFailures: ReadonlyMap<string, number>;
   /** Log lines dropped because standard output was not read. */
   droppedLogLines: () => number;
   /** Open streams of events. */
@@ -54,6 +71,8 @@ export interface Metrics {
   unattributed(waiting: { count: number; oldestMs: number }): void;
   /** Records the amount received on each chain today, in USDC's smallest unit. */
   received(chains: readonly { mode: string; chain: string; units: number }[]): void;
+  /** Records what the database is and which standbys it has. */
+  replication(found: Replication): void;
   /** Adds the metrics that are read at each scrape. */
   watch(sources: MetricSources): void;
   /** Returns all metrics in Prometheus' text format. */
@@ -77,6 +96,7 @@ export function createMetrics(): Metrics {
     ...createWebhookMetrics(registry),
     ...createChainMetrics(registry, expiry),
     ...createTransferMetrics(registry),
+    replication: createReplicationMetrics(registry),
     watch(sources) {
       requests.startAtZero(sources.rpcs);
       watchSources(registry, sources);
@@ -250,6 +270,42 @@ function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed'
   };
 }
 
+function createReplicationMetrics(registry: Registry): Metrics['replication'] {
+  const gauge = (name: string, help: string) => {
+    const made = new Gauge({ name: `payment_intents_${name}`, help, registers: [registry] });
+    // Not measured yet, or not visible to the role: no value, rather than 0.
+    made.remove();
+    return made;
+  };
+  const isPrimary = gauge('database_primary', '1 if the database accepts writes, 0 if it is a standby.');
+  const timeline = gauge(
+    'database_timeline',
+    'The timeline of the database: a promotion begins another one.',
+  );
+  const epoch = gauge(
+    'event_epoch',
+    'The epoch of event positions: a failover or a restore begins another one.',
+  );
+  const synchronous = gauge(
+    'database_synchronous_standbys',
+    'Standbys that commits wait for and that stream now.',
+  );
+  const standbys = gauge('database_standbys', 'Standbys that stream now.');
+  const lag = gauge('database_standby_lag_seconds', 'How far the slowest standby is behind in replaying.');
+  return (found) => {
+    isPrimary.set(found.isPrimary ? 1 : 0);
+    if (found.timeline !== undefined) timeline.set(found.timeline);
+    epoch.set(found.epoch);
+    if (found.standbys === undefined) return;
+    synchronous.set(found.standbys.synchronous);
+    standbys.set(found.standbys.all);
+    lag.set(found.standbys.lagSeconds);
+  };
+}
+
+/** A refused and a lost connection, a server that is shut down, and one that is a standby. */
+const commonFailures = ['ECONNREFUSED', 'ECONNRESET', '57P01', '25006'];
+
 function watchSources(registry: Registry, sources: MetricSources): void {
   new Gauge({
     name: 'payment_intents_build_info',
@@ -263,6 +319,25 @@ function watchSources(registry: Registry, sources: MetricSources): void {
     registers: [registry],
     collect() {
       this.set(sources.waitingCreates());
+    },
+  });
+  new Gauge({
+    name: 'payment_intents_creates_held',
+    help: 'Creates that wait for the database to be there again: they were sent and got no answer.',
+    registers: [registry],
+    collect() {
+      this.set(sources.heldCreates());
+    },
+  });
+  new Counter({
+    name: 'payment_intents_database_failures_total',
+    help: 'Attempts that found the database gone, by SQLSTATE or by the code of the socket.',
+    labelNames: ['cause'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const cause of commonFailures) this.inc({ cause }, 0);
+      for (const [cause, count] of sources.databaseFailures) this.inc({ cause }, count);
     },
   });
   new Gauge({

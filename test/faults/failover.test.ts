@@ -163,6 +163,35 @@ test('when the primary stands still, notifications arrive from the next one with
   await expect.poll(create, { timeout: 25_000 }).toBe('ok');
 });
 
+test('doctor and metrics say whether a synchronous standby is attached', async () => {
+  const service = await startProcess(pair, await choosePorts());
+  const doctor = async (): Promise<{ ok: boolean; message: string }> => {
+    const env = { ...bareEnvironment(), ...pair.secrets, DATABASE_URL: pair.url };
+    const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], { env }).catch(
+      (error) => error,
+    );
+    return JSON.parse(stdout).find(({ check }: { check: string }) => check === 'replication');
+  };
+  const measured = async () => {
+    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
+    return /^payment_intents_database_synchronous_standbys (\d)$/m.exec(text)?.[1];
+  };
+  expect(await doctor()).toMatchObject({
+    ok: true,
+    message: expect.stringMatching(/^primary, timeline 1, epoch 1, 1 synchronous of 1 standbys, /),
+  });
+  expect(await measured()).toBe('1');
+  await standby.end('SIGQUIT');
+  // As Patroni does when the last standby is gone: commits go on, on one server.
+  await primary.query('alter system reset synchronous_standby_names');
+  await primary.query('select pg_reload_conf()');
+  await expect.poll(measured, { timeout: 15_000 }).toBe('0');
+  expect(await doctor()).toMatchObject({
+    ok: false,
+    message: expect.stringContaining('what is committed now is lost with this server'),
+  });
+});
+
 test('a lost session is no outage', async () => {
   const service = await startProcess(pair, await choosePorts());
   await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
