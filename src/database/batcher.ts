@@ -3,6 +3,7 @@
 // not their round trips.
 
 import { ServiceError } from '../requests/errors.ts';
+import { mayHaveRun } from './unavailable.ts';
 
 export interface BatcherOptions<Item, Result> {
   /**
@@ -55,7 +56,7 @@ interface Waiter<Item, Result> {
   signal: AbortSignal | undefined;
   /** By `performance.now()`. */
   refusedAtMs: number;
-  /** Why its last run failed, if it is held. */
+  /** Why its last run failed, if it is held; of several, the first after which it may be done. */
   heldAfter: unknown;
   resolve(result: Result): void;
   reject(reason: unknown): void;
@@ -171,7 +172,7 @@ class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
   /** Puts the items back, to be run again after a pause. */
   #hold(batch: Waiter<Item, Result>[], reason: unknown): void {
     this.#isHolding = true;
-    for (const waiter of batch) waiter.heldAfter = reason;
+    for (const waiter of batch) if (!mayHaveRun(waiter.heldAfter)) waiter.heldAfter = reason;
     this.#limit(batch);
     this.#waiting.unshift(...batch);
     this.#waiting.sort((a, b) => a.refusedAtMs - b.refusedAtMs);

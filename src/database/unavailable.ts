@@ -63,6 +63,22 @@ export function isServerGone(reason: unknown): boolean {
   return !isStatementTimeout(reason) && causesOf(reason).some(showsServerGone);
 }
 
+/** Codes of an attempt to connect that failed, and of a server that refused the statement. */
+const neverRan =
+  /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|53300|57P03|25006)$/;
+const neverConnected = /trying to connect|connection timeout|timeout expired/i;
+
+/** True if a statement that failed for this reason was sent, so that it may have been done. */
+export function mayHaveRun(reason: unknown): boolean {
+  return (
+    isStatementTimeout(reason) ||
+    causesOf(reason).some(
+      (error) =>
+        showsServerGone(error) && !neverRan.test(codeOf(error) ?? '') && !neverConnected.test(error.message),
+    )
+  );
+}
+
 /** An error of a server that is no longer the one that accepts writes. */
 export function serverGoneError(message: string): Error {
   return Object.assign(new Error(message), { code: readOnly });

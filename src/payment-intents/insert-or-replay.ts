@@ -10,7 +10,7 @@ import {
 } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { isServerGone, orUnavailable, serverGoneError } from '../database/unavailable.ts';
+import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../database/unavailable.ts';
 import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
@@ -147,7 +147,7 @@ export function createPaymentIntentStore(
   });
 
   return {
-    create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal),
+    create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal).catch(refuse),
     findReplay: async (intent, { signal } = {}) =>
       intent.idempotencyKey == null ? undefined : replays.add(intent, signal),
     waiting: () => group.waiting(),
@@ -293,4 +293,13 @@ function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow): Stored
   const isSameRequest =
     first.requestFingerprint != null && first.requestFingerprint === intent.requestFingerprint;
   return isSameRequest ? { intent: first, replayed: true } : new ServiceError('idempotency_key_reused');
+}
+
+/** Throws the reason, which says for `unavailable` whether the intent may be stored. */
+function refuse(reason: unknown): never {
+  if (!(reason instanceof ServiceError) || reason.code !== 'unavailable') throw reason;
+  const message = mayHaveRun(reason.cause)
+    ? 'The service cannot answer right now. The intent may have been created: retry with the same idempotency key, which then returns it.'
+    : 'The service cannot answer right now. The intent was not created: retry, with the same idempotency key.';
+  throw new ServiceError('unavailable', { message, cause: reason.cause });
 }

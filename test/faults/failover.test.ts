@@ -163,6 +163,19 @@ test('when the primary stands still, notifications arrive from the next one with
   await expect.poll(create, { timeout: 25_000 }).toBe('ok');
 });
 
+test('a refused create says whether it may have been created', async () => {
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '2' });
+  const create = () => service.call('createPaymentIntent', { amount_units: 1 });
+  expect((await create()).code).toBe('ok');
+  await standby.freeze();
+  const sent = create();
+  const waiting = () => primary.query("select from pg_stat_activity where wait_event = 'SyncRep'");
+  await expect.poll(waiting).not.toEqual([]);
+  await primary.end('SIGQUIT');
+  expect((await sent).message).toContain('may have been created');
+  expect((await create()).message).toContain('was not created');
+});
+
 test('doctor and metrics say whether a synchronous standby is attached', async () => {
   const service = await startProcess(pair, await choosePorts());
   const doctor = async (): Promise<{ ok: boolean; message: string }> => {
