@@ -1,4 +1,5 @@
-// `admin intent …`, `transfer …`, `event list` and `delivery list`: the read methods of the API, for any merchant.
+// `admin intent …`, `transfer …`, `event …` and `delivery list`: the read methods of the API, for any merchant, and the
+// order of events after a restore.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
@@ -81,7 +82,9 @@ export function addListCommands({ group, withExample, withDatabase, print, confi
             'Begin a new epoch? Readers that are past the last event of this database are refused, and have to begin again.',
           );
         }
-        print(await (await loadTasks()).beginEventEpoch(database));
+        const { beginEpoch } = await import('../events/event-epochs.ts');
+        const position = Number(await beginEpoch(database.orm.em));
+        print({ json: { begins_after: position }, rows: [{ begins_after: String(position) }] });
       }),
     );
 

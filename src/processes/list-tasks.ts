@@ -26,7 +26,6 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { eventText } from '../events/event.ts';
-import { beginEpoch } from '../events/event-epochs.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { endpointUuidOf, intentUuidOf, merchantUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
@@ -358,9 +357,4 @@ function deliveryRow(delivery: WebhookDelivery): Row {
     last: last?.error ?? (last && `${last.status_code} in ${last.duration_ms} ms`),
     'next (UTC)': next_attempt_at && formatMinute(next_attempt_at),
   };
-}
-
-export async function beginEventEpoch({ orm }: Database): Promise<Output> {
-  const position = Number(await beginEpoch(orm.em));
-  return { json: { begins_after: position }, rows: [{ begins_after: String(position) }] };
 }

@@ -15,8 +15,8 @@ export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): str
 }
 
 /**
- * Returns the cursor of a token with this filter, which has one of these sizes. Throws `invalid_body` for `page_token` otherwise. The cursor may be
- * forged, so any value must be harmless. The filter binds it to its merchant and mode.
+ * Returns the cursor of a token with this filter, which has one of these sizes. Throws `invalid_body` for `page_token`
+ * otherwise. The cursor may be forged, so any value must be harmless. The filter binds it to its merchant and mode.
  */
 export function cursorOf(token: string, filter: readonly unknown[], ...cursorBytes: number[]): Buffer {
   const bytes = Buffer.from(token, 'base64url');
