@@ -1,4 +1,4 @@
-import { ConnectionException } from '@mikro-orm/core';
+import { ConnectionException, DriverException } from '@mikro-orm/core';
 import { ServiceError } from '../requests/errors.ts';
 
 /**
@@ -84,7 +84,7 @@ export function serverGoneError(message: string): Error {
   return Object.assign(new Error(message), { code: readOnly });
 }
 
-/** Errors of the sockets to the database: those of other sockets look the same. */
+/** Errors of the sockets to the database: those of other sockets look the same. MikroORM throws copies of them. */
 const ofDatabase = new WeakSet<Error>();
 
 export function noteDatabaseError(error: unknown): void {
@@ -98,7 +98,9 @@ export function noteDatabaseError(error: unknown): void {
 export function databaseGoneBy(reason: unknown): string | undefined {
   if (isStatementTimeout(reason)) return undefined;
   const found = causesOf(reason).find(
-    (error) => showsServerGone(error) && (ofDatabase.has(error) || !transientErrno.has(codeOf(error) ?? '')),
+    (error) =>
+      showsServerGone(error) &&
+      (ofDatabase.has(error) || error instanceof DriverException || !transientErrno.has(codeOf(error) ?? '')),
   );
   return found && (codeOf(found) ?? 'connection lost');
 }
