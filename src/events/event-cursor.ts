@@ -55,8 +55,11 @@ export interface EventCursors {
   afterEventOrPosition(after: string, identity: Identity): Promise<EventCursor>;
   /** Throws `cursor_expired`. Call it after reading what follows, so that a concurrent removal is not missed. */
   assertKept(cursor: EventCursor, identity: Identity): Promise<void>;
-  /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
-  assertNotLost(cursor: EventCursor, identity: Identity): Promise<void>;
+  /**
+   * Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. Returns the
+   * position up to which events were removed.
+   */
+  assertNotLost(cursor: EventCursor, identity: Identity): Promise<bigint>;
   /** The cursor behind the newest event of all merchants. */
   last(): Promise<EventCursor>;
 }
@@ -73,7 +76,7 @@ export function createEventCursors(em: EntityManager): EventCursors {
       ...(last !== undefined && { resumeAfter: formatIdentifier('evt', last.id) }),
     });
   };
-  const assertNotLost = async ({ epoch, position }: EventCursor, identity: Identity) => {
+  const assertNotLost: EventCursors['assertNotLost'] = async ({ epoch, position }, identity) => {
     const { rows } = await run(findLimits, [String(epoch)]);
     const [limits] = rows;
     const validUpTo = BigInt(limits.valid_up_to);
@@ -108,9 +111,7 @@ export function createEventCursors(em: EntityManager): EventCursors {
       const removed = await assertNotLost(cursor, identity);
       if (cursor.position < removed) throw plainRefusal('cursor_expired');
     },
-    async assertNotLost(cursor, identity) {
-      await assertNotLost(cursor, identity);
-    },
+    assertNotLost,
     async last() {
       const { rows } = await run(findLast, []);
       return { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };

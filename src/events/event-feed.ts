@@ -6,7 +6,7 @@ import type { ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
-import { beforeAll, type EventCursor } from './event-cursor.ts';
+import type { EventCursor } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
 
 /** How often new events are looked for while streams are open. A fallback: most are announced. */
@@ -24,8 +24,6 @@ const maxStreamsOfKey = 32;
 export interface Subscription {
   /** Resolves when there may be new events for the stream, after `timeoutMs`, or when the signal aborts. */
   wait(timeoutMs: number, signal: AbortSignal): Promise<void>;
-  /** The newest known position. All events up to it can be read. */
-  readonly last: EventCursor;
   /** Set when the key was revoked or has expired. */
   readonly refusal: ServiceError | undefined;
   close(): void;
@@ -128,9 +126,6 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
       begin();
       return {
         wait: (timeoutMs, signal) => untilStale(stream, timeoutMs, signal),
-        get last() {
-          return last ?? beforeAll;
-        },
         get refusal() {
           return stream.refusal;
         },

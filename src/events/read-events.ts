@@ -5,7 +5,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
 import type { EventCursor } from './event-cursor.ts';
-import { firstEpoch, newestEpoch } from './event-epochs.ts';
+import { newestEpoch } from './event-epochs.ts';
 
 export interface EventFilter {
   type: string;
@@ -16,10 +16,16 @@ export interface EventFilter {
 export interface EventPage {
   /** In order of their position. */
   rows: EventRow[];
-  /** The epoch of the database that they were read from, in the same statement. */
-  epoch: bigint;
   /** Where the next page begins; undefined on the last page. */
   next: EventCursor | undefined;
+}
+
+/** Each event of a merchant and mode behind a position, up to another one. */
+export interface EventsBehind {
+  /** In order of their position. */
+  rows: EventRow[];
+  /** Where they end, read by the same statement: another one may be sent to another host. */
+  end: EventCursor;
 }
 
 export interface EventReader {
@@ -27,6 +33,8 @@ export interface EventReader {
   find(id: string, identity: Identity): Promise<EventRow | undefined>;
   /** Returns at most `size` events of a merchant and mode after a position. */
   page(identity: Identity, filter: EventFilter, after: bigint, size: number): Promise<EventPage>;
+  /** Returns at most `size` events behind a position. If they are fewer, they end at the newest event of all merchants. */
+  behind(identity: Identity, after: bigint, size: number): Promise<EventsBehind>;
 }
 
 /** A result of `pg`, whose numbers of 64 bits are text. */
@@ -56,6 +64,13 @@ export function createEventReader(em: EntityManager): EventReader {
   const listAll = statement(inRange, 'e.position');
   // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
   const listOfIntent = statement(`${inRange} and e.payment_intent = $5`, 'e.sequence');
+  const listBehind = preparedStatement(
+    'list_events_behind',
+    `select ${columns.of('e')}, ${newestEpoch} as epoch, p.last_position
+       from event_progress p
+       left join lateral (select * from events e where ${inRange} order by e.position limit $4) e on true
+      order by e.position`,
+  );
   const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
   const listOfType = preparedStatement(
     'list_events_of_type',
@@ -64,7 +79,6 @@ export function createEventReader(em: EntityManager): EventReader {
   const listOfTypeAndIntent = statement(`${inRange} and e.type = $5 and e.payment_intent = $6`, 'e.sequence');
   const pageOf = (rows: ListedRow[], last: ListedRow | undefined): EventPage => ({
     rows: rows.map(columns.read),
-    epoch: BigInt(rows[0]?.epoch ?? firstEpoch),
     next: last && { epoch: BigInt(last.epoch), position: BigInt(last.position) },
   });
 
@@ -91,6 +105,16 @@ export function createEventReader(em: EntityManager): EventReader {
             ? await list(listOfIntent, size + 1, paymentIntent)
             : await list(listOfTypeAndIntent, size + 1, type, paymentIntent);
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
+    },
+    async behind({ merchantId, mode }, after, size) {
+      const { rows } = await read(merchantId, listBehind, [merchantId, mode, String(after), size]);
+      // Without events there is one row, of the progress alone.
+      const found: ListedRow[] = rows.filter(({ position }) => position !== null);
+      const position = found.length < size ? rows[0]?.last_position : found.at(-1)?.position;
+      return {
+        rows: found.map(columns.read),
+        end: { epoch: BigInt(rows[0]?.epoch), position: BigInt(position) },
+      };
     },
   };
 }

@@ -49,22 +49,20 @@ export function watchEvents(
         };
         for (let sentAtMs = performance.now(); ; ) {
           assertOpen();
-          // All events up to here are committed, so a partial page is complete.
-          const known = subscription.last;
-          const { rows, epoch, next } = await orUnavailable(async () => {
-            const page = await reader.page(identity, everything, cursor.position, pageSize);
+          const { rows, end } = await orUnavailable(async () => {
+            const events = await reader.behind(identity, cursor.position, pageSize);
             await cursors.assertKept(cursor, identity);
-            return page;
+            return events;
           });
           for (const row of rows) {
-            cursor = { epoch, position: BigInt(row.position ?? 0) };
+            cursor = { epoch: end.epoch, position: BigInt(row.position ?? 0) };
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
             // Sending may have taken long.
             assertOpen();
           }
-          if (next !== undefined) continue;
-          if (known.position > cursor.position) cursor = known;
+          if (rows.length === pageSize) continue;
+          cursor = end;
           await subscription.wait(Math.max(0, sentAtMs + keepAliveMs - performance.now()), signal);
           if (performance.now() - sentAtMs < keepAliveMs) continue;
           yield messageOf({});
@@ -76,8 +74,6 @@ export function watchEvents(
     },
   };
 }
-
-const everything = { type: '', paymentIntent: undefined };
 
 /** The error that ends the stream: the client has gone, or the service is stopping. */
 function endOf({ reason }: AbortSignal): unknown {

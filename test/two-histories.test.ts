@@ -1,0 +1,84 @@
+// A stream whose statements reach two servers: the primary of before, which nobody has told of the failover, and the next.
+
+import { create } from '@bufbuild/protobuf';
+import { afterAll, expect, test } from 'vitest';
+import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { newUuid } from '../src/database/identifiers.ts';
+import { createOrm } from '../src/database/orm.ts';
+import { createEventCursors, cursorToken, streamFilter } from '../src/events/event-cursor.ts';
+import { beginEpoch, firstEpoch } from '../src/events/event-epochs.ts';
+import { createEventFeed } from '../src/events/event-feed.ts';
+import { createPositioner } from '../src/events/position-events.ts';
+import { createEventReader } from '../src/events/read-events.ts';
+import { watchEvents } from '../src/events/watch-events.ts';
+import { newRequestContext } from '../src/requests/request-context.ts';
+import { createLogger } from '../src/telemetry/logging.ts';
+import { insertEventRows } from './support/event-rows.ts';
+import { createTestDatabase } from './support/service.ts';
+
+const merchantId = newUuid();
+const identity = {
+  merchantId,
+  merchantTypeId: '',
+  keyTypeId: '',
+  mode: 'testnet' as const,
+  payoutWallets: {},
+};
+
+async function openServer() {
+  const database = await createTestDatabase();
+  const { em, close } = createOrm(database, 3);
+  afterAll(async () => {
+    await close();
+    await database.drop();
+  });
+  const pool = await em.getConnection().getNativeClient();
+  const store = async (n: number) => {
+    const rows = Array.from({ length: n }, () => ({ merchantId }));
+    const ids = await insertEventRows((sql, values) => pool.query(sql, values), rows);
+    await createPositioner(em).positionAll();
+    return ids;
+  };
+  return { em, store };
+}
+
+test('an empty page of the server of before skips nothing of the next one', async () => {
+  const before = await openServer();
+  const next = await openServer();
+  await before.store(3);
+  await next.store(3);
+  await beginEpoch(next.em);
+  const later = await next.store(5);
+
+  let reader = createEventReader(before.em);
+  const feed = createEventFeed(next.em, createLogger('silent', { write() {} }));
+  afterAll(() => feed.stop());
+  const messages = watchEvents(
+    { ...reader, behind: (...args) => reader.behind(...args) },
+    createEventCursors(next.em),
+    feed,
+    { keepAliveMs: 20 },
+  ).run(
+    create(WatchEventsRequestSchema, {
+      after: cursorToken(streamFilter(identity), { epoch: firstEpoch, position: 3n }),
+    }),
+    identity,
+    {
+      context: newRequestContext('internal'),
+      signal: new AbortController().signal,
+      header: new Headers(),
+    },
+  );
+  const seen: string[] = [];
+  let sent = 0;
+  for await (const { event } of messages) {
+    sent++;
+    if (event !== undefined) seen.push(event.id);
+    if (sent === 10) {
+      expect(seen).toEqual([]);
+      reader = createEventReader(next.em);
+    }
+    if (seen.length === later.length || sent === 30) break;
+  }
+  expect(seen).toEqual(later);
+});
