@@ -15,6 +15,7 @@ import { type OwnPostgres, startOwnPostgres } from '../support/own-postgres.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { type Cluster, queryOnce, withMerchant } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
+import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
 
 const run = promisify(execFile);
@@ -79,14 +80,12 @@ function watchReadyz({ operationsUrl }: ServiceProcess) {
   };
 }
 
-test.each([
-  ['a switchover', 'SIGINT'],
-  ['a crash', 'SIGQUIT'],
-] as const)('in %s, creates wait, and none is refused, lost or doubled', async (_, signal) => {
-  const service = await startProcess(pair, await choosePorts());
-  const load = await startLoad(pair, {
+/** Fails over under load: nobody may notice. */
+async function failOverUnderLoad(cluster: typeof pair, signal: NodeJS.Signals): Promise<number> {
+  const service = await startProcess(cluster, await choosePorts());
+  const load = await startLoad(cluster, {
     services: [service],
-    apiKey: pair.apiKey,
+    apiKey: cluster.apiKey,
     callers: 16,
     shareWithoutKey: 0.5,
   });
@@ -100,8 +99,35 @@ test.each([
   report(figures, { firstAfterMs });
   expect(Object.fromEntries(load.failures)).toEqual({});
   expect(await readiness.stop()).toEqual([200]);
-  expect(firstAfterMs).toBeLessThan(1_000);
+  return firstAfterMs;
+}
+
+const signals = [
+  ['a switchover', 'SIGINT'],
+  ['a crash', 'SIGQUIT'],
+] as const;
+
+test.each(signals)('in %s, creates wait, and none is refused, lost or doubled', async (_, signal) => {
+  expect(await failOverUnderLoad(pair, signal)).toBeLessThan(1_000);
 });
+
+test.skipIf(!hasPgBouncer).each(signals)(
+  'the same in %s, with a PgBouncer before each server',
+  async (_, signal) => {
+    const poolers = await Promise.all(
+      [standby, primary].map(({ folder, port }) =>
+        startPgBouncer(folder, `host=127.0.0.1 port=${port} user=postgres`, [
+          'server_login_retry = 1',
+          'query_wait_timeout = 2',
+        ]),
+      ),
+    );
+    const hosts = poolers.map(({ port }) => `127.0.0.1:${port}`).join();
+    await failOverUnderLoad({ ...pair, url: `postgresql://postgres@${hosts}/postgres` }, signal);
+    await endAll();
+    await Promise.all(poolers.map(({ stop }) => stop()));
+  },
+);
 
 test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
   const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '3' });

@@ -1,14 +1,8 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors } from '../support/call.ts';
-import { succeeds } from '../support/succeeds.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
-import { databaseAccount } from './support/database-account.ts';
 import { report, startLoad } from './support/load.ts';
+import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
 let cluster: Cluster;
@@ -19,51 +13,14 @@ useCluster((opened) => {
 
 afterEach(endAll);
 
-/** Debian installs it outside an ordinary user's PATH. */
-const pgbouncer = ['pgbouncer', '/usr/sbin/pgbouncer'].find((program) => succeeds(program, '--version'));
-if (pgbouncer === undefined) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
-
-/** Runs PgBouncer in transaction mode in front of the cluster until `use` ends. */
+/** Runs PgBouncer in front of the cluster until `use` ends. */
 async function behindPgBouncer(use: (url: string, pid: number) => Promise<void>): Promise<void> {
-  const folder = await mkdtemp(join(cluster.folder, 'pgbouncer-'));
-  const [port] = Object.values(await choosePorts());
-  const file = join(folder, 'pgbouncer.ini');
-  await writeFile(
-    file,
-    `[databases]
-postgres = host=${cluster.location.socketFolder} dbname=postgres user=${cluster.location.user}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = ${port}
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-default_pool_size = 4
-`,
-  );
-  await chmod(folder, 0o755);
-  await chmod(file, 0o644);
-  // PgBouncer does not run as root; the socket accepts the account that runs PostgreSQL.
-  const account = databaseAccount();
-  if (account) await chown(folder, account.uid, account.gid);
-  const child = spawn(pgbouncer as string, [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
-  await new Promise<void>((resolve, reject) => {
-    child.once('exit', (code) => reject(new Error(`pgbouncer ended with ${code}`)));
-    createInterface({ input: child.stderr }).on('line', (line) => {
-      if (line.includes('process up')) resolve();
-    });
-  });
-  try {
-    await use(`postgresql://${cluster.location.user}@127.0.0.1:${port}/postgres`, child.pid ?? 0);
-  } finally {
-    const exited = once(child, 'exit');
-    child.kill('SIGCONT');
-    child.kill('SIGTERM');
-    await exited;
-  }
+  const { socketFolder, user, database } = cluster.location;
+  const pooler = await startPgBouncer(cluster.folder, `host=${socketFolder} dbname=${database} user=${user}`);
+  await use(`postgresql://${user}@127.0.0.1:${pooler.port}/postgres`, pooler.pid).finally(pooler.stop);
 }
 
-test.skipIf(pgbouncer === undefined)('creates work behind PgBouncer in transaction mode', () =>
+test.skipIf(!hasPgBouncer)('creates work behind PgBouncer in transaction mode', () =>
   behindPgBouncer(async (url) => {
     const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
     const load = await startLoad(cluster, {
@@ -81,7 +38,7 @@ test.skipIf(pgbouncer === undefined)('creates work behind PgBouncer in transacti
   }),
 );
 
-test.skipIf(pgbouncer === undefined)(
+test.skipIf(!hasPgBouncer)(
   'started ten times: sessions keep prepared statements of the previous process, and no create fails',
   () =>
     behindPgBouncer(async (url) => {

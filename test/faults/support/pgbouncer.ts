@@ -1,0 +1,58 @@
+// PgBouncer of the distribution, in transaction mode.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { succeeds } from '../../support/succeeds.ts';
+import { databaseAccount } from './database-account.ts';
+import { choosePorts } from './process.ts';
+
+/** Debian installs it outside an ordinary user's PATH. */
+const program = ['pgbouncer', '/usr/sbin/pgbouncer'].find((path) => succeeds(path, '--version'));
+export const hasPgBouncer = program !== undefined;
+if (!hasPgBouncer) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
+
+/** Starts one before the server of these libpq settings, for a database `postgres`. Its files are below `parent`. */
+export async function startPgBouncer(parent: string, server: string, settings: readonly string[] = []) {
+  const folder = await mkdtemp(join(parent, 'pgbouncer-'));
+  const [port] = Object.values(await choosePorts());
+  const file = join(folder, 'pgbouncer.ini');
+  await writeFile(
+    file,
+    `[databases]
+postgres = ${server}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 4
+${settings.join('\n')}
+`,
+  );
+  await chmod(folder, 0o755);
+  await chmod(file, 0o644);
+  // PgBouncer does not run as root; the socket accepts the account that runs PostgreSQL.
+  const account = databaseAccount();
+  if (account) await chown(folder, account.uid, account.gid);
+  const child = spawn(program as string, [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
+  const exited = once(child, 'exit');
+  await new Promise<void>((resolve, reject) => {
+    child.once('exit', (code) => reject(new Error(`pgbouncer ended with ${code}`)));
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      if (line.includes('process up')) resolve();
+    });
+  });
+  return {
+    port,
+    pid: child.pid ?? 0,
+    async stop() {
+      child.kill('SIGCONT');
+      child.kill('SIGTERM');
+      await exited;
+    },
+  };
+}
