@@ -19,6 +19,8 @@ import { succeeds } from './support/succeeds.ts';
 const run = promisify(execFile);
 const hasSystemd = succeeds('systemd-analyze', '--version');
 if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install systemd)');
+const hasHaproxy = succeeds('/usr/sbin/haproxy', '-v');
+if (!hasHaproxy) console.log('skipped: no HAProxy is installed (apt-get install haproxy)');
 const flags = manifest.scripts.start.replace(/^.*exec node /, '');
 /** What glibc does with freed buffers: test/faults/hostile-clients.test.ts measures it. */
 const allocator = manifest.scripts.start.split(' ').find((word) => word.startsWith('MALLOC_')) ?? '';
@@ -251,6 +253,22 @@ describe('the Compose file', async () => {
   test('its secrets file is ignored by git', async () => {
     expect(text).toContain('cat > ops/.env');
     expect(await readFile('.gitignore', 'utf8')).toMatch(/^\.env$/m);
+  });
+});
+
+describe('the cluster', () => {
+  test('its scripts are valid, and run the command of npm start', async () => {
+    for (const script of ['up', 'member', 'secrets']) await run('bash', ['-n', `ops/ha/${script}.sh`]);
+    const up = await readFile('ops/ha/up.sh', 'utf8');
+    expect(up).toContain(`service=(node ${flags})`);
+    expect(up).toContain(allocator);
+  });
+
+  test.runIf(hasHaproxy)('HAProxy accepts its configuration without a warning', async () => {
+    const names = ['PUBLIC', 'INTERNAL', ...['1', '2'].flatMap((n) => [`API${n}`, `API${n}_GRPC`])];
+    const addresses = Object.fromEntries(names.map((name, i) => [name, `127.0.0.1:${i + 1}`]));
+    const env = { ...addresses, API1_METRICS_PORT: '8', API2_METRICS_PORT: '9' };
+    await run('/usr/sbin/haproxy', ['-c', '-dW', '-f', 'ops/ha/haproxy.cfg'], { env });
   });
 });
 
