@@ -5,6 +5,7 @@
 //   --cancels         what does a cancel cost, compared with a create and with a hand-written alternative
 //   --webhooks        how many deliveries a second, and how late while other endpoints never answer
 //   --beside          do creates stay fast while deliveries fail and intents expire
+//   --removal         how fast are old events removed, and do new ones get their positions as fast
 //   --checkouts       do creates stay fast while checkouts are open
 //   --soak            does memory stay flat
 //   --settlement      how fast is a chain followed, what does it cost, and do creates notice
@@ -30,6 +31,7 @@ import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
 import { measureLocalChains } from './local-chains.ts';
 import { compareReads } from './reads.ts';
+import { measureRemoval } from './removal.ts';
 import { growTable } from './rows.ts';
 import { compareSchemas } from './schema.ts';
 import { measureSettlement } from './settlement.ts';
@@ -47,6 +49,7 @@ const { values } = parseArgs({
     cancels: { type: 'boolean' },
     webhooks: { type: 'boolean' },
     beside: { type: 'boolean' },
+    removal: { type: 'boolean' },
     checkouts: { type: 'boolean' },
     indexes: { type: 'boolean' },
     'create-indexes': { type: 'boolean' },
@@ -83,6 +86,7 @@ else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.removal) await measureRemoval({ rounds });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
 else if (values['create-indexes']) await compareCreateIndexes({ rounds, seconds, rows });

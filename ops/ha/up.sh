@@ -111,7 +111,8 @@ standbys() {
 }
 until_ok 120 "two standbys" standbys
 if ! "$here/member.sh" "$(primary)" pgbackrest info | grep -q 'status: ok'; then
-  "$here/member.sh" "$(primary)" pgbackrest stanza-create
+  # An archiver that has begun holds the lock for a moment.
+  until_ok 60 "the stanza of backups" "$here/member.sh" "$(primary)" pgbackrest stanza-create
   "$here/member.sh" "$(primary)" pgbackrest --type=full backup
 fi
 
