@@ -8,9 +8,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 name=$1
 what=$2
 : "${HA:?HA is the folder of data and secrets}"
+[[ $HA =~ ^/[A-Za-z0-9/._-]+$ ]] || { echo "HA must be an absolute path of letters, digits, / . _ and -" >&2 && exit 2; }
 . "$HA/secrets/passwords"
+# HA_BACKUPS, and whatever else this machine needs.
+[ ! -e "$HA/settings" ] || . "$HA/settings"
 
-read -r _ address postgres_port rest_port etcd_port peer_port < <(grep "^$name " "$here/members")
+read -r _ address postgres_port rest_port etcd_port peer_port < <(grep "^$name " "$here/members") ||
+  { echo "$here/members has no member $name" >&2 && exit 2; }
+[[ $address =~ ^[0-9.]+$ ]] || { echo "the address of $name must be an IPv4 address: etcd listens on it" >&2 && exit 2; }
 each() { # Prints something for each member, with commas between.
   while read -r name address postgres_port rest_port etcd_port peer_port; do
     eval "echo $1"
@@ -28,7 +33,7 @@ export ETCD_NAME=$name ETCD_DATA_DIR=$data/etcd ETCD_ENABLE_V2=true ETCD_LOG_LEV
   ETCD_PEER_CLIENT_CERT_AUTH=true
 
 # Patroni 3.0.2 writes the lock of etcd's v3 API without a condition, so that a primary that was frozen takes it back from
-# a promoted standby: acknowledged payments are lost (`npm run test:ha -- --etcd3` shows it). So ETCD and not ETCD3.
+# a promoted standby: acknowledged payments are lost (`npm run test:ha -- etcd3` shows it). So ETCD and not ETCD3.
 dcs=${HA_DCS:-ETCD}
 export PATRONI_${dcs}_HOSTS="$(each '$address:$etcd_port')" PATRONI_${dcs}_PROTOCOL=https PATRONI_${dcs}_CACERT=$tls/ca.crt \
   PATRONI_${dcs}_CERT=$tls/member.crt PATRONI_${dcs}_KEY=$tls/member.key
@@ -53,15 +58,19 @@ export PGBACKREST_CONFIG=$here/pgbackrest.conf PGBACKREST_REPO1_PATH=${HA_BACKUP
   PGBACKREST_LOCK_PATH=$data/lock PGBACKREST_PG1_PATH=$data/postgres PGBACKREST_PG1_PORT=$postgres_port \
   PGBACKREST_PG1_SOCKET_PATH=$data PGBACKREST_PG1_USER=postgres
 
-mkdir -p "$data/spool" "$data/lock" "$PGBACKREST_REPO1_PATH"
-sed "s|@HA@|$HA|g; s|@NAME@|$name|g" "$here/patroni.yaml" >"$data/patroni.yaml"
+mkdir -p "$data" "$PGBACKREST_REPO1_PATH"
 as_postgres=()
 if [ "$(id -u)" = 0 ]; then
-  chown postgres: "$data" "$data"/{spool,lock,patroni.yaml} "$PGBACKREST_REPO1_PATH"
+  chown postgres: "$data" "$tls/member.key"
+  # A folder that is mounted may have an owner of its own.
+  chown postgres: "$PGBACKREST_REPO1_PATH" 2>/dev/null || true
   # libpq looks for certificates there.
   export HOME=$data
   as_postgres=(setpriv --reuid=postgres --regid=postgres --init-groups --)
 fi
+# As the user postgres, who owns the folder: root would follow a link there.
+"${as_postgres[@]}" bash -c 'mkdir -p "$1/spool" "$1/lock" && sed "s|@HA@|$2|g; s|@NAME@|$3|g" >"$1/patroni.$$" && mv "$1/patroni.$$" "$1/patroni.yaml"' \
+  - "$data" "$HA" "$name" <"$here/patroni.yaml"
 case $what in
   env) env | grep -E '^(ETCD|PATRONI|PGBACKREST)_' ;;
   etcd) exec "${as_postgres[@]}" etcd ;;
@@ -70,7 +79,9 @@ case $what in
   pgbackrest) cd / && exec "${as_postgres[@]}" pgbackrest --stanza=payments "${@:3}" ;;
   # Without Patroni, for a restore: on this member's socket only, whichever member the backup was made on.
   pg_ctl) exec "${as_postgres[@]}" "$PATRONI_POSTGRESQL_BIN_DIR/pg_ctl" -D "$data/postgres" -l "$data/pg_ctl.log" \
-    -o "-p $postgres_port -k $data -h ''" "${@:3}" ;;
+    -o "-p $postgres_port -k $data -h '' -c hba_file=$data/postgres/pg_hba.conf -c ident_file=$data/postgres/pg_ident.conf" "${@:3}" ;;
+  # `backup full` or `backup diff`, on the primary: on a standby it does nothing.
+  backup) [ "$("$0" "$name" psql -Atc 'select pg_is_in_recovery()')" != f ] || exec "$0" "$name" pgbackrest --type="$3" backup ;;
   psql) exec "${as_postgres[@]}" psql -h "$data" -p "$postgres_port" -U postgres "${@:3}" ;;
-  *) echo "usage: member.sh NAME env|etcd|patroni|ctl|psql|pg_ctl|pgbackrest" >&2 && exit 2 ;;
+  *) echo "usage: member.sh NAME env|etcd|patroni|ctl|psql|pg_ctl|backup|pgbackrest" >&2 && exit 2 ;;
 esac

@@ -2,29 +2,36 @@
 # The whole of it on one machine, to try it: three members with etcd, Patroni and PostgreSQL, HAProxy before the doors,
 # two api and two background processes. All ports are on 127.0.0.1. Ctrl-C ends everything that it started.
 #
-#   apt-get install postgresql etcd-server etcd-client patroni python3-idna haproxy pgbackrest
+#   apt-get install curl postgresql etcd-server patroni python3-idna haproxy pgbackrest
 #   ops/ha/up.sh
 #
-# HA is its folder (default: $TMPDIR/payments-ha), kept for the next start.
+# As root. HA is its folder (default: /var/lib/payments-ha), kept for the next start.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-export HA=${HA:-${TMPDIR:-/tmp}/payments-ha}
+export HA=${HA:-/var/lib/payments-ha}
+fail() {
+  echo "$1" >&2
+  exit 1
+}
+[ "$(id -u)" = 0 ] || fail "run it as root: each member's programs become the user postgres"
 
 missing=()
-for program in etcd etcdctl patroni patronictl haproxy pgbackrest openssl setpriv; do
+for program in curl etcd patroni patronictl haproxy pgbackrest openssl setpriv; do
   command -v "$program" >/dev/null || missing+=("$program")
 done
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing+=(postgresql-15)
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "missing: ${missing[*]}. On Debian 12: apt-get install postgresql etcd-server etcd-client patroni python3-idna haproxy pgbackrest" >&2
-  exit 1
-fi
+[ ${#missing[@]} = 0 ] ||
+  fail "missing: ${missing[*]}. On Debian 12: apt-get install curl postgresql etcd-server patroni python3-idna haproxy pgbackrest"
 
 mkdir -p "$HA/log"
+[ -O "$HA" ] || fail "$HA belongs to somebody else"
 chmod 755 "$HA"
+# Of a start that was interrupted.
+rm -f "$HA"/*.down "$HA"/*.pid
 "$here/secrets.sh"
 . "$HA/secrets/passwords"
+export SERVICE_PASSWORD
 members=$(awk '/^[a-z]/ { print $1 }' "$here/members")
 first=$(head -n1 <<<"$members")
 
@@ -42,6 +49,7 @@ supervise() { # NAME COMMAND...
       pid=$!
       echo $pid >"$HA/$name.pid"
       wait $pid || true
+      rm "$HA/$name.pid"
     fi
     sleep 1
   done
@@ -65,26 +73,28 @@ until_ok() { # SECONDS WHAT COMMAND...
   local deadline=$((SECONDS + $1)) what=$2
   shift 2
   until "$@" >/dev/null 2>&1; do
-    if [ $SECONDS -gt $deadline ]; then
-      echo "$what did not happen: see $HA/log" >&2
-      exit 1
-    fi
+    [ $SECONDS -le $deadline ] || fail "$what did not happen: see $HA/log"
     sleep 0.5
   done
 }
 
 for member in $members; do start "etcd-$member" "$here/member.sh" "$member" etcd; done
 etcd_url=https://$(awk '/^[a-z]/ { print $2 ":" $5; exit }' "$here/members")
-etcd() {
-  ETCDCTL_API=2 etcdctl --endpoints "$etcd_url" --ca-file "$HA/secrets/ca.crt" --cert-file "$HA/secrets/member.crt" \
-    --key-file "$HA/secrets/member.key" "$@"
+etcd() { # PATH ARGUMENTS...: etcd's HTTP API, with the members' certificate
+  curl --silent --fail --show-error --cacert "$HA/secrets/ca.crt" --cert "$HA/secrets/member.crt" \
+    --key "$HA/secrets/member.key" "$etcd_url/$1" "${@:2}"
 }
-until_ok 30 "etcd's election" etcd cluster-health
-if ! etcd --username "root:$ETCD_PASSWORD" user list >/dev/null 2>&1; then
-  etcd user add "root:$ETCD_PASSWORD" >/dev/null
-  etcd auth enable >/dev/null
-  # Without it everybody may still read and write.
-  etcd --username "root:$ETCD_PASSWORD" role revoke guest --path '/*' --readwrite >/dev/null
+# Passwords come from descriptors: everybody can read command lines.
+as_root() { etcd "$@" --config <(echo "user = \"root:$ETCD_PASSWORD\""); }
+guest_may_write() { etcd v2/keys/guest -X PUT -d value=1 >/dev/null 2>&1; }
+elected() { etcd health | grep -q '"health":"true"'; }
+until_ok 30 "etcd's election" elected
+if guest_may_write; then
+  etcd v2/auth/users/root -X PUT -d @- <<<"{\"user\":\"root\",\"password\":\"$ETCD_PASSWORD\"}" >/dev/null
+  as_root v2/auth/enable -X PUT >/dev/null
+  as_root v2/auth/roles/guest -X PUT -d @- >/dev/null \
+    <<<'{"role":"guest","revoke":{"kv":{"read":["/*"],"write":["/*"]}}}'
+  ! guest_may_write || fail "etcd lets everybody write"
 fi
 
 for member in $members; do start "patroni-$member" "$here/member.sh" "$member" patroni; done
@@ -100,7 +110,8 @@ primary() {
   return 1
 }
 until_ok 120 "the first primary" primary
-"$here/member.sh" "$(primary)" psql -qv ON_ERROR_STOP=1 -v password="$SERVICE_PASSWORD" <<'SQL'
+"$here/member.sh" "$(primary)" psql -qv ON_ERROR_STOP=1 <<'SQL'
+\getenv password SERVICE_PASSWORD
 select 'create role payments login' where not exists (select from pg_roles where rolname = 'payments') \gexec
 alter role payments password :'password';
 grant pg_read_all_stats to payments;
@@ -126,7 +137,7 @@ set -a
 export PATH="$root/node_modules/.bin:$PATH"
 npm run -s admin -- migrate
 service=(node --max-semi-space-size=8 --max-old-space-size=512 src/main.ts)
-export MALLOC_MMAP_THRESHOLD_=32768 HOST=127.0.0.1 PUBLIC=127.0.0.1:18080 INTERNAL=127.0.0.1:18081
+export MALLOC_MMAP_THRESHOLD_=32768 HOST=127.0.0.1 TRUSTED_PROXIES=127.0.0.1/32 PUBLIC=127.0.0.1:18080 INTERNAL=127.0.0.1:18081
 for i in 1 2; do
   export "API$i=127.0.0.1:1811$i" "API${i}_GRPC=127.0.0.1:1812$i" "API${i}_METRICS_PORT=1813$i"
   start "api$i" env ROLES=api HTTP_PORT=1811$i GRPC_PORT=1812$i METRICS_PORT=1813$i "${service[@]}"
