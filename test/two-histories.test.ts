@@ -25,6 +25,8 @@ const identity = {
   payoutWallets: {},
 };
 
+type Server = Awaited<ReturnType<typeof openServer>>;
+
 async function openServer() {
   const database = await createTestDatabase();
   const { em, close } = createOrm(database, 3);
@@ -42,43 +44,54 @@ async function openServer() {
   return { em, store };
 }
 
-test('an empty page of the server of before skips nothing of the next one', async () => {
+/** Opens a stream that continues at a position of the first epoch. Its statements go to these servers. */
+function openStream(position: bigint, reads: () => Server, limits: Server, announces: Server) {
+  const readerOf = () => createEventReader(reads().em);
+  const feed = createEventFeed(announces.em, createLogger('silent', { write() {} }));
+  afterAll(() => feed.stop());
+  const method = watchEvents(
+    { ...readerOf(), behind: (...args) => readerOf().behind(...args) },
+    createEventCursors(limits.em),
+    feed,
+    { keepAliveMs: 20 },
+  );
+  const after = cursorToken(streamFilter(identity), { epoch: firstEpoch, position });
+  const { signal } = new AbortController();
+  const call = { context: newRequestContext('internal'), signal, header: new Headers() };
+  return method.run(create(WatchEventsRequestSchema, { after }), identity, call);
+}
+
+async function openHistories() {
   const before = await openServer();
   const next = await openServer();
   await before.store(3);
   await next.store(3);
   await beginEpoch(next.em);
-  const later = await next.store(5);
+  return { before, next, later: await next.store(5) };
+}
 
-  let reader = createEventReader(before.em);
-  const feed = createEventFeed(next.em, createLogger('silent', { write() {} }));
-  afterAll(() => feed.stop());
-  const messages = watchEvents(
-    { ...reader, behind: (...args) => reader.behind(...args) },
-    createEventCursors(next.em),
-    feed,
-    { keepAliveMs: 20 },
-  ).run(
-    create(WatchEventsRequestSchema, {
-      after: cursorToken(streamFilter(identity), { epoch: firstEpoch, position: 3n }),
-    }),
-    identity,
-    {
-      context: newRequestContext('internal'),
-      signal: new AbortController().signal,
-      header: new Headers(),
-    },
-  );
+test('an empty page of the server of before skips nothing of the next one', async () => {
+  const { before, next, later } = await openHistories();
+  let reads = before;
   const seen: string[] = [];
   let sent = 0;
-  for await (const { event } of messages) {
+  for await (const { event } of openStream(3n, () => reads, next, next)) {
     sent++;
     if (event !== undefined) seen.push(event.id);
     if (sent === 10) {
       expect(seen).toEqual([]);
-      reader = createEventReader(next.em);
+      reads = next;
     }
     if (seen.length === later.length || sent === 30) break;
   }
   expect(seen).toEqual(later);
+});
+
+test('a reader of lost events is refused, also if the server of before still knows them', async () => {
+  const { before, next } = await openHistories();
+  await before.store(2);
+  const readAll = async () => {
+    for await (const { event } of openStream(5n, () => next, before, next)) expect(event).toBeUndefined();
+  };
+  await expect(readAll()).rejects.toMatchObject({ code: 'cursor_expired' });
 });

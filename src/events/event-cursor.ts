@@ -6,13 +6,31 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { invalidBody, plainRefusal, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { firstEpoch, newestEpoch } from './event-epochs.ts';
+import { firstEpoch, newestEpoch, validUpTo } from './event-epochs.ts';
 
 /** A position, and the epoch in which the reader got it. */
 export interface EventCursor {
   epoch: bigint;
   position: bigint;
 }
+
+/** What a database says about the cursors of an epoch. */
+export interface CursorLimits {
+  /** The highest position that is valid. */
+  validUpTo: bigint;
+  /** Events up to here were removed by retention. */
+  removed: bigint;
+}
+
+/** SQL of the limits, for a statement that reads what follows a cursor: another one may be sent to another host. */
+export const limitColumns = (epoch: string) =>
+  `${validUpTo(epoch)} as valid_up_to, (select removed_position from event_progress) as removed_position`;
+
+/** Reads the columns of `limitColumns`. */
+export const limitsOf = (row: Record<string, unknown>): CursorLimits => ({
+  validUpTo: BigInt(row.valid_up_to as string),
+  removed: BigInt(row.removed_position as string),
+});
 
 /** Before all events, for a reader that has none. */
 export const beforeAll: EventCursor = { epoch: firstEpoch, position: 0n };
@@ -53,13 +71,10 @@ export interface EventCursors {
   afterEvent(id: string, identity: Identity): Promise<EventCursor>;
   /** The same for a stream's `after`: an event's id, or the `position` of an earlier stream. */
   afterEventOrPosition(after: string, identity: Identity): Promise<EventCursor>;
-  /** Throws `cursor_expired`. Call it after reading what follows, so that a concurrent removal is not missed. */
-  assertKept(cursor: EventCursor, identity: Identity): Promise<void>;
-  /**
-   * Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. Returns the
-   * position up to which events were removed.
-   */
-  assertNotLost(cursor: EventCursor, identity: Identity): Promise<bigint>;
+  /** Throws `cursor_expired`, by the limits of the statement that read what follows, or by those that are now. */
+  assertKept(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void>;
+  /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
+  assertNotLost(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void>;
   /** The cursor behind the newest event of all merchants. */
   last(): Promise<EventCursor>;
 }
@@ -76,12 +91,12 @@ export function createEventCursors(em: EntityManager): EventCursors {
       ...(last !== undefined && { resumeAfter: formatIdentifier('evt', last.id) }),
     });
   };
-  const assertNotLost: EventCursors['assertNotLost'] = async ({ epoch, position }, identity) => {
+  const limitsNow = async ({ epoch }: EventCursor) => {
     const { rows } = await run(findLimits, [String(epoch)]);
-    const [limits] = rows;
-    const validUpTo = BigInt(limits.valid_up_to);
-    if (position > validUpTo) throw await lost(validUpTo, identity);
-    return BigInt(limits.removed_position);
+    return limitsOf(rows[0] as Record<string, unknown>);
+  };
+  const assertNotLost = async ({ position }: EventCursor, identity: Identity, limits: CursorLimits) => {
+    if (position > limits.validUpTo) throw await lost(limits.validUpTo, identity);
   };
 
   return {
@@ -107,11 +122,14 @@ export function createEventCursors(em: EntityManager): EventCursors {
       await this.assertKept(cursor, identity);
       return cursor;
     },
-    async assertKept(cursor, identity) {
-      const removed = await assertNotLost(cursor, identity);
-      if (cursor.position < removed) throw plainRefusal('cursor_expired');
+    async assertKept(cursor, identity, limits) {
+      const known = limits ?? (await limitsNow(cursor));
+      await assertNotLost(cursor, identity, known);
+      if (cursor.position < known.removed) throw plainRefusal('cursor_expired');
     },
-    assertNotLost,
+    async assertNotLost(cursor, identity, limits) {
+      await assertNotLost(cursor, identity, limits ?? (await limitsNow(cursor)));
+    },
     async last() {
       const { rows } = await run(findLast, []);
       return { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
@@ -137,18 +155,7 @@ const findLast = preparedStatement(
   `select ${newestEpoch} as epoch, last_position from event_progress`,
 );
 
-/**
- * The highest position that a cursor of this epoch may have: where the next epoch begins, or the last one. -1 if the
- * database does not know the epoch.
- */
-const findLimits = preparedStatement(
-  'find_cursor_limits',
-  `select p.removed_position,
-          case when e.number is null then -1
-               else least(p.last_position, (select min(l.begins_after) from event_epochs l where l.number > e.number))
-          end as valid_up_to
-     from event_progress p left join event_epochs e on e.id = $1`,
-);
+const findLimits = preparedStatement('find_cursor_limits', `select ${limitColumns('$1')}`);
 
 /** Returns one row if the event exists or was removed. */
 const findCursor = preparedStatement(

@@ -12,6 +12,16 @@ export const firstEpoch = 0n;
 /** SQL for the id of the epoch in which positions are given now. */
 export const newestEpoch = '(select id from event_epochs order by number desc limit 1)';
 
+/**
+ * SQL for the highest position that a cursor of this epoch may have: where the next epoch begins, or the last position.
+ * -1 if the database does not know the epoch.
+ */
+export const validUpTo = (epoch: string) =>
+  `(select case when e.number is null then -1
+           else least(p.last_position, (select min(l.begins_after) from event_epochs l where l.number > e.number))
+           end
+      from event_progress p left join event_epochs e on e.id = ${epoch})`;
+
 /** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
 

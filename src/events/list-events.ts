@@ -43,11 +43,11 @@ export function listEvents(
         const page = await chargedByRows(
           context,
           size,
-          () => reader.page(identity, { type, paymentIntent }, behind.position, size),
+          () => reader.page(identity, { type, paymentIntent }, behind, size),
           ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
         );
-        if (after !== '') await cursors.assertKept(behind, identity);
-        if (pageToken !== '') await cursors.assertNotLost(behind, identity);
+        if (after !== '') await cursors.assertKept(behind, identity, page.limits);
+        if (pageToken !== '') await cursors.assertNotLost(behind, identity, page.limits);
         return create(ListEventsResponseSchema, {
           events: await mapLargeInSlices(
             page.rows,

@@ -4,7 +4,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
-import type { EventCursor } from './event-cursor.ts';
+import { type CursorLimits, type EventCursor, limitColumns, limitsOf } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
 
 export interface EventFilter {
@@ -18,23 +18,26 @@ export interface EventPage {
   rows: EventRow[];
   /** Where the next page begins; undefined on the last page. */
   next: EventCursor | undefined;
+  /** Those of the cursor before the page; undefined if it is empty. */
+  limits: CursorLimits | undefined;
 }
 
-/** Each event of a merchant and mode behind a position, up to another one. */
+/** Each event of a merchant and mode behind a cursor, up to another one. */
 export interface EventsBehind {
   /** In order of their position. */
   rows: EventRow[];
-  /** Where they end, read by the same statement: another one may be sent to another host. */
+  /** Where they end. */
   end: EventCursor;
+  limits: CursorLimits;
 }
 
 export interface EventReader {
   /** Returns an event of this merchant and mode; undefined if there is none or it has no position yet. */
   find(id: string, identity: Identity): Promise<EventRow | undefined>;
-  /** Returns at most `size` events of a merchant and mode after a position. */
-  page(identity: Identity, filter: EventFilter, after: bigint, size: number): Promise<EventPage>;
-  /** Returns at most `size` events behind a position. If they are fewer, they end at the newest event of all merchants. */
-  behind(identity: Identity, after: bigint, size: number): Promise<EventsBehind>;
+  /** Returns at most `size` events of a merchant and mode behind a cursor. */
+  page(identity: Identity, filter: EventFilter, after: EventCursor, size: number): Promise<EventPage>;
+  /** Returns at most `size` events behind a cursor. If they are fewer, they end at the newest event of all merchants. */
+  behind(identity: Identity, after: EventCursor, size: number): Promise<EventsBehind>;
 }
 
 /** A result of `pg`, whose numbers of 64 bits are text. */
@@ -48,7 +51,7 @@ interface ListedRow {
 
 export function createEventReader(em: EntityManager): EventReader {
   const columns = entityColumns<EventRow>(em, EventEntity);
-  const listed = `${columns.of('e')}, ${newestEpoch} as epoch`;
+  const listed = `${columns.of('e')}, ${newestEpoch} as epoch, ${limitColumns('$5')}`;
   const { read } = createPreparedStatements(em);
   const findOne = preparedStatement(
     'find_event',
@@ -63,24 +66,33 @@ export function createEventReader(em: EntityManager): EventReader {
     );
   const listAll = statement(inRange, 'e.position');
   // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
-  const listOfIntent = statement(`${inRange} and e.payment_intent = $5`, 'e.sequence');
+  const listOfIntent = statement(`${inRange} and e.payment_intent = $6`, 'e.sequence');
   const listBehind = preparedStatement(
     'list_events_behind',
-    `select ${columns.of('e')}, ${newestEpoch} as epoch, p.last_position
+    `select ${listed}, p.last_position
        from event_progress p
        left join lateral (select * from events e where ${inRange} order by e.position limit $4) e on true
       order by e.position`,
   );
-  const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $5' };
+  const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $6' };
   const listOfType = preparedStatement(
     'list_events_of_type',
     `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
   );
-  const listOfTypeAndIntent = statement(`${inRange} and e.type = $5 and e.payment_intent = $6`, 'e.sequence');
+  const listOfTypeAndIntent = statement(`${inRange} and e.type = $6 and e.payment_intent = $7`, 'e.sequence');
   const pageOf = (rows: ListedRow[], last: ListedRow | undefined): EventPage => ({
     rows: rows.map(columns.read),
     next: last && { epoch: BigInt(last.epoch), position: BigInt(last.position) },
+    limits: rows[0] && limitsOf(rows[0]),
   });
+
+  const rangeOf = (merchantId: string, mode: string, { position, epoch }: EventCursor, limit: number) => [
+    merchantId,
+    mode,
+    String(position),
+    limit,
+    String(epoch),
+  ];
 
   return {
     async find(id, { merchantId, mode }) {
@@ -93,7 +105,7 @@ export function createEventReader(em: EntityManager): EventReader {
         limit: number,
         ...more: unknown[]
       ): Promise<ListedRow[]> =>
-        (await read(merchantId, statement, [merchantId, mode, String(after), limit, ...more])).rows;
+        (await read(merchantId, statement, [...rangeOf(merchantId, mode, after, limit), ...more])).rows;
       if (paymentIntent === undefined && type !== '') {
         const { rows, next } = pageOfScanned(await list(listOfType, size + 2, type), size);
         return pageOf(rows, next);
@@ -107,13 +119,15 @@ export function createEventReader(em: EntityManager): EventReader {
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },
     async behind({ merchantId, mode }, after, size) {
-      const { rows } = await read(merchantId, listBehind, [merchantId, mode, String(after), size]);
+      const { rows } = await read(merchantId, listBehind, rangeOf(merchantId, mode, after, size));
       // Without events there is one row, of the progress alone.
+      const [first] = rows;
       const found: ListedRow[] = rows.filter(({ position }) => position !== null);
-      const position = found.length < size ? rows[0]?.last_position : found.at(-1)?.position;
+      const position = found.length < size ? first?.last_position : found.at(-1)?.position;
       return {
         rows: found.map(columns.read),
-        end: { epoch: BigInt(rows[0]?.epoch), position: BigInt(position) },
+        end: { epoch: BigInt(first?.epoch), position: BigInt(position) },
+        limits: limitsOf(first as ListedRow),
       };
     },
   };

@@ -50,8 +50,8 @@ export function watchEvents(
         for (let sentAtMs = performance.now(); ; ) {
           assertOpen();
           const { rows, end } = await orUnavailable(async () => {
-            const events = await reader.behind(identity, cursor.position, pageSize);
-            await cursors.assertKept(cursor, identity);
+            const events = await reader.behind(identity, cursor, pageSize);
+            await cursors.assertKept(cursor, identity, events.limits);
             return events;
           });
           for (const row of rows) {
