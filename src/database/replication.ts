@@ -13,6 +13,7 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
       timeline: number | null;
       epoch: number;
       waits_for: string;
+      archive_fails: boolean;
       is_visible: boolean;
       synchronous: number;
       all: number;
@@ -24,6 +25,8 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,
             current_setting('synchronous_standby_names') as waits_for,
+            (select coalesce(last_failed_time > last_archived_time, last_failed_time is not null)
+               from pg_stat_archiver) as archive_fails,
             pg_has_role('${replicationRole}', 'usage') as is_visible,
             standbys.*
        from (select count(*) filter (where sync_state in ('sync', 'quorum'))::int as synchronous,
@@ -38,6 +41,7 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
     timeline: row.timeline ?? undefined,
     epoch: row.epoch,
     waitsFor: row.waits_for,
+    archiveFails: row.archive_fails,
     standbys: row.is_visible ? { synchronous, all, lagSeconds } : undefined,
   };
 }

@@ -187,11 +187,17 @@ async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> 
 }
 
 async function checkReplication({ orm, location }: Database): Promise<Omit<Finding, 'check'>> {
-  const { isPrimary, timeline, epoch, waitsFor, standbys } = await readReplication(orm.em);
+  const { isPrimary, timeline, epoch, waitsFor, archiveFails, standbys } = await readReplication(orm.em);
   if (!isPrimary) {
     return { ok: false, message: 'the database is a standby: name its primary in DATABASE_URL too' };
   }
   const found = `primary, timeline ${timeline}, epoch ${epoch}`;
+  if (archiveFails) {
+    return {
+      ok: false,
+      message: `${found}: the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log`,
+    };
+  }
   if (standbys === undefined) {
     return {
       ok: true,

@@ -25,6 +25,8 @@ export interface Replication {
   epoch: number;
   /** What each commit waits for, as in `synchronous_standby_names`; empty if for nothing. */
   waitsFor: string;
+  /** The log cannot be archived: backups end, and the log fills the disk. */
+  archiveFails: boolean;
   /** The standbys that stream now; undefined if the role may not see them. */
   standbys: { synchronous: number; all: number; lagSeconds: number } | undefined;
 }
@@ -292,7 +294,12 @@ function createReplicationMetrics(registry: Registry): Metrics['replication'] {
   );
   const standbys = gauge('database_standbys', 'Standbys that stream now.');
   const lag = gauge('database_standby_lag_seconds', 'How far the slowest standby is behind in replaying.');
+  const archiveFails = gauge(
+    'database_archive_failing',
+    "1 while the write-ahead log cannot be archived, by the database's own archiver.",
+  );
   return (found) => {
+    archiveFails.set(found.archiveFails ? 1 : 0);
     isPrimary.set(found.isPrimary ? 1 : 0);
     if (found.timeline !== undefined) timeline.set(found.timeline);
     epoch.set(found.epoch);

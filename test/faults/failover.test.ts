@@ -25,7 +25,9 @@ let standby: OwnPostgres;
 let pair: Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'folder' | 'query'>;
 
 beforeEach(async () => {
-  primary = await startOwnPostgres({ settings: ['wal_keep_size = 256MB'] });
+  primary = await startOwnPostgres({
+    settings: ['wal_keep_size = 256MB', 'archive_mode = on', "archive_command = 'true'"],
+  });
   const url = primary.url('postgres', 'postgres');
   await migrate({ url });
   const known = await withMerchant({ url });
@@ -220,6 +222,14 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
     message: expect.stringMatching(/^primary, timeline 1, epoch 1, 1 synchronous of 1 standbys, /),
   });
   expect(await measured()).toBe('1');
+  await primary.query("alter system set archive_command = 'false'");
+  await primary.query('select pg_reload_conf(), pg_switch_wal()');
+  await expect
+    .poll(async () => (await doctor()).message, { timeout: 15_000 })
+    .toContain('cannot be archived');
+  await primary.query("alter system set archive_command = 'true'");
+  await primary.query('select pg_reload_conf(), pg_switch_wal()');
+  await expect.poll(async () => (await doctor()).ok, { timeout: 15_000 }).toBe(true);
   await standby.end('SIGQUIT');
   // As Patroni does when the last standby is gone: commits go on, on one server.
   await primary.query('alter system reset synchronous_standby_names');
