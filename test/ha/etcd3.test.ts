@@ -36,7 +36,7 @@ test('over the v3 API of etcd, acknowledged intents are lost', async () => {
     goOn();
     await sleep(20_000);
     await load.progress(300);
-    await cluster.untilWhole();
+    // The cluster may never be whole again: two histories, and the older one has the lock.
     const figures = await load.finish();
     console.log(`etcd3, the primary stands still: ${JSON.stringify(figures)}`);
     lost = figures.lost;
