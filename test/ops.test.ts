@@ -258,7 +258,8 @@ describe('the Compose file', async () => {
 
 describe('the cluster', () => {
   test('its scripts are valid, and run the command of npm start', async () => {
-    for (const script of ['up', 'member', 'secrets']) await run('bash', ['-n', `ops/ha/${script}.sh`]);
+    for (const script of ['up', 'init', 'member', 'secrets'])
+      await run('bash', ['-n', `ops/ha/${script}.sh`]);
     const up = await readFile('ops/ha/up.sh', 'utf8');
     expect(up).toContain(`service=(node ${flags})`);
     expect(up).toContain(allocator);

@@ -31,7 +31,6 @@ chmod 755 "$HA"
 rm -f "$HA"/*.down "$HA"/*.pid
 "$here/secrets.sh"
 . "$HA/secrets/passwords"
-export SERVICE_PASSWORD
 members=$(awk '/^[a-z]/ { print $1 }' "$here/members")
 first=$(head -n1 <<<"$members")
 
@@ -79,24 +78,6 @@ until_ok() { # SECONDS WHAT COMMAND...
 }
 
 for member in $members; do start "etcd-$member" "$here/member.sh" "$member" etcd; done
-etcd_url=https://$(awk '/^[a-z]/ { print $2 ":" $5; exit }' "$here/members")
-etcd() { # PATH ARGUMENTS...: etcd's HTTP API, with the members' certificate
-  curl --silent --fail --show-error --cacert "$HA/secrets/ca.crt" --cert "$HA/secrets/member.crt" \
-    --key "$HA/secrets/member.key" "$etcd_url/$1" "${@:2}"
-}
-# Passwords come from descriptors: everybody can read command lines.
-as_root() { etcd "$@" --config <(echo "user = \"root:$ETCD_PASSWORD\""); }
-guest_may_write() { etcd v2/keys/guest -X PUT -d value=1 >/dev/null 2>&1; }
-elected() { etcd health | grep -q '"health":"true"'; }
-until_ok 30 "etcd's election" elected
-if guest_may_write; then
-  etcd v2/auth/users/root -X PUT -d @- <<<"{\"user\":\"root\",\"password\":\"$ETCD_PASSWORD\"}" >/dev/null
-  as_root v2/auth/enable -X PUT >/dev/null
-  as_root v2/auth/roles/guest -X PUT -d @- >/dev/null \
-    <<<'{"role":"guest","revoke":{"kv":{"read":["/*"],"write":["/*"]}}}'
-  ! guest_may_write || fail "etcd lets everybody write"
-fi
-
 for member in $members; do start "patroni-$member" "$here/member.sh" "$member" patroni; done
 hosts=$(awk '/^[a-z]/ { print $2 ":" $3 }' "$here/members" | paste -sd,)
 DATABASE_URL="postgresql://payments:$SERVICE_PASSWORD@$hosts/payments?sslmode=verify-full&sslrootcert=$HA/secrets/ca.crt"
@@ -110,22 +91,7 @@ primary() {
   return 1
 }
 until_ok 120 "the first primary" primary
-"$here/member.sh" "$(primary)" psql -qv ON_ERROR_STOP=1 <<'SQL'
-\getenv password SERVICE_PASSWORD
-select 'create role payments login' where not exists (select from pg_roles where rolname = 'payments') \gexec
-alter role payments password :'password';
-grant pg_read_all_stats to payments;
-select 'create database payments owner payments' where not exists (select from pg_database where datname = 'payments') \gexec
-SQL
-standbys() {
-  [ "$("$here/member.sh" "$(primary)" psql -Atc "select count(*) from pg_stat_replication where state = 'streaming'")" = 2 ]
-}
-until_ok 120 "two standbys" standbys
-if ! "$here/member.sh" "$(primary)" pgbackrest info | grep -q 'status: ok'; then
-  # An archiver that has begun holds the lock for a moment.
-  until_ok 60 "the stanza of backups" "$here/member.sh" "$(primary)" pgbackrest stanza-create
-  "$here/member.sh" "$(primary)" pgbackrest --type=full backup
-fi
+"$here/init.sh" "$(primary)"
 
 (
   umask 077
