@@ -18,7 +18,7 @@ import {
 const states = ['alone', 'beside'] as const;
 type State = (typeof states)[number];
 
-const oldEvents = 400_000;
+const oldEvents = 100_000;
 const newEvents = 100_000;
 /** Longer than EVENT_RETENTION_DAYS. */
 const age = "interval '400 days'";
@@ -32,7 +32,7 @@ export async function measureRemoval({ rounds }: { rounds: number }): Promise<vo
     const removed: Record<State, number[]> = { alone: [], beside: [] };
     for (let round = 0; round < rounds; round++) {
       for (const state of inTurn(states, round)) {
-        await fill(database, state === 'beside' ? oldEvents : 0);
+        await fill(database);
         const roles = state === 'beside' ? 'deliveries,expiry' : 'deliveries';
         const server = await startOurs({ ...database.environment, ROLES: roles }, 'HTTP_PORT');
         const rate = await measure(database, ({ waiting }) => waiting === 0);
@@ -49,10 +49,10 @@ export async function measureRemoval({ rounds }: { rounds: number }): Promise<vo
   });
 }
 
-async function fill({ orm, merchantId }: PreparedDatabase, old: number): Promise<void> {
+async function fill({ orm, merchantId }: PreparedDatabase): Promise<void> {
   const { em } = orm;
   await em.execute('truncate events, removed_events');
-  await em.execute('update event_progress set last_position = ?, removed_position = 0', [old]);
+  await em.execute('update event_progress set last_position = ?, removed_position = 0', [oldEvents]);
   // An event's id begins with its time.
   const insert = `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, position)
     select (lpad(to_hex(floor(extract(epoch from at) * 1000)::bigint + i), 12, '0') || '7' || substr(md5(i::text), 1, 3)
@@ -60,7 +60,7 @@ async function fill({ orm, merchantId }: PreparedDatabase, old: number): Promise
            ?, 'testnet', 'payment_intent.expired', at, gen_random_uuid(), 1, ${data}, position`;
   await em.execute(
     `${insert} from (select i, now() - ${age} as at, i as position from generate_series(1, ?) i) old`,
-    [merchantId, old],
+    [merchantId, oldEvents],
   );
   await em.execute(
     `${insert} from (select i, now() as at, null::bigint as position from generate_series(1, ?) i) new`,

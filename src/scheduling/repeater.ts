@@ -9,6 +9,8 @@ export interface RepeaterOptions {
   work(): Promise<boolean>;
   /** Interval between runs; undefined to run only when woken. */
   intervalMs: number | undefined;
+  /** Shortest time from one run to the next while there is more to do. Default: none. */
+  paceMs?: number;
   /** Longest pause after a failure. */
   maxRetryMs?: number;
   logger: Logger;
@@ -29,6 +31,7 @@ export function startRepeater({
   name,
   work,
   intervalMs,
+  paceMs = 0,
   maxRetryMs = 15_000,
   logger,
 }: RepeaterOptions): Repeater {
@@ -54,10 +57,12 @@ export function startRepeater({
 
   const runOnce = async () => {
     try {
+      const beganAtMs = performance.now();
       const hasMore = await work();
       if (failures > 0) logger.info({ work: name }, `${name}: works again`);
       failures = 0;
-      after(hasMore || isWoken ? 0 : intervalMs);
+      const restMs = Math.max(0, beganAtMs + paceMs - performance.now());
+      after(isWoken ? 0 : hasMore ? restMs : intervalMs);
     } catch (reason) {
       logger.warn({ err: reason, work: name }, `${name}: failed, will retry`);
       after(Math.min(firstRetryMs * 2 ** failures, maxRetryMs) * (0.5 + Math.random() / 2));
