@@ -90,6 +90,18 @@ const faults: Fault[] = [
       }
     },
   },
+  {
+    name: "the processes restart while the primary's PostgreSQL is killed",
+    async inject() {
+      await cluster.killPostgres(await cluster.memberIn('Leader'));
+      await cluster.end('api1', 'SIGTERM');
+      await sleep(20_000);
+      await cluster.end('api2', 'SIGTERM');
+    },
+    // What was in flight is answered before a process ends: no connection is reset.
+    check: ({ failures }) =>
+      expect([...failures.keys()].filter((code) => code !== 'unavailable')).toEqual([]),
+  },
 ];
 
 async function stall(...[name, ms, what]: [string, number, { postgres: boolean }?]): Promise<void> {
