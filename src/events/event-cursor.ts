@@ -95,9 +95,6 @@ export function createEventCursors(em: EntityManager): EventCursors {
     const { rows } = await run(findLimits, [String(epoch)]);
     return limitsOf(rows[0] as Record<string, unknown>);
   };
-  const assertNotLost = async ({ position }: EventCursor, identity: Identity, limits: CursorLimits) => {
-    if (position > limits.validUpTo) throw await lost(limits.validUpTo, identity);
-  };
 
   return {
     async afterEvent(id, identity) {
@@ -124,11 +121,12 @@ export function createEventCursors(em: EntityManager): EventCursors {
     },
     async assertKept(cursor, identity, limits) {
       const known = limits ?? (await limitsNow(cursor));
-      await assertNotLost(cursor, identity, known);
+      await this.assertNotLost(cursor, identity, known);
       if (cursor.position < known.removed) throw plainRefusal('cursor_expired');
     },
     async assertNotLost(cursor, identity, limits) {
-      await assertNotLost(cursor, identity, limits ?? (await limitsNow(cursor)));
+      const known = limits ?? (await limitsNow(cursor));
+      if (cursor.position > known.validUpTo) throw await lost(known.validUpTo, identity);
     },
     async last() {
       const { rows } = await run(findLast, []);
