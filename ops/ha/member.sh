@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program of one member with its settings: `member.sh one etcd` and `member.sh one patroni` are what each machine
 # runs, `member.sh one ctl list`, `psql`, `pg_ctl` and `pgbackrest info` are for its operator, and `env` prints the settings.
-# What differs between the members is in the file `members`, what is secret in $HA/secrets (secrets.sh makes it once; copy
-# it to each machine). As root, the programs run as the user postgres.
+# What differs between the members is in the file `members`, what is secret in $HA/secrets (secrets.sh). As root, the programs run as the user postgres.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 name=$1

@@ -171,12 +171,9 @@ export async function startTraffic(cluster: HaCluster, { apiKey, receiver, chain
       await chain.mine(lastBlocks);
       const figures = await load.finish();
       const missing = () => {
-        const seen = new Set(streamed.map(({ type, intent }) => `${type} ${intent}`));
+        const ids = new Map(streamed.map(({ id, type, intent }) => [`${type} ${intent}`, id]));
         const received = new Set(receiver.requests.map(({ headers }) => headers['webhook-id']));
-        return [...expected].filter(([intent, type]) => {
-          const event = streamed.find((each) => each.intent === intent && each.type === type);
-          return !seen.has(`${type} ${intent}`) || !received.has(event?.id);
-        });
+        return [...expected].filter(([intent, type]) => !received.has(ids.get(`${type} ${intent}`) ?? ''));
       };
       await vi.waitUntil(() => missing().length === 0, { timeout: 90_000, interval: 500 }).catch(() => {});
       end.abort();
