@@ -234,6 +234,7 @@ describe.each(protocols)('over %s', (protocol) => {
         amountUnits: 9007199254740991n,
         confirmations: 1,
         labels: [],
+        candidates: [],
       },
     ]);
 

@@ -152,7 +152,9 @@ describe('a query', () => {
   const notAKey = 'must be 1 to 255 visible ASCII characters';
   const noYear = 'must be a date and time of the years 1 to 9999, such as 2026-11-21T12:00:00Z';
   const notAToken = 'is not one that this list has given out';
-  const fields = 'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before';
+  const fields =
+    'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before, label, ' +
+    'expected_wallet, succeeded_from, succeeded_before, metadata_key, metadata_value';
   const moment = '2026-01-01T00:00:00';
 
   test.each<[query: string, ...faults: [field: string, message: string][]]>([
@@ -359,8 +361,8 @@ describe('a query', () => {
     ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
     [
       'a field of a newer contract',
-      { $unknown: [{ no: 9, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
-      'field 9',
+      { $unknown: [{ no: 99, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
+      'field 99',
       /is not a field of this request/,
     ],
   ])('over gRPC, %s is refused by name', async (_, change, field, message) => {

@@ -271,7 +271,7 @@ describe('a query over HTTP', () => {
     ['status=1', 'status', /unattributed.*attributed/],
     ['status=unspecified', 'status', /unattributed.*attributed/],
     ['stauts=attributed', 'stauts', /did you mean status/],
-    ['payment_intent=pi_x', 'payment_intent', /is not a (?:field|query parameter|filter)/],
+    ['intent=pi_x', 'intent', /is not a (?:field|query parameter|filter)/],
   ])('?%s is refused by name', async (query, field, message) => {
     const { status, body } = await get(`?${query}`);
     const { code, details } = JSON.parse(body).error;
@@ -295,7 +295,7 @@ test('over gRPC, what the contract does not have is refused', async () => {
   ] as const) {
     expect(await service.call(method, { ...fields, unknown: 1 }, { door: 'grpc' })).toMatchObject({
       code: 'invalid_body',
-      details: [{ field: 'field 9' }],
+      details: [{ field: 'field 99' }],
     });
   }
   expect(await list('grpc', { status: 9 })).toMatchObject({

@@ -364,7 +364,7 @@ describe('refuses by name', () => {
   const long = 'x'.repeat(2_048);
   const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
   const cases: [string, JsonObject, string | RegExp, RegExp][] = [
-    ['an unknown field', { urls: url }, /^(?:urls|field 9)$/, /is not a field/],
+    ['an unknown field', { urls: url }, /^(?:urls|field 99)$/, /is not a field/],
     ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
     ['an empty URL', { url: '' }, 'url', /./],
     [

@@ -48,9 +48,12 @@ export interface Methods {
    */
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
+  /** Returns a transfer. An unattributed one has the intents that it may be for as its `candidates`. */
+  retrieveTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
+
   /**
-   * Lists transfers, newest first. With a status, a page may hold fewer transfers than `pageSize`, even none,
-   * and still have a next page: a page looks through at most 10,000 transfers for those with the status.
+   * Lists transfers, newest first. With filters, a page may hold fewer transfers than `pageSize`, even none,
+   * and still have a next page: a page looks through at most 10,000 transfers for those that match.
    */
   listTransfers(filters?: requests.ListTransfers, options?: CallOptions): List<resources.Transfer>;
 
@@ -176,6 +179,14 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesId: true,
     takesKey: false,
     answer: resources.retrievedPaymentIntentFields,
+  },
+  retrieveTransfer: {
+    rpc: 'getTransfer',
+    http: 'GET /v1/transfers/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.transferFields,
   },
   listTransfers: {
     rpc: 'listTransfers',

@@ -84,6 +84,23 @@ export interface ListPaymentIntents {
   createdFrom?: Date | undefined;
   /** Only intents created before this moment. */
   createdBefore?: Date | undefined;
+  /** Only intents with this label. */
+  label?: string | undefined;
+  /** Only intents that expect their payment at this wallet. */
+  expectedWallet?: string | undefined;
+  /** Only intents that succeeded at this moment or later. */
+  succeededFrom?: Date | undefined;
+  /** Only intents that succeeded before this moment. */
+  succeededBefore?: Date | undefined;
+  /**
+   * Only intents whose metadata has this key, with `metadataValue` as its value. Always together with that.
+   */
+  metadataKey?: string | undefined;
+  /**
+   * The value, a text of at most 255 bytes, exactly. An intent is found by the first ten of its keys, in the
+   * order of their bytes, whose value is such a text, and within 5 seconds of its creation.
+   */
+  metadataValue?: string | undefined;
 }
 
 export const listPaymentIntentsFields: input.RequestFields = {
@@ -94,6 +111,12 @@ export const listPaymentIntentsFields: input.RequestFields = {
   idempotencyKey: input.filledText,
   createdFrom: input.moment,
   createdBefore: input.moment,
+  label: input.filledText,
+  expectedWallet: input.filledText,
+  succeededFrom: input.moment,
+  succeededBefore: input.moment,
+  metadataKey: input.filledText,
+  metadataValue: input.filledText,
 };
 
 /** Says which transfers to list. Without a filter: all. */
@@ -102,11 +125,32 @@ export interface ListTransfers {
   pageSize?: number | undefined;
   /** Only transfers with this status. */
   status?: words.TransferStatus | undefined;
+  /** Only transfers of this transaction: the hash that a payer's wallet shows. */
+  transactionHash?: string | undefined;
+  /** Only the payments of this intent. */
+  paymentIntent?: string | undefined;
+  /** Only transfers from this wallet. */
+  fromAddress?: string | undefined;
+  /** Only transfers to this wallet. */
+  toAddress?: string | undefined;
+  /** Only transfers on this chain. */
+  chain?: words.Chain | undefined;
+  /** Only transfers in blocks of this moment or later. */
+  blockTimeFrom?: Date | undefined;
+  /** Only transfers in blocks before this moment. */
+  blockTimeBefore?: Date | undefined;
 }
 
 export const listTransfersFields: input.RequestFields = {
   pageSize: input.integerFrom(1),
   status: input.word(words.transferStatusWords),
+  transactionHash: input.filledText,
+  paymentIntent: input.filledText,
+  fromAddress: input.filledText,
+  toAddress: input.filledText,
+  chain: input.word(words.chainWords),
+  blockTimeFrom: input.moment,
+  blockTimeBefore: input.moment,
 };
 
 /** Says whose payment a transfer is. */

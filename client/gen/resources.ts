@@ -185,6 +185,18 @@ export interface WebhookEndpointWithSecret extends WebhookEndpoint {
   replayed: boolean;
 }
 
+/** An intent that an unattributed transfer may be for. */
+export interface TransferCandidate extends ApiResource {
+  /** Identifier of the intent. */
+  id: string;
+  /** Amount of the intent, in the token's smallest unit. */
+  amountUnits: bigint;
+  /** Where the intent stands. A value newer than this client is an {@link Unknown}. */
+  status: words.PaymentIntentStatus | Unknown;
+  /** The moment the intent was created. */
+  createdAt: Date;
+}
+
 /**
  * A transfer to a wallet of the merchant on a chain that is watched. Most are payments of an intent; those
  * that cannot be told to be one intent's payment are unattributed, until you attribute them.
@@ -226,6 +238,11 @@ export interface Transfer extends ApiResource {
   confirmations: number;
   /** Facts about the transfer, such as `late` and `wrong_token`. */
   labels: Label[];
+  /**
+   * Intents that an unattributed transfer may be for: at most 5 of those that expect a payment at its wallet,
+   * the nearest amount first. Only in the answer of GetTransfer.
+   */
+  candidates: TransferCandidate[];
 }
 
 /** The resource that an event is about: one of the messages. */
@@ -422,6 +439,13 @@ export const webhookEndpointWithSecretFields: kind.Fields = {
   secret: kind.filledText,
 };
 
+export const transferCandidateFields: kind.Fields = {
+  id: kind.filledText,
+  amountUnits: kind.units,
+  status: kind.word(words.paymentIntentStatusWords),
+  createdAt: kind.present(kind.moment),
+};
+
 export const transferFields: kind.Fields = {
   id: kind.filledText,
   chain: kind.word(words.chainWords),
@@ -438,6 +462,7 @@ export const transferFields: kind.Fields = {
   amountUnits: kind.units,
   confirmations: kind.integer,
   labels: kind.list(kind.text),
+  candidates: kind.list(kind.resource(transferCandidateFields)),
 };
 
 export const eventDataFields: kind.Fields = {

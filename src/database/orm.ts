@@ -8,6 +8,7 @@ import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
+import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
@@ -30,6 +31,7 @@ import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
 import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
+import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
 
@@ -49,6 +51,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-23-announce-watched-chains', class: AnnounceWatchedChains },
   { name: '2026-11-23-position-in-turns', class: PositionInTurns },
   { name: '2026-11-25-begin-event-epochs', class: BeginEventEpochs },
+  { name: '2026-11-25-find-by-metadata', class: FindByMetadata },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -90,6 +93,8 @@ export function createOrm(
       WatchedChainEntity,
       BlockHeaderEntity,
       TransferEntity,
+      PaymentIntentMetadataEntity,
+      MetadataProgressEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -17,6 +17,12 @@ export function preparedStatement(label: string, text: string): PreparedStatemen
   return { name: `${label}_${hash('sha256', text, 'hex').slice(0, 12)}`, text };
 }
 
+/**
+ * A statement that is planned for each run: one of thousands, such as of all combinations of filters, would stay in the
+ * memory of every connection.
+ */
+export const unpreparedStatement = (text: string): PreparedStatement => ({ name: '', text });
+
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 

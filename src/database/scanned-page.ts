@@ -26,6 +26,29 @@ export function scannedRows({ table, alias, range, order, matching }: Scan): str
       where ${alias}.matches or ${alias}.is_last_scanned) ${alias}`;
 }
 
+/** A condition with a `?` in place of its value. Left out if the value is undefined. */
+export type Condition = readonly [sql: string, value: unknown];
+
+/** The values of a statement, in the order of its parameters. */
+export class Values {
+  readonly list: unknown[];
+
+  constructor(...list: unknown[]) {
+    this.list = list;
+  }
+
+  /** Returns the conditions joined by `and`, with parameters for their values; empty if there are none. */
+  and(conditions: readonly Condition[]): string {
+    return conditions
+      .filter(([, value]) => value !== undefined)
+      .map(([sql, value]) => {
+        const parameter = `$${this.list.push(value)}`;
+        return sql.replaceAll('?', () => parameter);
+      })
+      .join(' and ');
+  }
+}
+
 export interface ScannedPage<Row> {
   /** At most `size` rows that match. */
   rows: Row[];

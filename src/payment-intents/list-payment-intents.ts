@@ -9,17 +9,19 @@ import {
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
-import { mustBe, nameOf } from '../contract/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
+import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
+import { searchedTextProblem } from './metadata-index.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
 import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
@@ -107,23 +109,39 @@ function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {
     idempotencyKey: request.idempotencyKey,
     createdFromMs: wholeMs(request.createdFrom),
     createdBeforeMs: wholeMs(request.createdBefore),
+    label: request.label === '' ? undefined : request.label,
+    wallet: byteaOf(request.expectedWallet)?.toLowerCase(),
+    succeededFromMs: wholeMs(request.succeededFrom),
+    succeededBeforeMs: wholeMs(request.succeededBefore),
+    metadata:
+      request.metadataKey === '' ? undefined : { key: request.metadataKey, value: request.metadataValue },
   };
 }
 
 function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
-  const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
-  const inWords = { status: paymentIntentStatusWords, chain: chainWords, lane: laneWords } as const;
-  for (const [field, words] of Object.entries(inWords)) {
-    const number = request[field as keyof typeof inWords];
-    if (number !== 0 && nameOf<string>(words, number) === undefined) {
-      violations.push({ field, message: mustBe(words) });
-    }
-  }
+  const { status, chain, lane, idempotencyKey, expectedWallet, metadataKey, metadataValue } = request;
   const { createdFrom: created_from, createdBefore: created_before } = request;
-  violations.push(...momentViolations({ created_from, created_before }));
-  const { idempotencyKey } = request;
+  const { succeededFrom: succeeded_from, succeededBefore: succeeded_before } = request;
+  const violations = [
+    ...unknownFieldViolations(request),
+    ...pageSizeViolations(request.pageSize),
+    ...wordViolations({
+      status: [status, paymentIntentStatusWords],
+      chain: [chain, chainWords],
+      lane: [lane, laneWords],
+    }),
+    ...momentViolations({ created_from, created_before, succeeded_from, succeeded_before }),
+    ...addressViolations({ expected_wallet: expectedWallet }),
+  ];
   if (idempotencyKey !== '' && !isIdempotencyKey(idempotencyKey)) {
     violations.push({ field: 'idempotency_key', message: 'must be 1 to 255 visible ASCII characters' });
+  }
+  if (metadataKey === '' && metadataValue !== '') {
+    violations.push({ field: 'metadata_key', message: 'is required with metadata_value' });
+  }
+  for (const [field, text] of Object.entries({ metadata_key: metadataKey, metadata_value: metadataValue })) {
+    const problem = metadataKey === '' ? undefined : searchedTextProblem(text);
+    if (problem !== undefined) violations.push({ field, message: problem });
   }
   return violations;
 }

@@ -8,10 +8,12 @@ import { chainWords } from '../contract/gen/words.ts';
 import type { LaneName, ModeName, StatusName } from '../contract/words.ts';
 import { createBatcher, waitingReads } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
+import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
+import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { isoOf } from '../requests/moments.ts';
 import type { Identity } from '../requests/request-context.ts';
+import { type MetadataPair, metadataDigest } from './metadata-index.ts';
 import { readShownRow, type ShownColumns, shownRow } from './payment-intent-text.ts';
 
 /** The values that unset filters stand for. */
@@ -22,6 +24,12 @@ export interface PaymentIntentFilter {
   idempotencyKey: string;
   createdFromMs: number | undefined;
   createdBeforeMs: number | undefined;
+  label: string | undefined;
+  /** A parameter of type `bytea`. */
+  wallet: string | undefined;
+  succeededFromMs: number | undefined;
+  succeededBeforeMs: number | undefined;
+  metadata: MetadataPair | undefined;
 }
 
 export interface PaymentIntentPage {
@@ -60,16 +68,17 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const { run, read } = createPreparedStatements(em);
   const list = async (
     merchantId: string,
-    { range, conditions, values }: Query,
+    { table, range, order, conditions, values }: Query,
     size: number,
   ): Promise<PaymentIntentPage> => {
-    const scan = { table: 'payment_intents', alias: 'i', range, order: 'i.id desc', matching: conditions };
-    const text =
-      conditions === ''
-        ? `select ${columns} from payment_intents i where ${range} order by i.id desc limit ${size + 1}`
-        : `select ${columns}, i.matches, i.is_last_scanned from ${scannedRows(scan)} order by i.id desc limit ${size + 2}`;
-    const { rows } = await read(merchantId, preparedStatement('list_payment_intents', text), [...values]);
-    if (conditions === '') return pageOf(rows.map(readShownRow), size);
+    if (conditions === '') {
+      const text = `select ${columns} from payment_intents i where ${range} order by i.id desc limit ${size + 1}`;
+      const { rows } = await read(merchantId, preparedStatement('list_payment_intents', text), [...values]);
+      return pageOf(rows.map(readShownRow), size);
+    }
+    const scan = scannedRows({ table, alias: 'i', range, order, matching: conditions });
+    const text = `select ${columns}, i.matches, i.is_last_scanned from ${scan} order by i.id desc limit ${size + 2}`;
+    const { rows } = await read(merchantId, unpreparedStatement(text), [...values]);
     const page = pageOfScanned(rows, size);
     return { rows: page.rows.map(readShownRow), next: page.next && readShownRow(page.next).id };
   };
@@ -123,34 +132,50 @@ function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
 }
 
 interface Query {
-  /** Conditions that the index supports. */
+  table: string;
+  /** Conditions that the index supports, and its order. */
   range: string;
+  order: string;
   /** Further conditions, or an empty text. */
   conditions: string;
   values: readonly unknown[];
 }
 
-function queryOf(identity: Identity, filter: PaymentIntentFilter, below: string | undefined): Query {
-  const values: unknown[] = [identity.merchantId, identity.mode];
-  const range = ['i.merchant_id = $1', 'i.mode = $2'];
-  const conditions: string[] = [];
-  /** Adds a condition with a `?` for its value, if there is one. */
-  const and = (to: string[], condition: string, value: unknown) => {
-    if (value !== undefined) to.push(condition.replace('?', `$${values.push(value)}`));
-  };
-  and(range, 'i.id < ?', below);
-  and(
-    range,
-    'i.id < ?',
-    filter.createdBeforeMs === undefined ? undefined : lowestUuid(filter.createdBeforeMs),
-  );
-  and(range, 'i.id >= ?', filter.createdFromMs === undefined ? undefined : lowestUuid(filter.createdFromMs));
-  and(range, 'i.idempotency_key = ?', filter.idempotencyKey === '' ? undefined : filter.idempotencyKey);
-  and(conditions, 'i.status = ?::payment_intent_status', filter.status);
-  and(conditions, 'i.lane = ?::payment_lane', filter.lane);
-  const isAnyChain = filter.chain === Chain.UNSPECIFIED;
-  and(conditions, 'i.network = any (?::smallint[])', isAnyChain ? undefined : networkIdsOf(filter.chain));
-  return { range: range.join(' and '), conditions: conditions.join(' and '), values };
+function queryOf(
+  { merchantId, mode }: Identity,
+  filter: PaymentIntentFilter,
+  below: string | undefined,
+): Query {
+  const values = new Values();
+  const { chain, createdBeforeMs, createdFromMs, succeededFromMs, succeededBeforeMs, metadata } = filter;
+  // With metadata, its table selects the intents, in the same order.
+  const [table, of, id] =
+    metadata === undefined
+      ? ['payment_intents', 'i', 'i.id']
+      : ['payment_intent_metadata m cross join payment_intents', 'm', 'm.payment_intent'];
+  const range = values.and([
+    [`${of}.merchant_id = ?`, merchantId],
+    [`${of}.mode = ?`, mode],
+    ['m.digest = ?::bytea and i.id = m.payment_intent', metadata && metadataDigest(metadata)],
+    [`${id} < ?`, below],
+    [`${id} < ?`, createdBeforeMs === undefined ? undefined : lowestUuid(createdBeforeMs)],
+    [`${id} >= ?`, createdFromMs === undefined ? undefined : lowestUuid(createdFromMs)],
+    // Nothing succeeds before it is created, as far as the clocks of two machines can tell.
+    [`${id} < ?`, succeededBeforeMs === undefined ? undefined : lowestUuid(succeededBeforeMs + 60_000)],
+    ['i.idempotency_key = ?', filter.idempotencyKey === '' ? undefined : filter.idempotencyKey],
+  ]);
+  const conditions = values.and([
+    ['i.status = ?::payment_intent_status', filter.status],
+    ['i.lane = ?::payment_lane', filter.lane],
+    ['i.network = any (?::smallint[])', chain === Chain.UNSPECIFIED ? undefined : networkIdsOf(chain)],
+    ['? = any (i.labels)', filter.label],
+    ['i.expected_wallet = ?::bytea', filter.wallet],
+    ['i.succeeded_at >= ?', isoOf(succeededFromMs)],
+    ['i.succeeded_at < ?', isoOf(succeededBeforeMs)],
+    // Two values may share a digest.
+    ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
+  ]);
+  return { table, range, order: `${id} desc`, conditions, values: values.list };
 }
 
 function networkIdsOf(chain: Chain): number[] {

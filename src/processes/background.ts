@@ -9,6 +9,7 @@ import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
+import { createMetadataIndexing } from '../payment-intents/metadata-index.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
@@ -30,6 +31,10 @@ const expireEveryMs = 1_000;
 const removeEveryMs = 60_000;
 /** A thousand events at a time, so at most 5,700 a second: new events get their positions as fast beside it. */
 const removePaceMs = 175;
+/** How late an intent is found by its metadata. */
+const indexMetadataEveryMs = 1_000;
+/** Two thousand intents at a time, so at most 4,000 a second: creates keep their rate beside it. */
+const indexMetadataPaceMs = 500;
 /** How late a retry may be, and a delivery without a notification. */
 const deliverEveryMs = 500;
 const measureEveryMs = 10_000;
@@ -150,6 +155,13 @@ function startExpiry(
       work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
       intervalMs: removeEveryMs,
       paceMs: removePaceMs,
+      logger,
+    }),
+    startRepeater({
+      name: 'index metadata',
+      work: createMetadataIndexing(em),
+      intervalMs: indexMetadataEveryMs,
+      paceMs: indexMetadataPaceMs,
       logger,
     }),
   ];

@@ -25,3 +25,8 @@ export function wholeMs(moment: Timestamp | undefined): number | undefined {
   if (moment === undefined) return undefined;
   return timestampMs(moment) + (moment.nanos % 1_000_000 > 0 ? 1 : 0);
 }
+
+/** Milliseconds since 1970 as a parameter of type `timestamptz`. */
+export function isoOf(ms: number | undefined): string | undefined {
+  return ms === undefined ? undefined : new Date(ms).toISOString();
+}

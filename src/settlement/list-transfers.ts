@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
+import { chains } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
@@ -8,64 +9,47 @@ import {
   type ListTransfersResponse,
   ListTransfersResponseSchema,
 } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import { chainWords, transferStatusWords } from '../contract/gen/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
+import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
+import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
+import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
+import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import type { Identity } from '../requests/request-context.ts';
 import { toTransfer } from './transfer.ts';
 
 /** `ListTransfers`: newest first. */
 export function listTransfers(em: EntityManager): Method<ListTransfersRequest, ListTransfersResponse> {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const { read } = createPreparedStatements(em);
-  const statementFor = (ofIndex: string, matching: string) => {
-    const scan = {
-      table: 'transfers',
-      alias: 't',
-      range: `t.merchant_id = $1 and t.mode = $2 and t.id < coalesce($3::uuid, '${highestUuid}')${ofIndex}`,
-      order: 't.id desc',
-      matching,
-    };
-    return preparedStatement(
-      'list_transfers',
-      `select ${columns.of('t')}, t.matches, t.is_last_scanned, coalesce(c.cursor_number, t.block_number) as head
-         from (select * from ${scannedRows(scan)} order by t.id desc limit $4) t
-         left join watched_chains c on c.chain_id = t.chain_id
-        order by t.id desc`,
-    );
-  };
-  const everything = statementFor('', 'true');
-  const statements: Partial<Record<TransferStatus, ReturnType<typeof preparedStatement>>> = {
-    [TransferStatus.UNSPECIFIED]: everything,
-    // A transfer that was reorged before it was attributed can no longer be attributed.
-    [TransferStatus.UNATTRIBUTED]: statementFor(' and t.payment_intent is null', "t.state <> 'reorged'"),
-    [TransferStatus.ATTRIBUTED]: statementFor('', 't.payment_intent is not null'),
-  };
-
-  const violations = (request: ListTransfersRequest): FieldViolation[] => [
-    ...unknownFieldViolations(request),
-    ...pageSizeViolations(request.pageSize),
-    ...(request.status in statements
-      ? []
-      : [{ field: 'status', message: 'must be "unattributed" or "attributed"' }]),
-  ];
-
   return {
     ratePolicy: 'reads',
     violations,
     async run(request, { merchantId, mode }) {
       refuseInvalid(violations(request));
-      const filter = ['transfers', merchantId, mode, request.status];
-      const below = uuidCursorOf(request.pageToken, filter) ?? null;
+      const filter = ['transfers', merchantId, mode, ...filtersOf(request)];
+      const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
       const size = pageSizeOf(request.pageSize);
-      const found = await orUnavailable(() =>
-        read(merchantId, statements[request.status] ?? everything, [merchantId, mode, below, size + 2]),
-      );
+      const values = new Values();
+      const scan = scannedRows({
+        table: 'transfers',
+        alias: 't',
+        ...conditionsOf(values, request, { merchantId, mode }, below),
+        order: 't.id desc',
+      });
+      const text = `select ${columns.of('t')}, t.matches, t.is_last_scanned, coalesce(c.cursor_number, t.block_number) as head
+           from (select * from ${scan} order by t.id desc limit ${size + 2}) t
+           left join watched_chains c on c.chain_id = t.chain_id
+          order by t.id desc`;
+      const found = await orUnavailable(() => read(merchantId, unpreparedStatement(text), values.list));
       const { rows, next } = pageOfScanned(found.rows, size);
       return create(ListTransfersResponseSchema, {
         transfers: rows.map((row) => toTransfer(columns.read(row), Number(row.head))),
@@ -73,4 +57,62 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
       });
     },
   };
+}
+
+/** What a page token is bound to besides the merchant: the status, and the other filters that are set. */
+function filtersOf(request: ListTransfersRequest): unknown[] {
+  const { $typeName, $unknown, pageSize, pageToken, status, ...others } = request;
+  const set = Object.entries(others).filter(([, value]) => value !== '' && value !== 0);
+  return set.length === 0 ? [status] : [status, set];
+}
+
+/** The conditions that an index supports, and the others. */
+function conditionsOf(
+  values: Values,
+  request: ListTransfersRequest,
+  { merchantId, mode }: Pick<Identity, 'merchantId' | 'mode'>,
+  below: string,
+): { range: string; matching: string } {
+  const { status, blockTimeFrom, blockTimeBefore } = request;
+  const chain = nameOf(chainWords, request.chain);
+  const isUnattributed = status === TransferStatus.UNATTRIBUTED;
+  const range = values.and([
+    ['t.merchant_id = ?', merchantId],
+    ['t.mode = ?', mode],
+    ['t.id < ?', below],
+    ['t.transaction_hash = ?::bytea', byteaOf(request.transactionHash)],
+    ['t.payment_intent = ?', parseIdentifier('pi', request.paymentIntent)],
+  ]);
+  const matching = values.and([
+    ['t.from_address = ?::bytea', byteaOf(request.fromAddress)],
+    ['t.to_address = ?::bytea', byteaOf(request.toAddress)],
+    ['t.chain_id = ?', chains.find((each) => each.mode === mode && each.chain === chain)?.chainId],
+    ['t.block_time >= ?', isoOf(wholeMs(blockTimeFrom))],
+    ['t.block_time < ?', isoOf(wholeMs(blockTimeBefore))],
+  ]);
+  const all = [
+    matching,
+    // A transfer that was reorged before it was attributed can no longer be attributed.
+    isUnattributed ? "t.state <> 'reorged'" : '',
+    status === TransferStatus.ATTRIBUTED ? 't.payment_intent is not null' : '',
+  ].filter((condition) => condition !== '');
+  return {
+    range: isUnattributed ? `${range} and t.payment_intent is null` : range,
+    matching: all.join(' and ') || 'true',
+  };
+}
+
+function violations(request: ListTransfersRequest): FieldViolation[] {
+  const { status, transactionHash, paymentIntent, fromAddress, toAddress, chain } = request;
+  const { blockTimeFrom: block_time_from, blockTimeBefore: block_time_before } = request;
+  const isIntent = paymentIntent === '' || parseIdentifier('pi', paymentIntent) !== undefined;
+  return [
+    ...unknownFieldViolations(request),
+    ...pageSizeViolations(request.pageSize),
+    ...wordViolations({ status: [status, transferStatusWords], chain: [chain, chainWords] }),
+    ...hashViolations({ transaction_hash: transactionHash }),
+    ...(isIntent ? [] : [{ field: 'payment_intent', message: 'must be the id of a payment intent' }]),
+    ...addressViolations({ from_address: fromAddress, to_address: toAddress }),
+    ...momentViolations({ block_time_from, block_time_before }),
+  ];
 }

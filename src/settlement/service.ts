@@ -4,11 +4,13 @@ import { type ImplementedService, implementService } from '../requests/method.ts
 import type { Identity } from '../requests/request-context.ts';
 import { attributeTransfer } from './attribute-transfer.ts';
 import { detachTransfer } from './detach-transfer.ts';
+import { getTransfer } from './get-transfer.ts';
 import { listTransfers } from './list-transfers.ts';
 
 /** `payments.v1.TransferService`. `onEvent` is called when a method has recorded an event. */
 export function createTransferService(em: EntityManager, onEvent: () => void): ImplementedService<Identity> {
   return implementService(TransferService, {
+    getTransfer: getTransfer(em),
     listTransfers: listTransfers(em),
     attributeTransfer: attributeTransfer(em, onEvent),
     detachTransfer: detachTransfer(em, onEvent),

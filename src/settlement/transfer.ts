@@ -1,7 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import { networks } from '../contract/chains.ts';
 import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
-import { type Transfer, TransferSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
+import {
+  type Transfer,
+  type TransferCandidate,
+  TransferSchema,
+  TransferStatus,
+} from '../contract/gen/payments/v1/transfer_pb.ts';
 import { chainWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
@@ -13,7 +18,11 @@ const dataCodec = createJsonCodec(EventDataSchema);
 /**
  * Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain.
  */
-export function toTransfer(row: TransferRow, head: number): Transfer {
+export function toTransfer(
+  row: TransferRow,
+  head: number,
+  candidates: readonly TransferCandidate[] = [],
+): Transfer {
   const network = networks.findLast(({ chainId }) => chainId === row.chainId);
   if (network === undefined)
     throw new Error(`the database holds chain ${row.chainId}, which is newer than this process`);
@@ -24,6 +33,7 @@ export function toTransfer(row: TransferRow, head: number): Transfer {
     status: row.paymentIntent == null ? TransferStatus.UNATTRIBUTED : TransferStatus.ATTRIBUTED,
     ...(row.paymentIntent != null && { paymentIntent: formatIdentifier('pi', row.paymentIntent) }),
     confirmations: confirmationsOf(row, head, network.confirmationsRequired),
+    candidates: [...candidates],
   });
 }
 

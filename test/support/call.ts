@@ -419,7 +419,7 @@ function messageOf(desc: DescMessage, request: Request | Message) {
     else if (value != null) known[name] = toProtoJson(field.enum, value);
   }
   const message = fromJson(desc, known);
-  if (isUnknown) message.$unknown = [{ no: 9, wireType: 0, data: Uint8Array.of(1) }];
+  if (isUnknown) message.$unknown = [{ no: 99, wireType: 0, data: Uint8Array.of(1) }];
   return message;
 }
 

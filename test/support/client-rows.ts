@@ -67,6 +67,11 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
     request: () => ({}),
     pick: (json) => json.events,
   },
+  getTransfer: {
+    call: (client, { transfer }) => client.retrieveTransfer(transfer),
+    request: ({ transfer }) => ({ id: transfer }),
+    of: ['tr', (client, id) => client.retrieveTransfer(id)],
+  },
   listTransfers: {
     call: async (client) => (await client.listTransfers().page()).items,
     request: () => ({}),

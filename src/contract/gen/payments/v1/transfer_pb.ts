@@ -7,7 +7,7 @@ import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
-import type { Chain } from "./payment_intent_pb.ts";
+import type { Chain, PaymentIntentStatus } from "./payment_intent_pb.ts";
 import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
 import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file payments/v1/transfer.proto.
  */
 export const file_payments_v1_transfer: GenFile = /*@__PURE__*/
-  fileDesc("ChpwYXltZW50cy92MS90cmFuc2Zlci5wcm90bxILcGF5bWVudHMudjEi1woKCFRyYW5zZmVyEm0KAmlkGAEgASgJQmGStRhdElt7InBhdHRlcm4iOiJedHJfWzAtN11bMC05YS1oamttbnAtdHYtel17MjV9JCIsImV4YW1wbGVzIjpbInRyXzAxbTd6MXI4dmRmbTR0Mng2aDlrM2M1ZTdnIl19Ej4KBWNoYWluGAIgASgOMhIucGF5bWVudHMudjEuQ2hhaW5CG5K1GBcSFXsiZXhhbXBsZXMiOlsiYmFzZSJdfRJQCgZzdGF0dXMYAyABKA4yGy5wYXltZW50cy52MS5UcmFuc2ZlclN0YXR1c0IjkrUYHxIdeyJleGFtcGxlcyI6WyJ1bmF0dHJpYnV0ZWQiXX0STgoOcGF5bWVudF9pbnRlbnQYBCABKAlCNpK1GDISLnsicGF0dGVybiI6Il5waV9bMC03XVswLTlhLWhqa21ucC10di16XXsyNX0kIn0YARKQAQoQdHJhbnNhY3Rpb25faGFzaBgFIAEoCUJ2krUYchJweyJwYXR0ZXJuIjoiXjB4WzAtOWEtZl17NjR9JCIsImV4YW1wbGVzIjpbIjB4NWIyYTdlMGY4YzFkNGU2YjlhM2YyYzVkOGU3YjZhNGYxYzBkM2UyYjVhOGY3YzZkOWUxYjRhM2YwYzJkNWU4YiJdfRI2Cglsb2dfaW5kZXgYBiABKAVCI5K1GB8SHXsibWluaW11bSI6MCwiZXhhbXBsZXMiOls0MV19Ej8KDGJsb2NrX251bWJlchgHIAEoA0IpkrUYJRIjeyJtaW5pbXVtIjowLCJleGFtcGxlcyI6WzIxNDUwMTEyXX0SigEKCmJsb2NrX2hhc2gYCCABKAlCdpK1GHIScHsicGF0dGVybiI6Il4weFswLTlhLWZdezY0fSQiLCJleGFtcGxlcyI6WyIweDljMWYzYjVkN2U4YTZjNGIyZDBmMWUzYTVjN2I5ZDhmNmU0YTJjMGIxZDNmNWU3YTljOGI2ZDRmMmUwYTFjM2IiXX0SYQoKYmxvY2tfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCMZK1GC0IARIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjAzOjQwLjAwMFoiXX0SdwoMZnJvbV9hZGRyZXNzGAogASgJQmGStRhdElt7InBhdHRlcm4iOiJeMHhbMC05YS1mQS1GXXs0MH0kIiwiZXhhbXBsZXMiOlsiMHg1YUFlYjYwNTNGM0U5NEM5YjlBMDlmMzM2Njk0MzVFN0VmMUJlQWVkIl19EnUKCnRvX2FkZHJlc3MYCyABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SeAoNdG9rZW5fYWRkcmVzcxgMIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRI/CgxhbW91bnRfdW5pdHMYDSABKANCKZK1GCUSI3sibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMjUwMDAwMF19EjkKDWNvbmZpcm1hdGlvbnMYDiABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls0XX0SGAoGbGFiZWxzGA8gAygJQgiStRgEEgJ7fSpzCg5UcmFuc2ZlclN0YXR1cxIfChtUUkFOU0ZFUl9TVEFUVVNfVU5TUEVDSUZJRUQQABIgChxUUkFOU0ZFUl9TVEFUVVNfVU5BVFRSSUJVVEVEEAESHgoaVFJBTlNGRVJfU1RBVFVTX0FUVFJJQlVURUQQAmIGcHJvdG8z", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent]);
+  fileDesc("ChpwYXltZW50cy92MS90cmFuc2Zlci5wcm90bxILcGF5bWVudHMudjEilQsKCFRyYW5zZmVyEm0KAmlkGAEgASgJQmGStRhdElt7InBhdHRlcm4iOiJedHJfWzAtN11bMC05YS1oamttbnAtdHYtel17MjV9JCIsImV4YW1wbGVzIjpbInRyXzAxbTd6MXI4dmRmbTR0Mng2aDlrM2M1ZTdnIl19Ej4KBWNoYWluGAIgASgOMhIucGF5bWVudHMudjEuQ2hhaW5CG5K1GBcSFXsiZXhhbXBsZXMiOlsiYmFzZSJdfRJQCgZzdGF0dXMYAyABKA4yGy5wYXltZW50cy52MS5UcmFuc2ZlclN0YXR1c0IjkrUYHxIdeyJleGFtcGxlcyI6WyJ1bmF0dHJpYnV0ZWQiXX0STgoOcGF5bWVudF9pbnRlbnQYBCABKAlCNpK1GDISLnsicGF0dGVybiI6Il5waV9bMC03XVswLTlhLWhqa21ucC10di16XXsyNX0kIn0YARKQAQoQdHJhbnNhY3Rpb25faGFzaBgFIAEoCUJ2krUYchJweyJwYXR0ZXJuIjoiXjB4WzAtOWEtZl17NjR9JCIsImV4YW1wbGVzIjpbIjB4NWIyYTdlMGY4YzFkNGU2YjlhM2YyYzVkOGU3YjZhNGYxYzBkM2UyYjVhOGY3YzZkOWUxYjRhM2YwYzJkNWU4YiJdfRI2Cglsb2dfaW5kZXgYBiABKAVCI5K1GB8SHXsibWluaW11bSI6MCwiZXhhbXBsZXMiOls0MV19Ej8KDGJsb2NrX251bWJlchgHIAEoA0IpkrUYJRIjeyJtaW5pbXVtIjowLCJleGFtcGxlcyI6WzIxNDUwMTEyXX0SigEKCmJsb2NrX2hhc2gYCCABKAlCdpK1GHIScHsicGF0dGVybiI6Il4weFswLTlhLWZdezY0fSQiLCJleGFtcGxlcyI6WyIweDljMWYzYjVkN2U4YTZjNGIyZDBmMWUzYTVjN2I5ZDhmNmU0YTJjMGIxZDNmNWU3YTljOGI2ZDRmMmUwYTFjM2IiXX0SYQoKYmxvY2tfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCMZK1GC0IARIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjAzOjQwLjAwMFoiXX0SdwoMZnJvbV9hZGRyZXNzGAogASgJQmGStRhdElt7InBhdHRlcm4iOiJeMHhbMC05YS1mQS1GXXs0MH0kIiwiZXhhbXBsZXMiOlsiMHg1YUFlYjYwNTNGM0U5NEM5YjlBMDlmMzM2Njk0MzVFN0VmMUJlQWVkIl19EnUKCnRvX2FkZHJlc3MYCyABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SeAoNdG9rZW5fYWRkcmVzcxgMIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRI/CgxhbW91bnRfdW5pdHMYDSABKANCKZK1GCUSI3sibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMjUwMDAwMF19EjkKDWNvbmZpcm1hdGlvbnMYDiABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls0XX0SGAoGbGFiZWxzGA8gAygJQgiStRgEEgJ7fRI8CgpjYW5kaWRhdGVzGBAgAygLMh4ucGF5bWVudHMudjEuVHJhbnNmZXJDYW5kaWRhdGVCCJK1GAQSAnt9IoEDChFUcmFuc2ZlckNhbmRpZGF0ZRJtCgJpZBgBIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXnBpX1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJdfRI/CgxhbW91bnRfdW5pdHMYAiABKANCKZK1GCUSI3sibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMjUwMDAwMF19ElkKBnN0YXR1cxgDIAEoDjIgLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRTdGF0dXNCJ5K1GCMSIXsiZXhhbXBsZXMiOlsicmVxdWlyZXNfcGF5bWVudCJdfRJhCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MDA6MTUuNTE0WiJdfSpzCg5UcmFuc2ZlclN0YXR1cxIfChtUUkFOU0ZFUl9TVEFUVVNfVU5TUEVDSUZJRUQQABIgChxUUkFOU0ZFUl9TVEFUVVNfVU5BVFRSSUJVVEVEEAESHgoaVFJBTlNGRVJfU1RBVFVTX0FUVFJJQlVURUQQAmIGcHJvdG8z", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent]);
 
 /**
  * A transfer to a wallet of the merchant on a chain that is watched. Most are payments of an intent; those that cannot be
@@ -130,6 +130,14 @@ export type Transfer = Message<"payments.v1.Transfer"> & {
    * @generated from field: repeated string labels = 15;
    */
   labels: string[];
+
+  /**
+   * Intents that an unattributed transfer may be for: at most 5 of those that expect a payment at its wallet, the nearest
+   * amount first. Only in the answer of GetTransfer.
+   *
+   * @generated from field: repeated payments.v1.TransferCandidate candidates = 16;
+   */
+  candidates: TransferCandidate[];
 };
 
 /**
@@ -138,6 +146,48 @@ export type Transfer = Message<"payments.v1.Transfer"> & {
  */
 export const TransferSchema: GenMessage<Transfer> = /*@__PURE__*/
   messageDesc(file_payments_v1_transfer, 0);
+
+/**
+ * An intent that an unattributed transfer may be for.
+ *
+ * @generated from message payments.v1.TransferCandidate
+ */
+export type TransferCandidate = Message<"payments.v1.TransferCandidate"> & {
+  /**
+   * Identifier of the intent.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Amount of the intent, in the token's smallest unit.
+   *
+   * @generated from field: int64 amount_units = 2;
+   */
+  amountUnits: bigint;
+
+  /**
+   * Where the intent stands.
+   *
+   * @generated from field: payments.v1.PaymentIntentStatus status = 3;
+   */
+  status: PaymentIntentStatus;
+
+  /**
+   * Moment the intent was created, in UTC.
+   *
+   * @generated from field: google.protobuf.Timestamp created_at = 4;
+   */
+  createdAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message payments.v1.TransferCandidate.
+ * Use `create(TransferCandidateSchema)` to create a new message.
+ */
+export const TransferCandidateSchema: GenMessage<TransferCandidate> = /*@__PURE__*/
+  messageDesc(file_payments_v1_transfer, 1);
 
 /**
  * Whether a transfer belongs to an intent.

@@ -5,7 +5,11 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../google/api/annotations_pb.ts";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
+import type { Chain } from "./payment_intent_pb.ts";
+import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
 import type { Transfer, TransferSchema, TransferStatus } from "./transfer_pb.ts";
 import { file_payments_v1_transfer } from "./transfer_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
@@ -14,7 +18,28 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/transfer_service.proto.
  */
 export const file_payments_v1_transfer_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJwYXltZW50cy92MS90cmFuc2Zlcl9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSLnAQoUTGlzdFRyYW5zZmVyc1JlcXVlc3QSRQoJcGFnZV9zaXplGAEgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAIgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElAKBnN0YXR1cxgDIAEoDjIbLnBheW1lbnRzLnYxLlRyYW5zZmVyU3RhdHVzQiOStRgfEh17ImV4YW1wbGVzIjpbInVuYXR0cmlidXRlZCJdfSKMAQoVTGlzdFRyYW5zZmVyc1Jlc3BvbnNlEjQKCXRyYW5zZmVycxgBIAMoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgqStRgGEgJ7fSABEj0KD25leHRfcGFnZV90b2tlbhgCIAEoCUIkkrUYIBIceyJleGFtcGxlcyI6WyJBWnJlNGhtaWlPQSJdfRgBItwBChhBdHRyaWJ1dGVUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfRJOCg5wYXltZW50X2ludGVudBgCIAEoCUI2krUYMggBEi57ImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6Il19EiwKC2FsbG93X2VuZGVkGAMgASgIQheStRgTEhF7ImRlZmF1bHQiOmZhbHNlfSJbChVEZXRhY2hUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfTKcBAoPVHJhbnNmZXJTZXJ2aWNlEnAKDUxpc3RUcmFuc2ZlcnMSIS5wYXltZW50cy52MS5MaXN0VHJhbnNmZXJzUmVxdWVzdBoiLnBheW1lbnRzLnYxLkxpc3RUcmFuc2ZlcnNSZXNwb25zZSIYkAIBgtPkkwIPEg0vdjEvdHJhbnNmZXJzEtsBChFBdHRyaWJ1dGVUcmFuc2ZlchIlLnBheW1lbnRzLnYxLkF0dHJpYnV0ZVRyYW5zZmVyUmVxdWVzdBoVLnBheW1lbnRzLnYxLlRyYW5zZmVyIocBkAICmrUYWQoNaW52YWxpZF9zdGF0ZRJIeyJzdGF0dXMiOiJhdHRyaWJ1dGVkIiwicGF5bWVudF9pbnRlbnQiOiJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJ9gtPkkwIhOgEqIhwvdjEvdHJhbnNmZXJzL3tpZH0vYXR0cmlidXRlErgBCg5EZXRhY2hUcmFuc2ZlchIiLnBheW1lbnRzLnYxLkRldGFjaFRyYW5zZmVyUmVxdWVzdBoVLnBheW1lbnRzLnYxLlRyYW5zZmVyImuQAgKatRhACg1pbnZhbGlkX3N0YXRlEi97InN0YXR1cyI6InVuYXR0cmlidXRlZCIsInBheW1lbnRfaW50ZW50IjpudWxsfYLT5JMCHjoBKiIZL3YxL3RyYW5zZmVycy97aWR9L2RldGFjaGIGcHJvdG8z", [file_google_api_annotations, file_payments_v1_json, file_payments_v1_transfer]);
+  fileDesc("CiJwYXltZW50cy92MS90cmFuc2Zlcl9zZXJ2aWNlLnByb3RvEgtwYXltZW50cy52MSJYChJHZXRUcmFuc2ZlclJlcXVlc3QSQgoCaWQYASABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJ0cl8wMW03ejFyOHZkZm00dDJ4Nmg5azNjNWU3ZyJdfSLBBwoUTGlzdFRyYW5zZmVyc1JlcXVlc3QSRQoJcGFnZV9zaXplGAEgASgFQjKStRguEix7Im1heGltdW0iOjEwMCwiZGVmYXVsdCI6MjAsImV4YW1wbGVzIjpbMjBdfRI2CgpwYWdlX3Rva2VuGAIgASgJQiKStRgeEhx7ImV4YW1wbGVzIjpbIkFacmU0aG1paU9BIl19ElAKBnN0YXR1cxgDIAEoDjIbLnBheW1lbnRzLnYxLlRyYW5zZmVyU3RhdHVzQiOStRgfEh17ImV4YW1wbGVzIjpbInVuYXR0cmlidXRlZCJdfRKTAQoQdHJhbnNhY3Rpb25faGFzaBgEIAEoCUJ5krUYdRJzeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NjR9JCIsImV4YW1wbGVzIjpbIjB4NWIyYTdlMGY4YzFkNGU2YjlhM2YyYzVkOGU3YjZhNGYxYzBkM2UyYjVhOGY3YzZkOWUxYjRhM2YwYzJkNWU4YiJdfRJMCg5wYXltZW50X2ludGVudBgFIAEoCUI0krUYMBIueyJleGFtcGxlcyI6WyJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJdfRJ3Cgxmcm9tX2FkZHJlc3MYBiABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweDVhQWViNjA1M0YzRTk0QzliOUEwOWYzMzY2OTQzNUU3RWYxQmVBZWQiXX0SdQoKdG9fYWRkcmVzcxgHIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4RERmNkVEZTVDOTUyNUJkN0E1QkYyNDRDNjAwMTk1YzU1OTM1OEFiMiJdfRI+CgVjaGFpbhgIIAEoDjISLnBheW1lbnRzLnYxLkNoYWluQhuStRgXEhV7ImV4YW1wbGVzIjpbImJhc2UiXX0SYAoPYmxvY2tfdGltZV9mcm9tGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIrkrUYJxIleyJleGFtcGxlcyI6WyIyMDI2LTExLTAxVDAwOjAwOjAwWiJdfRJiChFibG9ja190aW1lX2JlZm9yZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCK5K1GCcSJXsiZXhhbXBsZXMiOlsiMjAyNi0xMi0wMVQwMDowMDowMFoiXX0ijAEKFUxpc3RUcmFuc2ZlcnNSZXNwb25zZRI0Cgl0cmFuc2ZlcnMYASADKAsyFS5wYXltZW50cy52MS5UcmFuc2ZlckIKkrUYBhICe30gARI9Cg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCJJK1GCASHHsiZXhhbXBsZXMiOlsiQVpyZTRobWlpT0EiXX0YASLcAQoYQXR0cmlidXRlVHJhbnNmZXJSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsidHJfMDFtN3oxcjh2ZGZtNHQyeDZoOWszYzVlN2ciXX0STgoOcGF5bWVudF9pbnRlbnQYAiABKAlCNpK1GDIIARIueyJleGFtcGxlcyI6WyJwaV8wMW03eXpuMG10ZXh3YWdyMHNwcTR3Zzd2eiJdfRIsCgthbGxvd19lbmRlZBgDIAEoCEIXkrUYExIReyJkZWZhdWx0IjpmYWxzZX0iWwoVRGV0YWNoVHJhbnNmZXJSZXF1ZXN0EkIKAmlkGAEgASgJQjaStRgyCAESLnsiZXhhbXBsZXMiOlsidHJfMDFtN3oxcjh2ZGZtNHQyeDZoOWszYzVlN2ciXX0ynwYKD1RyYW5zZmVyU2VydmljZRKAAgoLR2V0VHJhbnNmZXISHy5wYXltZW50cy52MS5HZXRUcmFuc2ZlclJlcXVlc3QaFS5wYXltZW50cy52MS5UcmFuc2ZlciK4AZACAZq1GJYBEpMBeyJjYW5kaWRhdGVzIjpbeyJpZCI6InBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6IiwiYW1vdW50X3VuaXRzIjoxMjUwMDAwMCwic3RhdHVzIjoicmVxdWlyZXNfcGF5bWVudCIsImNyZWF0ZWRfYXQiOiIyMDI2LTExLTIxVDEyOjAwOjE1LjUxNFoifV19gtPkkwIUEhIvdjEvdHJhbnNmZXJzL3tpZH0ScAoNTGlzdFRyYW5zZmVycxIhLnBheW1lbnRzLnYxLkxpc3RUcmFuc2ZlcnNSZXF1ZXN0GiIucGF5bWVudHMudjEuTGlzdFRyYW5zZmVyc1Jlc3BvbnNlIhiQAgGC0+STAg8SDS92MS90cmFuc2ZlcnMS2wEKEUF0dHJpYnV0ZVRyYW5zZmVyEiUucGF5bWVudHMudjEuQXR0cmlidXRlVHJhbnNmZXJSZXF1ZXN0GhUucGF5bWVudHMudjEuVHJhbnNmZXIihwGQAgKatRhZCg1pbnZhbGlkX3N0YXRlEkh7InN0YXR1cyI6ImF0dHJpYnV0ZWQiLCJwYXltZW50X2ludGVudCI6InBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6In2C0+STAiE6ASoiHC92MS90cmFuc2ZlcnMve2lkfS9hdHRyaWJ1dGUSuAEKDkRldGFjaFRyYW5zZmVyEiIucGF5bWVudHMudjEuRGV0YWNoVHJhbnNmZXJSZXF1ZXN0GhUucGF5bWVudHMudjEuVHJhbnNmZXIia5ACApq1GEAKDWludmFsaWRfc3RhdGUSL3sic3RhdHVzIjoidW5hdHRyaWJ1dGVkIiwicGF5bWVudF9pbnRlbnQiOm51bGx9gtPkkwIeOgEqIhkvdjEvdHJhbnNmZXJzL3tpZH0vZGV0YWNoYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_transfer]);
+
+/**
+ * Names the transfer to return.
+ *
+ * @generated from message payments.v1.GetTransferRequest
+ */
+export type GetTransferRequest = Message<"payments.v1.GetTransferRequest"> & {
+  /**
+   * Identifier of the transfer.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message payments.v1.GetTransferRequest.
+ * Use `create(GetTransferRequestSchema)` to create a new message.
+ */
+export const GetTransferRequestSchema: GenMessage<GetTransferRequest> = /*@__PURE__*/
+  messageDesc(file_payments_v1_transfer_service, 0);
 
 /**
  * Says which transfers to list. Without a filter: all.
@@ -42,6 +67,55 @@ export type ListTransfersRequest = Message<"payments.v1.ListTransfersRequest"> &
    * @generated from field: payments.v1.TransferStatus status = 3;
    */
   status: TransferStatus;
+
+  /**
+   * Only transfers of this transaction: the hash that a payer's wallet shows.
+   *
+   * @generated from field: string transaction_hash = 4;
+   */
+  transactionHash: string;
+
+  /**
+   * Only the payments of this intent.
+   *
+   * @generated from field: string payment_intent = 5;
+   */
+  paymentIntent: string;
+
+  /**
+   * Only transfers from this wallet.
+   *
+   * @generated from field: string from_address = 6;
+   */
+  fromAddress: string;
+
+  /**
+   * Only transfers to this wallet.
+   *
+   * @generated from field: string to_address = 7;
+   */
+  toAddress: string;
+
+  /**
+   * Only transfers on this chain.
+   *
+   * @generated from field: payments.v1.Chain chain = 8;
+   */
+  chain: Chain;
+
+  /**
+   * Only transfers in blocks of this moment or later.
+   *
+   * @generated from field: google.protobuf.Timestamp block_time_from = 9;
+   */
+  blockTimeFrom?: Timestamp | undefined;
+
+  /**
+   * Only transfers in blocks before this moment.
+   *
+   * @generated from field: google.protobuf.Timestamp block_time_before = 10;
+   */
+  blockTimeBefore?: Timestamp | undefined;
 };
 
 /**
@@ -49,7 +123,7 @@ export type ListTransfersRequest = Message<"payments.v1.ListTransfersRequest"> &
  * Use `create(ListTransfersRequestSchema)` to create a new message.
  */
 export const ListTransfersRequestSchema: GenMessage<ListTransfersRequest> = /*@__PURE__*/
-  messageDesc(file_payments_v1_transfer_service, 0);
+  messageDesc(file_payments_v1_transfer_service, 1);
 
 /**
  * A page of transfers.
@@ -77,7 +151,7 @@ export type ListTransfersResponse = Message<"payments.v1.ListTransfersResponse">
  * Use `create(ListTransfersResponseSchema)` to create a new message.
  */
 export const ListTransfersResponseSchema: GenMessage<ListTransfersResponse> = /*@__PURE__*/
-  messageDesc(file_payments_v1_transfer_service, 1);
+  messageDesc(file_payments_v1_transfer_service, 2);
 
 /**
  * Says whose payment a transfer is.
@@ -113,7 +187,7 @@ export type AttributeTransferRequest = Message<"payments.v1.AttributeTransferReq
  * Use `create(AttributeTransferRequestSchema)` to create a new message.
  */
 export const AttributeTransferRequestSchema: GenMessage<AttributeTransferRequest> = /*@__PURE__*/
-  messageDesc(file_payments_v1_transfer_service, 2);
+  messageDesc(file_payments_v1_transfer_service, 3);
 
 /**
  * Says which transfer to take away from its intent.
@@ -134,7 +208,7 @@ export type DetachTransferRequest = Message<"payments.v1.DetachTransferRequest">
  * Use `create(DetachTransferRequestSchema)` to create a new message.
  */
 export const DetachTransferRequestSchema: GenMessage<DetachTransferRequest> = /*@__PURE__*/
-  messageDesc(file_payments_v1_transfer_service, 3);
+  messageDesc(file_payments_v1_transfer_service, 4);
 
 /**
  * Transfers to the wallets of the merchant whose API key comes with the request, in the key's mode.
@@ -146,8 +220,18 @@ export const DetachTransferRequestSchema: GenMessage<DetachTransferRequest> = /*
  */
 export const TransferService: GenService<{
   /**
-   * Lists transfers, newest first. With a status, a page may hold fewer transfers than `page_size`, even none, and still
-   * have a next page: a page looks through at most 10,000 transfers for those with the status.
+   * Returns a transfer. An unattributed one has the intents that it may be for as its `candidates`.
+   *
+   * @generated from rpc payments.v1.TransferService.GetTransfer
+   */
+  getTransfer: {
+    methodKind: "unary";
+    input: typeof GetTransferRequestSchema;
+    output: typeof TransferSchema;
+  },
+  /**
+   * Lists transfers, newest first. With filters, a page may hold fewer transfers than `page_size`, even none, and still
+   * have a next page: a page looks through at most 10,000 transfers for those that match.
    *
    * @generated from rpc payments.v1.TransferService.ListTransfers
    */

@@ -1,0 +1,83 @@
+// Finds intents by their metadata. A background task enters them in a table of their own, so that a create does not pay
+// for it, and an intent is found some seconds after its creation.
+
+import { hash } from 'node:crypto';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { lowestUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+
+/** A top-level key of metadata, and its text. */
+export interface MetadataPair {
+  key: string;
+  value: string;
+}
+
+const maxBytes = 255;
+const maxPairs = 10;
+const digestBytes = 16;
+
+/** Returns why a text cannot be searched for, as the end of a sentence. */
+export function searchedTextProblem(text: string): string | undefined {
+  const isText = text !== '' && text.isWellFormed() && !text.includes('\0');
+  if (isText && Buffer.byteLength(text) <= maxBytes) return undefined;
+  return `must be a text of 1 to ${maxBytes} bytes`;
+}
+
+/** What an intent is found by, as a parameter of type `bytea`. */
+export function metadataDigest({ key, value }: MetadataPair): string {
+  return `\\x${hash('sha256', `${key}\0${value}`, 'hex').slice(0, 2 * digestBytes)}`;
+}
+
+const maxBatchSize = 2_000;
+/** Ids are not in the order of commits: an insert takes less than this. */
+const reorderedMs = 60_000;
+
+/**
+ * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
+ * it; one works at a time.
+ */
+export function createMetadataIndexing(em: EntityManager): () => Promise<boolean> {
+  const { run } = createPreparedStatements(em);
+  return async () => {
+    const { rows } = await run(enterIntents, [lowestUuid(Date.now() - reorderedMs), maxBatchSize]);
+    return rows[0]?.fresh >= maxBatchSize;
+  };
+}
+
+/**
+ * Enters the intents behind the position, and those up to it of the last minute that the statement before could not see:
+ * their transaction was not yet committed then. A row has the low 32 bits of its transaction's id.
+ */
+const enterIntents = preparedStatement(
+  'enter_metadata',
+  `with progress as (
+     select position, snapshot::pg_snapshot as snapshot,
+            pg_snapshot_xmax(pg_current_snapshot())::text::bigint as newest
+       from metadata_progress where id = 1 for update skip locked
+   ), fresh as materialized (
+     select i.id, i.merchant_id, i.mode, i.metadata
+       from progress p
+      cross join lateral (select * from payment_intents i where i.id > p.position order by i.id limit $2) i
+   ), late as materialized (
+     select i.id, i.merchant_id, i.mode, i.metadata
+       from progress p join payment_intents i on i.id >= $1 and i.id <= p.position
+      where not pg_visible_in_snapshot(
+              (p.newest - ((p.newest - i.xmin::text::bigint) & 4294967295))::text::xid8, p.snapshot)
+   ), entered as (
+     insert into payment_intent_metadata (merchant_id, mode, digest, payment_intent)
+     select i.merchant_id, i.mode,
+            substr(sha256(convert_to(pair.key, 'UTF8') || '\\x00' || convert_to(pair.value, 'UTF8')), 1, ${digestBytes}),
+            i.id
+       from (select * from fresh union all select * from late) i
+      cross join lateral (
+        select key, value #>> '{}' as value from json_each(i.metadata)
+         where json_typeof(value) = 'string' and octet_length(value #>> '{}') between 1 and ${maxBytes}
+         order by key collate "C" limit ${maxPairs}
+      ) pair
+     on conflict do nothing
+   )
+   update metadata_progress m
+      set position = coalesce((select id from fresh order by id desc limit 1), m.position), snapshot = pg_current_snapshot()::text
+     from progress where m.id = 1
+   returning (select count(*)::int from fresh) as fresh`,
+);

@@ -1,0 +1,39 @@
+// Filters of lists. Each returns the violations by field name; a filter that is not set has none.
+
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import { mustBe, nameOf } from '../contract/words.ts';
+
+type Words = Readonly<Record<string, number>>;
+
+/** Filters by the numbers of enums, which stand for words. */
+export function wordViolations(
+  filters: Readonly<Record<string, readonly [number: number, words: Words]>>,
+): FieldViolation[] {
+  return Object.entries(filters).flatMap(([field, [number, words]]) =>
+    number === 0 || nameOf(words, number) !== undefined ? [] : [{ field, message: mustBe(words) }],
+  );
+}
+
+/** Filters by bytes in hexadecimal digits. */
+function hexViolations(
+  filters: Readonly<Record<string, string>>,
+  digits: number,
+  what: string,
+): FieldViolation[] {
+  const form = new RegExp(`^0x[0-9a-fA-F]{${digits}}$`);
+  return Object.entries(filters).flatMap(([field, text]) =>
+    text === '' || form.test(text)
+      ? []
+      : [{ field, message: `must be ${what}: 0x followed by ${digits} hexadecimal digits` }],
+  );
+}
+
+/** Filters by wallet, in any case: they find nothing that they should not. */
+export const addressViolations = (filters: Readonly<Record<string, string>>) =>
+  hexViolations(filters, 40, 'an address');
+
+export const hashViolations = (filters: Readonly<Record<string, string>>) =>
+  hexViolations(filters, 64, 'the hash of a transaction');
+
+/** The bytes of a filter as a parameter of type `bytea`; undefined if it is not set. */
+export const byteaOf = (text: string) => (text === '' ? undefined : `\\x${text.slice(2)}`);

@@ -1,0 +1,247 @@
+// Support's questions: a payer has sent this hash, an order has this number. Lists find them by their filters.
+
+import { randomBytes } from 'node:crypto';
+import pg from 'pg';
+import { expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { createOrm, endSessions } from '../src/database/orm.ts';
+import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
+import { type Door, doors, pagesOf, type Request } from './support/call.ts';
+import { startService } from './support/service.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
+
+const service = await useService({ ROLES: 'api,expiry' });
+const hash = () => `0x${randomBytes(32).toString('hex')}`;
+const newMerchant = async () => {
+  const merchant = await service.newMerchant();
+  return { merchant, apiKey: merchant.keys.testnet.apiKey };
+};
+const uuidOf = (id: string) => parseIdentifier('pi', id);
+
+test('transfers are found by each filter, and by several at once', async () => {
+  const { merchant, apiKey } = await newMerchant();
+  const { id: paid } = (await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey })).json;
+  const [transactionHash, fromAddress] = [hash(), `0x${'ab'.repeat(20)}`];
+  const toAddress = `0x${'cd'.repeat(20)}`;
+  const noon = new Date('2026-11-03T12:00:00Z');
+  const [plain, hashed, attributed, sent, received, polygon, old] = await insertTransfers(service, merchant, [
+    {},
+    { transactionHash },
+    { paymentIntent: paid },
+    { fromAddress },
+    { toAddress },
+    { chain: 'polygon' },
+    { blockTime: noon },
+  ]);
+  const rows: [Request, (string | undefined)[]][] = [
+    [{ transaction_hash: transactionHash }, [hashed]],
+    [{ transaction_hash: transactionHash.toUpperCase().replace('0X', '0x') }, [hashed]],
+    [{ transaction_hash: transactionHash, chain: 'polygon' }, []],
+    [{ payment_intent: paid }, [attributed]],
+    [{ payment_intent: paid, status: 'unattributed' }, []],
+    [{ from_address: fromAddress }, [sent]],
+    [{ to_address: toAddress }, [received]],
+    [{ chain: 'polygon' }, [polygon]],
+    [{ block_time_before: '2026-11-03T12:00:00.001Z' }, [old]],
+    [{ block_time_before: '2026-11-03T12:00:00Z' }, []],
+    [{ block_time_from: '2026-11-03T12:00:00.001Z' }, [polygon, received, sent, attributed, hashed, plain]],
+    [{ status: 'unattributed', from_address: fromAddress, chain: 'base' }, [sent]],
+  ];
+  for (const door of doors) {
+    for (const [query, found] of rows) {
+      const pages = await pagesOf(
+        service.call,
+        'listTransfers',
+        { ...query, page_size: 1 },
+        { door, apiKey },
+      );
+      expect([query, pages.flat().map(({ id }) => id)]).toEqual([query, found]);
+    }
+  }
+});
+
+test.each<[Request, string, RegExp]>([
+  [{ transaction_hash: '0x12' }, 'transaction_hash', /64 hexadecimal digits/],
+  [{ payment_intent: 'order-1001' }, 'payment_intent', /id of a payment intent/],
+  [{ from_address: 'alice.eth' }, 'from_address', /40 hexadecimal digits/],
+  [{ to_address: '0x' }, 'to_address', /40 hexadecimal digits/],
+])('transfers with %j are refused', async (query, field, message) => {
+  for (const door of doors) {
+    const { code, details } = await service.call('listTransfers', query, { door });
+    expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
+  }
+});
+
+test('a page token belongs to its filters', async () => {
+  const { merchant, apiKey } = await newMerchant();
+  await insertTransfers(service, merchant, [{}, {}]);
+  const page = { page_size: 1, from_address: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
+  const { next_page_token } = (await service.call('listTransfers', page, { apiKey })).json;
+  const other = { ...page, from_address: `0x${'00'.repeat(20)}`, page_token: next_page_token };
+  expect((await service.call('listTransfers', other, { apiKey })).details).toMatchObject([
+    { field: 'page_token' },
+  ]);
+});
+
+test('a transfer that nobody can tell shows the five nearest intents of its wallet', async () => {
+  const { merchant, apiKey } = await newMerchant();
+  const toAddress = `0x${'12'.repeat(20)}`;
+  const createIntent = async (amount_units: number, wallet_address = toAddress) =>
+    (await service.call('createPaymentIntent', { amount_units, wallet_address }, { apiKey })).json.id;
+  const equal = [await createIntent(1_000), await createIntent(1_000)];
+  const ids = [await createIntent(1_010), await createIntent(999), await createIntent(1_500)];
+  await createIntent(5_000);
+  await createIntent(1_000, `0x${'34'.repeat(20)}`);
+  await service.query(`update payment_intents set status = 'succeeded', succeeded_at = now() where id = $1`, [
+    uuidOf(equal[1] as string),
+  ]);
+  const blockTime = new Date(Date.now() + 1_000);
+  const [id, known, reorged, early] = await insertTransfers(service, merchant, [
+    { toAddress, amountUnits: 1_000, blockTime },
+    { toAddress, amountUnits: 1_000, blockTime, paymentIntent: equal[0] as string },
+    { toAddress, amountUnits: 1_000, blockTime, state: 'reorged' },
+    { toAddress, amountUnits: 1_000, blockTime: new Date('2026-01-01T00:00:00Z') },
+  ]);
+  const candidatesOf = async (transfer = '', door: Door = 'json') =>
+    (await service.call('getTransfer', { id: transfer }, { door, apiKey })).json.candidates ?? [];
+  for (const door of doors) {
+    const candidates = await candidatesOf(id, door);
+    expect(candidates.map(({ id }) => id)).toEqual([equal[0], equal[1], ids[1], ids[0], ids[2]]);
+    expect(candidates[1]).toMatchObject({ amount_units: 1_000, status: 'succeeded' });
+  }
+  // Intents created after the block were not what it was sent for.
+  expect([await candidatesOf(known), await candidatesOf(reorged), await candidatesOf(early)]).toEqual([
+    [],
+    [],
+    [],
+  ]);
+});
+
+test('a transfer of another merchant, or of the other mode, is not there', async () => {
+  const { merchant } = await newMerchant();
+  const [own, mainnet] = await insertTransfers(service, merchant, [{}, { mode: 'mainnet' }]);
+  const { apiKey } = merchant.keys.testnet;
+  for (const door of doors) {
+    const codeOf = async (id = '', options = {}) =>
+      (await service.call('getTransfer', { id }, { door, ...options })).code;
+    expect(await codeOf(own, { apiKey })).toBe('ok');
+    expect(await codeOf(own)).toBe('resource_missing');
+    expect(await codeOf(mainnet, { apiKey })).toBe('resource_missing');
+    expect(await codeOf('tr_1', { apiKey })).toBe('resource_missing');
+  }
+});
+
+test('intents are found by label, wallet, success and metadata', async () => {
+  const { apiKey } = await newMerchant();
+  const wallet_address = `0x${'ef'.repeat(20)}`;
+  const created = async (body: Request) =>
+    (await service.call('createPaymentIntent', { amount_units: 1, ...body }, { apiKey })).json.id;
+  const [labeled, elsewhere, paid] = [
+    await created({}),
+    await created({ wallet_address }),
+    await created({}),
+  ];
+  const numbered = { order_id: 'order-1001', item: 7, nested: { order_id: 'order-2' } };
+  const ordered = [await created({ metadata: numbered }), await created({ metadata: numbered })];
+  await service.query(`update payment_intents set labels = '{late,overpaid}' where id = $1`, [
+    uuidOf(labeled),
+  ]);
+  await service.query(
+    `update payment_intents set status = 'succeeded', succeeded_at = created_at where id = $1`,
+    [uuidOf(paid)],
+  );
+  const before = new Date(Date.now() + 60_000).toISOString();
+  const rows: [Request, string[]][] = [
+    [{ label: 'overpaid' }, [labeled]],
+    [{ label: 'reorged' }, []],
+    [{ expected_wallet: wallet_address.toUpperCase().replace('0X', '0x') }, [elsewhere]],
+    [{ succeeded_from: '2026-11-03T12:00:00Z', succeeded_before: before }, [paid]],
+    [{ succeeded_before: '2026-11-03T12:00:00Z' }, []],
+    [{ metadata_key: 'order_id', metadata_value: 'order-1001' }, ordered.toReversed()],
+    [{ metadata_key: 'order_id', metadata_value: 'order-1001', status: 'canceled' }, []],
+    [{ metadata_key: 'order_id', metadata_value: 'order-2' }, []],
+    [{ metadata_key: 'item', metadata_value: '7' }, []],
+  ];
+  await expect
+    .poll(
+      async () =>
+        (await service.call('listPaymentIntents', rows[5]?.[0] as Request, { apiKey })).json.payment_intents
+          .length,
+      {
+        timeout: 5_000,
+      },
+    )
+    .toBe(2);
+  for (const door of doors) {
+    for (const [query, found] of rows) {
+      const pages = await pagesOf(
+        service.call,
+        'listPaymentIntents',
+        { ...query, page_size: 1 },
+        { door, apiKey },
+      );
+      expect([query, pages.flat().map(({ id }) => id)]).toEqual([query, found]);
+    }
+  }
+});
+
+test.each<[Request, string, RegExp]>([
+  [{ metadata_value: 'order-1001' }, 'metadata_key', /required with metadata_value/],
+  [{ metadata_key: 'order_id' }, 'metadata_value', /text of 1 to 255 bytes/],
+  [{ metadata_key: 'order_id', metadata_value: 'é'.repeat(128) }, 'metadata_value', /255 bytes/],
+  [{ metadata_key: 'order_id', metadata_value: '\0' }, 'metadata_value', /255 bytes/],
+  [{ expected_wallet: 'alice.eth' }, 'expected_wallet', /40 hexadecimal digits/],
+])('intents with %j are refused', async (query, field, message) => {
+  for (const door of doors) {
+    const { code, details } = await service.call('listPaymentIntents', query, { door });
+    expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
+  }
+});
+
+test('an intent that commits after later ones is found, too', async () => {
+  const quiet = await startService({ ROLES: 'api' });
+  const orm = createOrm(quiet.location, 1);
+  const slow = new pg.Client(pgConfigOf(quiet.location));
+  try {
+    await slow.connect();
+    const enter = createMetadataIndexing(orm.em);
+    const createIntent = async (order_id: string) =>
+      (await quiet.call('createPaymentIntent', { amount_units: 1, metadata: { order_id } })).json.id;
+    const find = async (metadata_value: string) =>
+      (
+        await quiet.call('listPaymentIntents', { metadata_key: 'order_id', metadata_value })
+      ).json.payment_intents.map(({ id }) => id);
+
+    const early = await createIntent('early');
+    await slow.query('begin');
+    await slow.query(`update payment_intents set metadata = '{"order_id":"slow"}' where id = $1`, [
+      uuidOf(early),
+    ]);
+    const later = await createIntent('later');
+    await enter();
+    expect([await find('later'), await find('slow')]).toEqual([[later], []]);
+    await slow.query('commit');
+    await enter();
+    expect([await find('slow'), await find('early')]).toEqual([[early], []]);
+  } finally {
+    await slow.end();
+    await endSessions(orm);
+    await quiet.close();
+  }
+});
+
+test('the first ten texts of metadata are entered, by the bytes of their keys', async () => {
+  const { apiKey } = await newMerchant();
+  const keys = ['B', 'a', 'é', ...Array.from({ length: 9 }, (_, i) => `k${i}`)];
+  const metadata = Object.fromEntries([...keys.map((key) => [key, 'x']), ['A', 'x'.repeat(256)], ['0', 7]]);
+  await service.call('createPaymentIntent', { amount_units: 1, metadata }, { apiKey });
+  const isFound = async (metadata_key: string) =>
+    (await service.call('listPaymentIntents', { metadata_key, metadata_value: 'x' }, { apiKey })).json
+      .payment_intents.length === 1;
+  await expect.poll(() => isFound('B'), { timeout: 5_000 }).toBe(true);
+  const found = [];
+  for (const key of keys) if (await isFound(key)) found.push(key);
+  expect(found).toEqual(['B', 'a', 'k0', 'k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7']);
+});
