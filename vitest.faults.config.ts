@@ -23,7 +23,8 @@ export default defineConfig({
           name: 'together',
           include: ['test/faults/*.test.ts'],
           exclude: measured,
-          maxWorkers: availableParallelism(),
+          // They wait for processes, chains and databases half of the time.
+          maxWorkers: availableParallelism() + 1,
           sequence: { groupOrder: 0 },
         },
       },
