@@ -16,6 +16,7 @@ import {
 } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
@@ -28,7 +29,7 @@ import { FieldFault, type Fields, readMessage } from './resource-fields.ts';
 import { userAgent } from './version.ts';
 
 const descriptors = new Map<string, DescMethodUnary>(
-  [PaymentIntentService, EventService, WebhookEndpointService, TransferService]
+  [PaymentIntentService, EventService, RefundService, WebhookEndpointService, TransferService]
     .flatMap((service) => service.methods)
     .filter(isUnary)
     .map((descriptor) => [descriptor.localName, descriptor]),

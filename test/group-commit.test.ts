@@ -45,6 +45,7 @@ const idsIn = async (ids: string[]) =>
 const untouched = {
   amountReceivedUnits: 0n,
   paymentsCount: 0,
+  amountRefundedUnits: null,
   eventCount: 0,
   labels: null,
   succeededAt: null,

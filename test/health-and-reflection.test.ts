@@ -16,6 +16,7 @@ import {
 import { CheckoutService } from '../src/contract/gen/payments/v1/checkout_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { maxHealthWatches } from '../src/doors/internal/health.ts';
@@ -309,6 +310,7 @@ describe('server reflection, with no local files', () => {
         CheckoutService,
         EventService,
         PaymentIntentService,
+        RefundService,
         TransferService,
         WebhookEndpointService,
       ].flatMap(({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`).sort()),

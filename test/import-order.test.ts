@@ -13,6 +13,7 @@ const order = [
   'database',
   'merchants',
   'payment-intents',
+  'refunds',
   'events',
   'webhooks',
   'settlement',

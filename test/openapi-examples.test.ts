@@ -54,6 +54,7 @@ test('a transfer in an example has an intent if and only if it is attributed', (
   const statuses = transfers.map(({ status, payment_intent }) => [status, payment_intent !== undefined]);
   expect(statuses).toEqual([
     ['unattributed', false],
+    ['unattributed', false],
     ['attributed', true],
     // Detached again, and in an event.
     ['unattributed', false],

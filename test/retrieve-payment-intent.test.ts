@@ -121,7 +121,7 @@ async function liveThrough(row: Record<string, unknown>, fields: Partial<Intent>
     );
   }
   const createdAt = new Date(new Date(created.expires_at).getTime() - 45 * 60_000).toISOString();
-  return { ...created, created_at: createdAt, ...fields };
+  return { ...created, created_at: createdAt, amount_refunded_units: 0, ...fields };
 }
 
 describe.each(lives)('an intent that %s', (_, row, fields) => {

@@ -25,6 +25,8 @@ const ours = [
   'payment',
   'payment_intent',
   'payment_intent_service',
+  'refund',
+  'refund_service',
   'transfer',
   'transfer_service',
   'webhook_endpoint',

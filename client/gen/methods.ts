@@ -48,6 +48,36 @@ export interface Methods {
    */
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
+  /**
+   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what is
+   * being returned and what was.
+   */
+  createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund>;
+
+  /** Returns a refund in its present state. */
+  retrieveRefund(id: string, options?: CallOptions): Promise<resources.Refund>;
+
+  /**
+   * Lists refunds, newest first. With a status, a page may hold fewer refunds than `pageSize`, even none, and
+   * still have a next page: a page looks through at most 10,000 refunds for those with the status.
+   */
+  listRefunds(filters?: requests.ListRefunds, options?: CallOptions): List<resources.Refund>;
+
+  /**
+   * Cancels a refund whose transfer has not been seen, for good.
+   *
+   * Canceling a canceled refund again answers its present state. A transaction that is signed already can
+   * still land: its transfer is then recorded, counted, and labeled `after_cancel`.
+   */
+  cancelRefund(id: string, options?: CallOptions): Promise<resources.Refund>;
+
+  /**
+   * Names the transaction of a refund whose wallet could not send the id: a plain transfer of the refund's
+   * amount, from the wallet that the intent was paid to, to the refund's destination, after the refund was
+   * created. Each transfer is one refund's. Confirming the same transaction again changes nothing.
+   */
+  confirmRefund(id: string, confirm: requests.ConfirmRefund, options?: CallOptions): Promise<resources.Refund>;
+
   /** Returns a transfer. An unattributed one has the intents that it may be for as its `candidates`. */
   retrieveTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
 
@@ -179,6 +209,53 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesId: true,
     takesKey: false,
     answer: resources.retrievedPaymentIntentFields,
+  },
+  createRefund: {
+    rpc: 'createRefund',
+    http: 'POST /v1/refunds',
+    status: 201,
+    takesId: false,
+    takesKey: true,
+    request: requests.createRefundFields,
+    isRequestOptional: false,
+    answer: resources.refundFields,
+  },
+  retrieveRefund: {
+    rpc: 'getRefund',
+    http: 'GET /v1/refunds/{id}',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.refundFields,
+  },
+  listRefunds: {
+    rpc: 'listRefunds',
+    http: 'GET /v1/refunds',
+    status: 200,
+    takesId: false,
+    takesKey: false,
+    request: requests.listRefundsFields,
+    isRequestOptional: true,
+    answer: { refunds: kind.list(kind.resource(resources.refundFields)), nextPageToken: kind.textOrNone },
+    lists: 'refunds',
+  },
+  cancelRefund: {
+    rpc: 'cancelRefund',
+    http: 'POST /v1/refunds/{id}/cancel',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    answer: resources.refundFields,
+  },
+  confirmRefund: {
+    rpc: 'confirmRefund',
+    http: 'POST /v1/refunds/{id}/confirm',
+    status: 200,
+    takesId: true,
+    takesKey: false,
+    request: requests.confirmRefundFields,
+    isRequestOptional: false,
+    answer: resources.refundFields,
   },
   retrieveTransfer: {
     rpc: 'getTransfer',

@@ -16,8 +16,10 @@ export interface ListEvents {
   after?: string | undefined;
   /** Only events of this type. */
   type?: EventType | undefined;
-  /** Only events of this intent. */
+  /** Only events of this intent and of its refunds. */
   paymentIntent?: string | undefined;
+  /** Only events of this refund. */
+  refund?: string | undefined;
 }
 
 export const listEventsFields: input.RequestFields = {
@@ -25,6 +27,7 @@ export const listEventsFields: input.RequestFields = {
   after: input.filledText,
   type: input.filledText,
   paymentIntent: input.filledText,
+  refund: input.filledText,
 };
 
 /** What a merchant asks to be paid. Only `amountUnits` is required. */
@@ -117,6 +120,57 @@ export const listPaymentIntentsFields: input.RequestFields = {
   succeededBefore: input.moment,
   metadataKey: input.filledText,
   metadataValue: input.filledText,
+};
+
+/** Says what to return to whom. */
+export interface CreateRefund<Metadata extends object = object> {
+  /** Identifier of the intent whose money is returned. */
+  paymentIntent: string;
+  /** Amount to return, in the token's smallest unit. Default: all that can be returned. */
+  amountUnits?: number | bigint | undefined;
+  /**
+   * Wallet of the payer: `0x` and 40 hexadecimal digits. Ask the payer for it: the wallet that a payment came
+   * from may belong to an exchange or be a contract, where the money would be lost. None of your own wallets.
+   */
+  destination: string;
+  /** Why, in your words: at most 500 characters. The payer never sees it. */
+  reason?: string | undefined;
+  /** Your own data, as for an intent. */
+  metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
+}
+
+export const createRefundFields: input.RequestFields = {
+  paymentIntent: input.required(input.filledText),
+  amountUnits: input.amount,
+  destination: input.required(input.filledText),
+  reason: input.filledText,
+  metadata: input.metadata,
+};
+
+/** Says which refunds to list. Without a filter: all. */
+export interface ListRefunds {
+  /** Most refunds on a page, 1 to 100. Default: 20. */
+  pageSize?: number | undefined;
+  /** Only refunds of this intent. */
+  paymentIntent?: string | undefined;
+  /** Only refunds with this status. */
+  status?: words.RefundStatus | undefined;
+}
+
+export const listRefundsFields: input.RequestFields = {
+  pageSize: input.integerFrom(1),
+  paymentIntent: input.filledText,
+  status: input.word(words.refundStatusWords),
+};
+
+/** Names the transaction that returned the money. */
+export interface ConfirmRefund {
+  /** Hash of the transaction. */
+  transactionHash: string;
+}
+
+export const confirmRefundFields: input.RequestFields = {
+  transactionHash: input.required(input.filledText),
 };
 
 /** Says which transfers to list. Without a filter: all. */

@@ -134,6 +134,11 @@ export interface PaymentIntentState extends AnyPaymentIntent {
   canceledAt: Date | undefined;
   /** The moment the intent expired: when this was decided, not `expiresAt`. */
   expiredAt: Date | undefined;
+  /**
+   * Sum of the confirmed transfers of its refunds, in the token's smallest unit. A refund never changes the
+   * status. Undefined in events of before the field.
+   */
+  amountRefundedUnits: bigint | undefined;
 }
 
 /**
@@ -245,6 +250,80 @@ export interface Transfer extends ApiResource {
   candidates: TransferCandidate[];
 }
 
+/**
+ * A transaction as wallets take it: the transfer of the money, with the refund's id behind it. Whoever can
+ * sign for your wallet sends it, and pays the network's fee.
+ */
+export interface RefundTransaction extends ApiResource {
+  /** EIP-155 id of the chain. */
+  chainId: number;
+  /** The token's contract. */
+  to: string;
+  /** Native currency sent along: none. */
+  value: string;
+  /** `transfer(destination, amount_units)`, and the 29 ASCII characters of the refund's id. */
+  data: string;
+}
+
+/**
+ * Money that goes back to a payer. You send it from your own wallet, by `transaction`; the service never
+ * holds money. It recognises the transfer on the chain by the refund's id in it, and everybody can check it
+ * there.
+ */
+export interface Refund extends ApiResource {
+  /** Identifier of the refund: `rf_` and 26 characters of Crockford base32. */
+  id: string;
+  /** The intent whose money is returned. */
+  paymentIntent: string;
+  /** Test money or real money. A value newer than this client is an {@link Unknown}. */
+  mode: words.Mode | Unknown;
+  /**
+   * The chain the money is returned on: that of the intent. A value newer than this client is an
+   * {@link Unknown}.
+   */
+  chain: words.Chain | Unknown;
+  /** EIP-155 id of the chain. */
+  chainId: number;
+  /** Amount to be returned, in the token's smallest unit. */
+  amountUnits: bigint;
+  /** Contract of the token that is returned, as an EIP-55 checksummed address. */
+  tokenAddress: string;
+  /** Wallet that the money goes to, as an EIP-55 checksummed address. */
+  destination: string;
+  /** Where the refund stands. A value newer than this client is an {@link Unknown}. */
+  status: words.RefundStatus | Unknown;
+  /** Why the money is returned, in your words. The payer never sees it. */
+  reason: string | undefined;
+  /** Your own data, as you sent it. */
+  metadata: JsonObject;
+  /** The moment of creation. */
+  createdAt: Date;
+  /**
+   * The moment the refund expires: 30 days after its creation. A transfer after it is recorded and labeled
+   * `late`.
+   */
+  expiresAt: Date;
+  /** The moment the refund succeeded. */
+  succeededAt: Date | undefined;
+  /** The moment the refund was canceled. */
+  canceledAt: Date | undefined;
+  /** The moment the refund expired: when this was decided, not `expiresAt`. */
+  expiredAt: Date | undefined;
+  /** The transaction to sign with your wallet, unchanged. */
+  transaction: RefundTransaction;
+  /**
+   * The newest 100 transfers of the refund, oldest first. One is expected; the labels of others say why they
+   * are not it.
+   */
+  transfers: Payment[];
+  /**
+   * Facts you have to know: `other_amount`, `other_destination`, `twice`, `after_cancel` and `late` of its
+   * transfers, and `payment_reorged`: a payment has left the chain, and what was received no longer covers
+   * what is returned. Labels may be added.
+   */
+  labels: Label[];
+}
+
 /** The resource that an event is about: one of the messages. */
 export interface EventData extends ApiResource {
   /** The intent, without `clientSecret`. */
@@ -258,6 +337,8 @@ export interface EventData extends ApiResource {
    * of transfers.
    */
   transfersCount: number | undefined;
+  /** The refund. */
+  refund: Refund | undefined;
 }
 
 /** Something that has happened to a resource of the merchant. An event never changes. */
@@ -269,16 +350,20 @@ export interface Event extends ApiResource {
    * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment went beyond the amount, or came after
    * success), `payment_intent.expired`, `payment_intent.canceled`, `payment_intent.late_payment` (after
    * expiry or cancellation), `payment_intent.wrong_token`, `payment_intent.reorged`,
-   * `payment_intent.payment_detached`. Transfers: `transfer.unattributed`. A webhook endpoint:
-   * `webhook_endpoint.ping`. Creation is answered to its caller and has no event. Types may be added: ignore
-   * those that you do not know.
+   * `payment_intent.payment_detached`. Transfers: `transfer.unattributed`. Refunds: `refund.processing`,
+   * `refund.succeeded`, `refund.canceled`, `refund.expired`, `refund.reorged`, `refund.unexpected` (look at
+   * its labels). A webhook endpoint: `webhook_endpoint.ping`. Creation is answered to its caller and has no
+   * event. Types may be added: ignore those that you do not know.
    */
   type: EventType;
   /** The moment of the change. */
   createdAt: Date;
   /** Test money or real money. A value newer than this client is an {@link Unknown}. */
   mode: words.Mode | Unknown;
-  /** Place of the event among those of its intent: 1, 2, 3, without a gap. Sort by it where order matters. */
+  /**
+   * Place of the event among those of its intent, or of its refund: 1, 2, 3, without a gap. Sort by it where
+   * order matters.
+   */
   sequence: number | undefined;
   /** The resource as it was right after the change. */
   data: EventData;
@@ -387,6 +472,7 @@ export const paymentIntentStateFields: kind.Fields = {
   succeededAt: kind.optional(kind.moment),
   canceledAt: kind.optional(kind.moment),
   expiredAt: kind.optional(kind.moment),
+  amountRefundedUnits: kind.optional(kind.units),
 };
 
 export const retrievedPaymentIntentFields: kind.Fields = {
@@ -414,6 +500,7 @@ export const retrievedPaymentIntentFields: kind.Fields = {
   succeededAt: kind.optional(kind.moment),
   canceledAt: kind.optional(kind.moment),
   expiredAt: kind.optional(kind.moment),
+  amountRefundedUnits: kind.optional(kind.units),
 };
 
 export const webhookEndpointFields: kind.Fields = {
@@ -465,11 +552,41 @@ export const transferFields: kind.Fields = {
   candidates: kind.list(kind.resource(transferCandidateFields)),
 };
 
+export const refundTransactionFields: kind.Fields = {
+  chainId: kind.smallInteger,
+  to: kind.text,
+  value: kind.text,
+  data: kind.text,
+};
+
+export const refundFields: kind.Fields = {
+  id: kind.filledText,
+  paymentIntent: kind.text,
+  mode: kind.word(words.modeWords),
+  chain: kind.word(words.chainWords),
+  chainId: kind.smallInteger,
+  amountUnits: kind.units,
+  tokenAddress: kind.text,
+  destination: kind.text,
+  status: kind.word(words.refundStatusWords),
+  reason: kind.textOrNone,
+  metadata: kind.metadata,
+  createdAt: kind.present(kind.moment),
+  expiresAt: kind.present(kind.moment),
+  succeededAt: kind.optional(kind.moment),
+  canceledAt: kind.optional(kind.moment),
+  expiredAt: kind.optional(kind.moment),
+  transaction: kind.present(kind.resource(refundTransactionFields)),
+  transfers: kind.list(kind.resource(paymentFields)),
+  labels: kind.list(kind.text),
+};
+
 export const eventDataFields: kind.Fields = {
   paymentIntent: kind.optional(kind.resource(paymentIntentStateFields)),
   webhookEndpoint: kind.optional(kind.resource(webhookEndpointFields)),
   transfer: kind.optional(kind.resource(transferFields)),
   transfersCount: kind.optional(kind.integer),
+  refund: kind.optional(kind.resource(refundFields)),
 };
 
 export const eventFields: kind.Fields = {

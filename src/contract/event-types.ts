@@ -19,6 +19,13 @@ export const eventDescriptions = {
   'payment_intent.payment_detached': 'Somebody has taken back the attribution of a payment by hand.',
   'transfer.unattributed':
     "Transfers to your wallet have come in a block that cannot be told to be one intent's payment: the largest, and how many. Attribute them when you know.",
+  'refund.processing': "The refund's transfer is on the chain, and not final yet.",
+  'refund.succeeded': 'The money is returned.',
+  'refund.canceled': 'The refund was canceled.',
+  'refund.expired': 'The refund was not sent within 30 days.',
+  'refund.reorged': 'A transfer of the refund is no longer on the chain, which has reorganised.',
+  'refund.unexpected':
+    'Something about the refund needs you: its labels say what. Money that has left your wallet counts as returned.',
   'webhook_endpoint.ping': 'You have sent a ping to this endpoint.',
 } as const;
 

@@ -6,6 +6,7 @@ import {
   laneWords,
   modeWords,
   paymentIntentStatusWords,
+  refundStatusWords,
   webhookDeliveryStatusWords,
 } from './gen/words.ts';
 
@@ -15,6 +16,7 @@ export type {
   Mode as ModeName,
   PaymentIntentStatus as StatusName,
   PaymentStatus as PaymentStatusName,
+  RefundStatus as RefundStatusName,
   WebhookDeliveryStatus as DeliveryStatusName,
 } from './gen/words.ts';
 
@@ -26,6 +28,7 @@ export const chainNames = namesIn(chainWords);
 export const deliveryStatusNames = namesIn(webhookDeliveryStatusWords);
 export const laneNames = namesIn(laneWords);
 export const modeNames = namesIn(modeWords);
+export const refundStatusNames = namesIn(refundStatusWords);
 export const statusNames = namesIn(paymentIntentStatusWords);
 
 /**

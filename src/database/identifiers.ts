@@ -3,7 +3,7 @@ import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
 
 /** The prefix of an identifier, which tells its kind. */
-export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr';
+export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf';
 
 /** Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. */
 export function newUuid(createdAtMs: number = Date.now()): string {

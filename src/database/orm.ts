@@ -11,6 +11,7 @@ import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './en
 import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
+import { RefundEntity } from './entities/refund.ts';
 import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
 import {
   WebhookAttemptEntity,
@@ -32,6 +33,7 @@ import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-trans
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
 import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
+import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
 
@@ -52,6 +54,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-23-position-in-turns', class: PositionInTurns },
   { name: '2026-11-25-begin-event-epochs', class: BeginEventEpochs },
   { name: '2026-11-25-find-by-metadata', class: FindByMetadata },
+  { name: '2026-11-25-return-money', class: ReturnMoney },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -95,6 +98,7 @@ export function createOrm(
       TransferEntity,
       PaymentIntentMetadataEntity,
       MetadataProgressEntity,
+      RefundEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -31,7 +31,9 @@ export function listEvents(
       refuseInvalid(violationsOf(request));
       const { pageToken, after, type } = request;
       const paymentIntent = parseIdentifier('pi', request.paymentIntent);
+      const refund = parseIdentifier('rf', request.refund);
       const token = ['events', identity.merchantId, identity.mode, type, request.paymentIntent];
+      if (refund !== undefined) token.push(request.refund);
       return orUnavailable(async () => {
         const behind =
           pageToken !== ''
@@ -43,7 +45,7 @@ export function listEvents(
         const page = await chargedByRows(
           context,
           size,
-          () => reader.page(identity, { type, paymentIntent }, behind, size),
+          () => reader.page(identity, { type, paymentIntent, refund }, behind, size),
           ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
         );
         if (after !== '') await cursors.assertKept(behind, identity, page.limits);
@@ -68,11 +70,14 @@ function rowsOf({ data }: EventRow): number {
 
 function violationsOf(request: ListEventsRequest): FieldViolation[] {
   const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
-  const { type, after, pageToken, paymentIntent } = request;
+  const { type, after, pageToken, paymentIntent, refund } = request;
   const wantedType = type === '' ? undefined : wantedEventType(type);
   if (wantedType !== undefined) violations.push({ field: 'type', message: `must be ${wantedType}` });
   if (paymentIntent !== '' && parseIdentifier('pi', paymentIntent) === undefined) {
     violations.push({ field: 'payment_intent', message: 'must be the id of a payment intent' });
+  }
+  if (refund !== '' && parseIdentifier('rf', refund) === undefined) {
+    violations.push({ field: 'refund', message: 'must be the id of a refund' });
   }
   if (after !== '' && parseIdentifier('evt', after) === undefined) {
     violations.push({ field: 'after', message: 'must be the id of an event' });

@@ -2,7 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
+import { type Condition, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { type CursorLimits, type EventCursor, limitColumns, limitsOf } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
@@ -11,6 +11,8 @@ export interface EventFilter {
   type: string;
   /** UUID of an intent. */
   paymentIntent: string | undefined;
+  /** UUID of a refund. */
+  refund: string | undefined;
 }
 
 export interface EventPage {
@@ -65,8 +67,27 @@ export function createEventReader(em: EntityManager): EventReader {
       `select ${listed} from events e where ${where} order by ${order} limit $4`,
     );
   const listAll = statement(inRange, 'e.position');
-  // Within an intent, the sequence has the same order and is in the index by intent. The other index would scan all events.
-  const listOfIntent = statement(`${inRange} and e.payment_intent = $6`, 'e.sequence');
+  const listOf = ({ type, paymentIntent, refund }: EventFilter) => {
+    const values = new Values(...Array.from({ length: 5 }));
+    const of = values.and([['e.type = ?', type === '' ? undefined : type]]) || 'true';
+    const where = `${inRange} and ${of}`;
+    // Within an intent or a refund, the sequence has the same order and is in its index. The other index would scan all
+    // events.
+    const ofSubject = (...conditions: Condition[]) =>
+      `select e.* from events e where ${where} and ${values.and(conditions)} order by e.sequence limit $4`;
+    const ofRefunds = (intent: string) =>
+      `select e.* from refunds r join events e on e.refund = r.id
+        where ${where} and ${values.and([['r.merchant_id = e.merchant_id and r.payment_intent = ?', intent]])}
+        order by e.position limit $4`;
+    const isOfIntent = 'exists (select from refunds r where r.id = e.refund and r.payment_intent = ?)';
+    const queries =
+      refund !== undefined
+        ? [ofSubject(['e.refund = ?', refund], [isOfIntent, paymentIntent])]
+        : [ofSubject(['e.payment_intent = ?', paymentIntent]), ofRefunds(paymentIntent ?? '')];
+    const from = queries.map((query) => `(${query})`).join(' union all ');
+    const text = `select ${listed} from (${from}) e order by e.position limit $4`;
+    return { statement: preparedStatement('list_events_of', text), values: values.list.slice(5) };
+  };
   const listBehind = preparedStatement(
     'list_events_behind',
     `select ${listed}, p.last_position
@@ -79,7 +100,6 @@ export function createEventReader(em: EntityManager): EventReader {
     'list_events_of_type',
     `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
   );
-  const listOfTypeAndIntent = statement(`${inRange} and e.type = $6 and e.payment_intent = $7`, 'e.sequence');
   const pageOf = (rows: ListedRow[], last: ListedRow | undefined): EventPage => ({
     rows: rows.map(columns.read),
     next: last && { epoch: BigInt(last.epoch), position: BigInt(last.position) },
@@ -99,23 +119,20 @@ export function createEventReader(em: EntityManager): EventReader {
       const { rows } = await read(merchantId, findOne, [id, merchantId, mode]);
       return rows[0] && columns.read(rows[0]);
     },
-    async page({ merchantId, mode }, { type, paymentIntent }, after, size) {
+    async page({ merchantId, mode }, filter, after, size) {
       const list = async (
         statement: typeof listAll,
         limit: number,
         ...more: unknown[]
       ): Promise<ListedRow[]> =>
         (await read(merchantId, statement, [...rangeOf(merchantId, mode, after, limit), ...more])).rows;
-      if (paymentIntent === undefined && type !== '') {
-        const { rows, next } = pageOfScanned(await list(listOfType, size + 2, type), size);
+      const isOfSubject = filter.paymentIntent !== undefined || filter.refund !== undefined;
+      if (!isOfSubject && filter.type !== '') {
+        const { rows, next } = pageOfScanned(await list(listOfType, size + 2, filter.type), size);
         return pageOf(rows, next);
       }
-      const found =
-        paymentIntent === undefined
-          ? await list(listAll, size + 1)
-          : type === ''
-            ? await list(listOfIntent, size + 1, paymentIntent)
-            : await list(listOfTypeAndIntent, size + 1, type, paymentIntent);
+      const { statement, values } = isOfSubject ? listOf(filter) : { statement: listAll, values: [] };
+      const found = await list(statement, size + 1, ...values);
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },
     async behind({ merchantId, mode }, after, size) {

@@ -124,7 +124,8 @@ export function fingerprintOf(intent: NewPaymentIntent): string {
   return hash('sha256', canonical, 'hex');
 }
 
-function findMetadataProblem(metadata: JsonObject): string | undefined {
+/** Returns why metadata is refused, as the end of a sentence. */
+export function findMetadataProblem(metadata: JsonObject): string | undefined {
   const keys = Object.keys(metadata);
   if (keys.length > maxMetadataKeys) return `must have at most ${maxMetadataKeys} keys, not ${keys.length}`;
   for (const key of keys) {
@@ -141,7 +142,7 @@ function findMetadataProblem(metadata: JsonObject): string | undefined {
 }
 
 /** Replaces -0 in a binary request: the database would return 0, so a replay would differ. */
-function withoutNegativeZero(metadata: JsonObject): JsonObject {
+export function withoutNegativeZero(metadata: JsonObject): JsonObject {
   return hasNegativeZero(metadata, 1) ? JSON.parse(JSON.stringify(metadata)) : metadata;
 }
 
@@ -181,14 +182,15 @@ function findValueProblem(value: JsonValue, nesting: number): string | undefined
   }
 }
 
-function findStringProblem(text: string): string | undefined {
+/** Returns why a text cannot be stored, as the end of a sentence. */
+export function findStringProblem(text: string): string | undefined {
   if (text.includes('\0')) return 'must not hold NUL characters, which the database cannot keep';
   if (!text.isWellFormed()) return 'must not hold lone surrogates, which are not text';
   return undefined;
 }
 
 /** JSON with sorted names, so that their order does not matter. */
-function canonicalJson(value: JsonValue): string {
+export function canonicalJson(value: JsonValue): string {
   if (value === null || typeof value !== 'object') return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
   const members = Object.keys(value)

@@ -25,10 +25,17 @@ const columns = [
   'succeeded_at',
   'canceled_at',
   'expired_at',
+  'amount_refunded_units',
 ] as const;
 
 /** Nullable columns, for which null is written as an empty text. */
-const nullable: ReadonlySet<string> = new Set(['labels', 'succeeded_at', 'canceled_at', 'expired_at']);
+const nullable: ReadonlySet<string> = new Set([
+  'labels',
+  'succeeded_at',
+  'canceled_at',
+  'expired_at',
+  'amount_refunded_units',
+]);
 
 /** A row as selected: its columns in one text, and its metadata separately, because it may contain any character. */
 export interface ShownRow {
@@ -69,6 +76,7 @@ export function readShownRow({ shown, metadata }: ShownRow): ShownColumns {
     succeeded_at: texts[13] as string,
     canceled_at: texts[14] as string,
     expired_at: texts[15] as string,
+    amount_refunded_units: texts[16] as string,
     metadata,
   };
 }
@@ -85,6 +93,7 @@ export function parseShownColumns(row: ShownColumns): Record<string, unknown> {
     succeeded_at: orNull(row.succeeded_at),
     canceled_at: orNull(row.canceled_at),
     expired_at: orNull(row.expired_at),
+    amount_refunded_units: orNull(row.amount_refunded_units),
   };
 }
 
@@ -149,7 +158,7 @@ export function paymentIntentText(row: ShownColumns): string | undefined {
     `"created_at":"${createdAt}","amount_received_units":${row.amount_received_units},"payments_count":0` +
     `${labels.length === 0 ? '' : `,"labels":${JSON.stringify(labels)}`}` +
     `${moment('succeeded_at', row.succeeded_at)}${moment('canceled_at', row.canceled_at)}` +
-    `${moment('expired_at', row.expired_at)}}`
+    `${moment('expired_at', row.expired_at)},"amount_refunded_units":${row.amount_refunded_units || 0}}`
   );
 }
 

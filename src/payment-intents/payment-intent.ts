@@ -42,6 +42,7 @@ export function presentPaymentIntent(
     payments: [...payments],
     paymentsCount: row.paymentsCount,
     labels: row.labels ?? [],
+    amountRefundedUnits: BigInt(row.amountRefundedUnits ?? 0),
     ...momentField('succeededAt', row.succeededAt),
     ...momentField('canceledAt', row.canceledAt),
     ...momentField('expiredAt', row.expiredAt),

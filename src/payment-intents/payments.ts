@@ -15,45 +15,62 @@ import { mapLargeInSlices } from '../scheduling/slices.ts';
 /** Most payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
 
-/** Reads the newest payments of each intent, in chain order. Intents without payments cost nothing. */
-export type ReadPayments = (
+/** What transfers belong to: an intent, or a refund. */
+type Owner = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'network'>;
+
+/** Reads the newest transfers of each owner, in chain order. */
+export type ReadTransfers<T extends Owner = Owner> = (
   run: RunPrepared,
-  intents: readonly PaymentIntentRow[],
+  owners: readonly T[],
 ) => Promise<ReadonlyMap<string, Payment[]>>;
 
-export function createPaymentsReader(em: EntityManager): ReadPayments {
+/** Reads the newest payments of each intent, in chain order. Intents without payments cost nothing. */
+export function createPaymentsReader(em: EntityManager): ReadTransfers<PaymentIntentRow> {
+  const read = createTransfersReader(em, 'payment_intent');
+  return (run, intents) =>
+    read(
+      run,
+      intents.filter(({ paymentsCount }) => paymentsCount > 0),
+    );
+}
+
+export function createTransfersReader(
+  em: EntityManager,
+  ownerColumn: 'payment_intent' | 'refund',
+): ReadTransfers {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   // `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every
-  // transfer of the merchant for each intent.
+  // transfer of the merchant for each owner.
   const find = preparedStatement(
     'find_payments',
     `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
        from unnest($1::uuid[], $2::uuid[]) as wanted (id, merchant_id)
       cross join lateral (
         select * from transfers t
-         where t.payment_intent = wanted.id and t.merchant_id is not distinct from wanted.merchant_id
+         where t.${ownerColumn} = wanted.id and t.merchant_id is not distinct from wanted.merchant_id
          order by t.block_number desc, t.log_index desc limit ${maxPayments}
       ) t
        left join watched_chains c on c.chain_id = t.chain_id
       order by t.block_number, t.log_index`,
   );
-  return async (run, intents) => {
-    const paid = intents.filter(({ paymentsCount }) => paymentsCount > 0);
+  return async (run, owners) => {
     const payments = new Map<string, Payment[]>();
-    if (paid.length === 0) return payments;
-    const { rows } = await run(find, [paid.map(({ id }) => id), paid.map(({ merchantId }) => merchantId)]);
+    if (owners.length === 0) return payments;
+    const { rows } = await run(find, [
+      owners.map(({ id }) => id),
+      owners.map(({ merchantId }) => merchantId),
+    ]);
     const required = new Map(
-      paid.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
+      owners.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
     );
     await mapLargeInSlices(
       rows,
       () => 1,
       (found) => {
-        const row = columns.read(found);
-        const intent = row.paymentIntent ?? '';
-        const payment = toPayment(row, Number(found.head), required.get(intent) ?? 0);
-        const known = payments.get(intent);
-        if (known === undefined) payments.set(intent, [payment]);
+        const owner = found[ownerColumn];
+        const payment = toPayment(columns.read(found), Number(found.head), required.get(owner) ?? 0);
+        const known = payments.get(owner);
+        if (known === undefined) payments.set(owner, [payment]);
         else known.push(payment);
       },
     );

@@ -16,6 +16,7 @@ import { intentOpenedBy } from '../payment-intents/client-secret.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { createPaymentIntentService } from '../payment-intents/service.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
+import { createRefundService } from '../refunds/service.ts';
 import { authenticated } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
@@ -66,6 +67,7 @@ export function createCore(
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),
+    createRefundService(em, onEvent),
   ];
   const checkout = createCheckoutService(em);
   const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);

@@ -202,6 +202,7 @@ export async function listTransfers(
     matching: [
       ['(t.payment_intent is not null) = ?::boolean', isAttributed],
       ["(t.state <> 'reorged' or ?::boolean)", isAttributed],
+      ['t.is_refund = ?::boolean', false],
     ],
   });
   return ofTransfers(em, rows.map(columns.read), note);

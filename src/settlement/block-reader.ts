@@ -1,31 +1,41 @@
-// Reads the transfers of a block to wallets of merchants, and the intents named in them.
+// Reads the transfers of a block to wallets of merchants and of their refunds, and the ids named in them.
 
-import { type Address, type Hash, numberToHex } from 'viem';
+import { type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
-import type { WalletOwner } from './ledger/owners.ts';
+import type { Owners, WalletOwner } from './ledger/owners.ts';
+import type { RefundOwners } from './ledger/refund-owners.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
 
 const maxReceiptsAtOnce = 16;
 
-/** Finds the merchants that own or expect payments at these wallets. */
-export type OwnersOf = (wallets: readonly Address[]) => Promise<Map<Address, WalletOwner[]>>;
+/** A transfer, and the merchants that it concerns as far as its wallets say. */
+export type RelevantLog = TransferLog & { owners: WalletOwner[] };
 
 /**
- * Keeps the transfers to wallets of merchants. Owners are looked up after the block arrived, so that new intents are
- * included.
+ * Keeps the transfers to wallets of merchants, and those that may be of their refunds. Both are looked up after the block
+ * arrived, so that new intents and refunds are included.
  */
 export async function transfersToMerchants(
   logs: readonly TransferLog[],
-  ownersOf: OwnersOf,
-): Promise<(TransferLog & { owners: WalletOwner[] })[]> {
+  { ownersOf, refundsAt }: Pick<Owners, 'ownersOf'> & RefundOwners,
+): Promise<RelevantLog[]> {
   const owners = await ownersOf([...new Set(logs.map(({ to }) => to))]);
+  const refunds = await refundsAt(logs);
   return logs.flatMap((log) => {
     const own = owners.get(log.to);
-    return own === undefined ? [] : [{ ...log, owners: own }];
+    const lookingAlike = refunds.get(log);
+    if (own === undefined && lookingAlike === undefined) return [];
+    const known = new Set(own?.map(({ merchantId }) => merchantId));
+    const ofRefunds = (lookingAlike ?? []).flatMap((merchantId) =>
+      known.has(merchantId)
+        ? []
+        : [{ merchantId, isPayoutWallet: false, isExpected: false, refund: { id: undefined } }],
+    );
+    return [{ ...log, owners: [...(own ?? []), ...ofRefunds] }];
   });
 }
 
@@ -37,7 +47,7 @@ export async function readTransfers(
   node: Node,
   settings: ChainSettings,
   header: Header,
-  logs: readonly (TransferLog & { owners: WalletOwner[] })[],
+  logs: readonly RelevantLog[],
   onProgress: () => Promise<void>,
 ): Promise<FoundTransfer[]> {
   if (logs.length === 0) return [];

@@ -33,7 +33,7 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const ofMerchant = `from transfers t left join watched_chains c on c.chain_id = t.chain_id
-                     where t.id = $1 and t.merchant_id = $2 and t.mode = $3`;
+                     where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`;
   const selected = `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head`;
   const findTransfer = preparedStatement('find_transfer', `${selected} ${ofMerchant}`);
   const lockTransfer = preparedStatement('lock_transfer', `${selected} ${ofMerchant} for update of t`);

@@ -7,6 +7,7 @@ import type { TransferRow } from '../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
+import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
@@ -40,6 +41,10 @@ export function detachTransfer(
     if (intent.status === 'succeeded' && row.counts) {
       const left = await confirmedUnits(inside, [intent.id]);
       if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) throw hasSucceeded();
+    }
+    if (row.state === 'confirmed' && isUsdc === true) {
+      const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
+      if (money !== undefined && money.committedUnits > money.confirmedUnits) throw isReturned();
     }
     const remaining = await readRemaining(inside, [intent.id]);
     await apply(inside, new Map([[intent, [detach(intent, remaining(intent.id))]]]), new Date(), traceparent);
@@ -79,6 +84,12 @@ function attributedAutomatically(): ServiceError {
 function hasSucceeded(): ServiceError {
   return new ServiceError('invalid_state', {
     message: 'The intent has succeeded with this payment, so it cannot be detached.',
+  });
+}
+
+function isReturned(): ServiceError {
+  return new ServiceError('invalid_state', {
+    message: 'The refunds of the intent need this payment: without it they return more than was received.',
   });
 }
 

@@ -31,7 +31,7 @@ export function getTransfer(em: EntityManager): Method<GetTransferRequest, Trans
     'get_transfer',
     `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
        from transfers t left join watched_chains c on c.chain_id = t.chain_id
-      where t.id = $1 and t.merchant_id = $2 and t.mode = $3`,
+      where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`,
   );
 
   const candidatesOf = async (row: TransferRow): Promise<TransferCandidate[]> => {

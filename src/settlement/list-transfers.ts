@@ -91,6 +91,7 @@ function conditionsOf(
     ['t.block_time < ?', isoOf(wholeMs(blockTimeBefore))],
   ]);
   const all = [
+    'not t.is_refund',
     matching,
     // A transfer that was reorged before it was attributed can no longer be attributed.
     isUnattributed ? "t.state <> 'reorged'" : '',
@@ -98,7 +99,7 @@ function conditionsOf(
   ].filter((condition) => condition !== '');
   return {
     range: isUnattributed ? `${range} and t.payment_intent is null` : range,
-    matching: all.join(' and ') || 'true',
+    matching: all.join(' and '),
   };
 }
 

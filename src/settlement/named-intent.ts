@@ -1,4 +1,4 @@
-// Reads which intent the owner of the money names in a transaction. An id that a bundler, a relayer or another user of
+// Reads which intent or refund the owner of the money names in a transaction. An id that a bundler, a relayer or another user of
 // the same bundle has added to a transfer does not count. `ledger/attribution.ts` decides what is paid.
 
 import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
@@ -12,11 +12,11 @@ import { transferTopic } from './node-answers.ts';
 const transferSelector = 'a9059cbb';
 /** Hexadecimal digits of the selector and its two arguments. */
 const transferDigits = 8 + 64 + 64;
-/** An intent's public id, as ASCII. */
-const publicId = /pi_[0-7][0-9a-hjkmnp-tv-z]{25}/g;
+/** The public id of an intent or of a refund, as ASCII. */
+const publicId = /(?:pi|rf)_[0-7][0-9a-hjkmnp-tv-z]{25}/g;
 const idDigits = 2 * 29;
-/** `pi_` in hexadecimal digits. */
-const idPrefix = '70695f';
+/** `pi_` and `rf_` in hexadecimal digits. */
+const idPrefixes = ['70695f', '72665f'];
 
 /** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
@@ -49,7 +49,7 @@ export interface NamedIntents {
    * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.
    */
   needsReceipt(log: TransferLog): Promise<boolean>;
-  /** Returns the public id (`pi_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
+  /** Returns the public id (`pi_…` or `rf_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
   of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined>;
 }
 
@@ -209,7 +209,7 @@ async function callsWithId(input: string): Promise<CallsWithId> {
   for (let at = input.indexOf(transferSelector); at !== -1; at = input.indexOf(transferSelector, at + 1)) {
     await nextSlice();
     const end = at + transferDigits;
-    if (at % 2 !== 0 || !input.startsWith(idPrefix, end)) continue;
+    if (at % 2 !== 0 || !idPrefixes.some((prefix) => input.startsWith(prefix, end))) continue;
     const id = onlyIdIn(input.slice(end, end + idDigits));
     if (id === undefined) continue;
     const call = input.slice(at, end);

@@ -22,7 +22,7 @@ export function createReadBetween({ settings, ledger }: WatchContext): ReadBetwe
     const wallets = await ledger.wallets(maxRecipients + 1);
     const recipients = wallets.length > maxRecipients ? undefined : wallets;
     const logs = wallets.length === 0 ? [] : await asked.transfersBetween(from, to, recipients);
-    const relevant = await transfersToMerchants(logs, ledger.ownersOf);
+    const relevant = await transfersToMerchants(logs, ledger);
     const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
     const blocks: BlockTransfers[] = [];
     for (const [number, own] of [...byBlock].sort(([a], [b]) => a - b)) {

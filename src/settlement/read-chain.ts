@@ -36,7 +36,7 @@ export function createReadChain(
   return {
     async block(lease, header, after, seenAtMs) {
       const { logs, isDoubtful } = await state.node.transfersOf(header);
-      const relevant = await transfersToMerchants(logs, ledger.ownersOf);
+      const relevant = await transfersToMerchants(logs, ledger);
       const apply = async () => {
         const found = await readTransfers(state.node, settings, header, relevant, () => ledger.renew(lease));
         await record(lease, { ...header, isDoubtful }, found, after.hash);

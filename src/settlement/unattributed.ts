@@ -32,11 +32,11 @@ const measure = preparedStatement(
                            order by t.merchant_id, t.mode limit 1) next
    )
    select (select count(*)::int
-             from (select from transfers where payment_intent is null and state <> 'reorged' limit 1000) as waiting) as count,
+             from (select from transfers where payment_intent is null and not is_refund and state <> 'reorged' limit 1000) as waiting) as count,
           greatest(0, extract(epoch from now() - min(oldest.created_at)) * 1000)::bigint as oldest_ms
      from owners o
     cross join lateral (select t.created_at from transfers t
                          where t.merchant_id = o.merchant_id and t.mode = o.mode and t.payment_intent is null
-                           and t.state <> 'reorged' and t.id >= $1
+                           and not t.is_refund and t.state <> 'reorged' and t.id >= $1
                          order by t.id limit 1) oldest`,
 );

@@ -86,7 +86,7 @@ export class Verification {
       if (header === undefined) continue;
       const logs = await state.confirmer.transfersBetween(number, number);
       if (logs.length === 0 || logs.some(({ blockHash }) => blockHash !== hash)) continue;
-      const relevant = await transfersToMerchants(logs, ledger.ownersOf);
+      const relevant = await transfersToMerchants(logs, ledger);
       const renew = () => ledger.renew(lease);
       const found = await readTransfers(state.confirmer, settings, header, relevant, renew);
       await assertCommon(this.#context, lease, [header]);

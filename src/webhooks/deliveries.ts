@@ -104,6 +104,7 @@ export function createWebhookDeliveries(em: EntityManager): WebhookDeliveries {
         type: 'webhook_endpoint.ping',
         createdAt,
         paymentIntent: null,
+        refund: null,
         webhookEndpoint: endpoint.id,
         sequence: 0,
         position: null,
@@ -157,7 +158,10 @@ function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
   const shown = (deliveries: string, order: string, more = '') =>
     `select ${columns.of('d')}, e.type as event_type, e.payment_intent${more}
        from ${deliveries}
-      cross join lateral (select e.type, e.payment_intent from events e where e.id = d.event_id limit 1) e
+      cross join lateral (
+        select e.type, coalesce(e.payment_intent, (select r.payment_intent from refunds r where r.id = e.refund)) as payment_intent
+          from events e where e.id = d.event_id limit 1
+      ) e
       order by ${order}`;
   const scan = {
     table: 'webhook_deliveries',

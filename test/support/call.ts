@@ -38,6 +38,7 @@ import { EventService } from '../../src/contract/gen/payments/v1/event_service_p
 import { json_field, json_word } from '../../src/contract/gen/payments/v1/json_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../../src/contract/gen/payments/v1/refund_service_pb.ts';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { TransferService } from '../../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
@@ -48,6 +49,7 @@ const methods = {
   ...CheckoutService.method,
   ...eventMethods,
   ...PaymentIntentService.method,
+  ...RefundService.method,
   ...TransferService.method,
   ...WebhookEndpointService.method,
 };

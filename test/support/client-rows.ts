@@ -17,6 +17,10 @@ export interface Known {
   attributed: string;
   event: string;
   endpoint: string;
+  refund: string;
+  /** A refund whose transfer is on the chain, without its id. */
+  returned: string;
+  transactionHash: string;
 }
 
 export interface Row {
@@ -29,6 +33,7 @@ export interface Row {
   of?: [kind: string, (client: PaymentIntentsClient, id: never) => Promise<unknown>];
 }
 
+const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 export const idempotencyKey = 'one-and-the-same';
 const create = { amount_units: 9_007_199_254_740_991, chain: 'polygon', metadata: { amountUnits: null } };
 
@@ -90,6 +95,31 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
     request: ({ transfer }) => ({ id: transfer }),
     of: ['tr', (client, id) => client.detachTransfer(id)],
   },
+  createRefund: {
+    call: (client, { paid }) =>
+      client.createRefund({ paymentIntent: paid, amountUnits: 1n, destination: payer }, { idempotencyKey }),
+    request: ({ paid }) => ({ payment_intent: paid, amount_units: 1, destination: payer }),
+  },
+  getRefund: {
+    call: (client, { refund }) => client.retrieveRefund(refund),
+    request: ({ refund }) => ({ id: refund }),
+    of: ['rf', (client, id) => client.retrieveRefund(id)],
+  },
+  listRefunds: {
+    call: async (client) => (await client.listRefunds().page()).items,
+    request: () => ({}),
+    pick: (json) => json.refunds,
+  },
+  cancelRefund: {
+    call: (client, { refund }) => client.cancelRefund(refund),
+    request: ({ refund }) => ({ id: refund }),
+    of: ['rf', (client, id) => client.cancelRefund(id)],
+  },
+  confirmRefund: {
+    call: (client, { returned, transactionHash }) => client.confirmRefund(returned, { transactionHash }),
+    request: ({ returned, transactionHash }) => ({ id: returned, transaction_hash: transactionHash }),
+    of: ['rf', (client, id) => client.confirmRefund(id, { transactionHash: `0x${'12'.repeat(32)}` })],
+  },
   createWebhookEndpoint: {
     call: (client, { url }) => client.createWebhookEndpoint({ url }, { idempotencyKey }),
     request: ({ url }) => ({ url }),
@@ -150,7 +180,12 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
   },
 };
 /** What takes an idempotency key. */
-export const withKey = ['createPaymentIntent', 'createWebhookEndpoint', 'rotateWebhookSecret'];
+export const withKey = [
+  'createPaymentIntent',
+  'createRefund',
+  'createWebhookEndpoint',
+  'rotateWebhookSecret',
+];
 
 /** A merchant with something of every kind, and an event of every kind of data. */
 export async function furnished(service: TestService, merchant: TestMerchant, url: string): Promise<Known> {
@@ -176,22 +211,48 @@ export async function furnished(service: TestService, merchant: TestMerchant, ur
       })
       .toBe(count);
   await positioned(2);
+  await service.query(`update transfers set state = 'confirmed' where merchant_id = $1`, [merchant.id]);
+  const transactionHash = `0x${'ab'.repeat(32)}`;
+  const returning = { payment_intent: paid, amount_units: 2, destination: payer };
+  const [returned = '', refund = ''] = [
+    (await service.call('createRefund', returning, options)).json.id,
+    (await service.call('createRefund', { ...returning, amount_units: 1 }, options)).json.id,
+  ];
+  const { base } = merchant.wallets.testnet;
+  await insertTransfers(service, merchant, [
+    { amountUnits: 2, isRefund: true, fromAddress: base, toAddress: payer, transactionHash },
+  ]);
+  await service.call('cancelRefund', { id: refund }, options);
+  await service.call('confirmRefund', { id: returned, transaction_hash: transactionHash }, options);
+  await positioned(4);
   const { transfers } = (await service.call('listTransfers', { status: 'unattributed' }, options)).json;
   await service.query(
     `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
      values (gen_random_uuid(), $1, 'testnet', 'transfer.unattributed', now(), null, 0, $2)`,
     [merchant.id, JSON.stringify({ transfer: transfers[0], transfers_count: 3 })],
   );
-  await positioned(3);
+  await positioned(5);
   const { id: event } = (await service.call('pingWebhookEndpoint', { id: endpoint }, options)).json;
-  await positioned(4);
+  await positioned(6);
   await vi.waitFor(
     async () => {
       const request = { id: endpoint, status: 'delivered' };
       const { webhook_deliveries } = (await service.call('listWebhookDeliveries', request, options)).json;
-      expect(webhook_deliveries).toHaveLength(4);
+      expect(webhook_deliveries).toHaveLength(6);
     },
     { timeout: 20_000 },
   );
-  return { url, intent, canceled, paid, transfer, attributed, event, endpoint };
+  return {
+    url,
+    intent,
+    canceled,
+    paid,
+    transfer,
+    attributed,
+    event,
+    endpoint,
+    refund,
+    returned,
+    transactionHash,
+  };
 }

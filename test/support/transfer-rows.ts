@@ -19,6 +19,8 @@ export interface TransferSettings {
   /** The intent's id. It is not changed. */
   paymentIntent?: string;
   labels?: string[];
+  /** It looks like a refund of the merchant. */
+  isRefund?: boolean;
   transactionHash?: string;
   logIndex?: number;
   blockNumber?: number;
@@ -69,6 +71,7 @@ export async function insertTransfers(
       payment_intent: transfer.paymentIntent ? parseIdentifier('pi', transfer.paymentIntent) : null,
       attributed_by_hand: false,
       is_detached: false,
+      is_refund: transfer.isRefund ?? false,
       counts: transfer.paymentIntent !== undefined && transfer.labels === undefined,
       labels: transfer.labels ?? null,
       created_at: transfer.createdAt ?? new Date(),

@@ -99,6 +99,44 @@ export interface Checkout {
    * Origins of the merchant's own pages. The checkout returns to them and speaks to them, and to no others.
    */
   allowed_origins: string[];
+  /** Money that was returned, or is being returned: the newest 100 transfers, oldest first. */
+  refunds?: CheckoutPayment[];
+}
+
+/** A transfer on the chain that belongs to an intent. */
+export interface CheckoutPayment {
+  /** The transaction that holds the transfer. */
+  transaction_hash: string;
+  /** Place of the transfer among the logs of its block. */
+  log_index: number;
+  /** The block that holds the transaction. */
+  block_number: number;
+  /** Hash of that block. */
+  block_hash: string;
+  /** Time of that block, in UTC. */
+  block_time: string;
+  /** Wallet the money came from, as an EIP-55 checksummed address. */
+  from_address: string;
+  /** Wallet the money went to. */
+  to_address: string;
+  /** Contract of the token that was transferred. */
+  token_address: string;
+  /** Amount of the transfer, in the token's smallest unit. */
+  amount_units: number;
+  /**
+   * Blocks since the transfer, its own being the first. Counting stops at the intent's
+   * `confirmations_required`.
+   */
+  confirmations: number;
+  /** Where the transfer stands. */
+  status: CheckoutPaymentStatus;
+  /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
+  labels?: string[];
+  /**
+   * Whether the transfer is part of the intent's `amount_received_units`. Absent in events of before the
+   * field.
+   */
+  counts?: boolean;
 }
 
 /** A transfer on the chain that belongs to an intent. */

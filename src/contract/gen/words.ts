@@ -88,6 +88,28 @@ export const paymentIntentStatusWords = {
   canceled: 5,
 } as const satisfies Record<PaymentIntentStatus, number>;
 
+/** Where a refund stands. */
+export type RefundStatus =
+  /** Its transfer has not been seen yet. */
+  | 'requires_transfer'
+  /** Its transfer is on the chain, and not final yet. */
+  | 'processing'
+  /** Returned. A reorganisation of the chain takes it back to `requires_transfer`. */
+  | 'succeeded'
+  /** Canceled by the merchant: final. */
+  | 'canceled'
+  /** Not sent within 30 days: final. */
+  | 'expired';
+
+/** The numbers of a {@link RefundStatus} in messages. */
+export const refundStatusWords = {
+  requires_transfer: 1,
+  processing: 2,
+  succeeded: 3,
+  canceled: 4,
+  expired: 5,
+} as const satisfies Record<RefundStatus, number>;
+
 /** Whether a transfer belongs to an intent. */
 export type TransferStatus =
   /** To none, as far as anybody can tell. */

@@ -20,9 +20,11 @@ export const EventEntity = defineEntity({
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
     /** The intent that it is about, if it is about one. */
     paymentIntent: p.uuid().nullable(),
+    /** The refund that it is about, if it is about one. */
+    refund: p.uuid().nullable(),
     /** The webhook endpoint that it is about, and the only one that it is sent to. */
     webhookEndpoint: p.uuid().nullable(),
-    /** Its place among the events of the intent, from 1; 0 for other events. */
+    /** Its place among the events of the intent or of the refund, from 1; 0 for other events. */
     sequence: p.integer(),
     /** Its place among all events of all merchants. */
     position: p.bigint().nullable(),
@@ -53,6 +55,11 @@ export const EventEntity = defineEntity({
       name: 'events_payment_intent_unique',
       properties: ['merchantId', 'paymentIntent', 'sequence'],
       where: { paymentIntent: { $ne: null } },
+    },
+    {
+      name: 'events_refund_unique',
+      properties: ['merchantId', 'refund', 'sequence'],
+      where: { refund: { $ne: null } },
     },
   ],
 });

@@ -47,6 +47,8 @@ export const PaymentIntentEntity = defineEntity({
     /** Sum of the payments that count. */
     amountReceivedUnits: p.bigint().defaultRaw('0'),
     paymentsCount: p.integer().default(0),
+    /** Sum of the confirmed transfers of its refunds. */
+    amountRefundedUnits: p.bigint().nullable(),
     /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
@@ -97,6 +99,7 @@ export type PaymentIntentRow = InferEntity<typeof PaymentIntentEntity>;
 export const laterProperties = [
   'amountReceivedUnits',
   'paymentsCount',
+  'amountRefundedUnits',
   'eventCount',
   'labels',
   'succeededAt',

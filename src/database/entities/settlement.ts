@@ -103,7 +103,13 @@ export const TransferEntity = defineEntity({
     attributedByHand: p.boolean().default(false),
     /** It was attributed by hand and detached: now only its id or a manual attribution counts. */
     isDetached: p.boolean().default(false),
-    /** It is part of its intent's sum unless it is reorged. */
+    /**
+     * It goes to the destination of a refund, and is never a payment of this merchant. Without `refund` it could be one
+     * by its wallets and its amount, but has no id.
+     */
+    isRefund: p.boolean().default(false),
+    refund: p.uuid().nullable(),
+    /** It is part of its intent's sum, or the one transfer of its refund, unless it is reorged. */
     counts: p.boolean().default(false),
     labels: p.array().$type<string[]>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
@@ -114,6 +120,12 @@ export const TransferEntity = defineEntity({
       name: 'transfers_payment_intent_index',
       properties: ['paymentIntent', 'blockNumber', 'logIndex'],
       where: { paymentIntent: { $ne: null } },
+    },
+    // The transfers of a refund, in chain order.
+    {
+      name: 'transfers_refund_index',
+      properties: ['refund', 'blockNumber', 'logIndex'],
+      where: { refund: { $ne: null } },
     },
     { name: 'transfers_merchant_index', properties: ['merchantId', 'mode', 'id'] },
     // The unattributed transfers of a merchant.

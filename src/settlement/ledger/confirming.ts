@@ -7,6 +7,7 @@ import { entityColumns } from '../../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirmedUnits } from '../confirmed-units.ts';
 import { confirm } from '../judgement.ts';
@@ -44,6 +45,7 @@ export function createConfirming(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
   { lock, apply }: ApplySteps,
+  refunding: Refunding,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Confirming {
@@ -53,13 +55,16 @@ export function createConfirming(
 
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
-    const affected = await lock(
-      inside,
-      rows.flatMap(({ payment_intent }) => payment_intent ?? []),
-    );
+    const refundIds = rows.flatMap(({ refund }) => refund ?? []);
+    const ofRefunds = await refunding.intentsOf(inside, refundIds);
+    const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
+    const locked = await lock(inside, [...paid, ...ofRefunds.values()]);
     await inside(markConfirmed, [ids]);
-    const processing = [...affected.values()].filter(({ status }) => status === 'processing');
-    if (processing.length === 0) return [];
+    const refunds = await refunding.confirm(inside, refundIds, locked, at);
+    const processing = [...locked.values()].filter(
+      ({ id, status }) => paid.has(id) && status === 'processing',
+    );
+    if (processing.length === 0) return refunding.apply(inside, refunds, at);
     const sums = await confirmedUnits(
       inside,
       processing.map(({ id }) => id),
@@ -70,7 +75,7 @@ export function createConfirming(
         return [row, step === undefined ? [] : [step]];
       }),
     );
-    return apply(inside, steps, at);
+    return [...(await apply(inside, steps, at)), ...(await refunding.apply(inside, refunds, at))];
   };
 
   return {

@@ -2,9 +2,10 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
 import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
+import { createExpireRefunds } from '../../refunds/expire-refunds.ts';
 import type { Lease } from './lease.ts';
 
-/** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
+/** Expires some intents and refunds by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
 export function createExpireByChain(
   em: EntityManager,
   { holding }: Pick<Lease, 'holding'>,
@@ -12,6 +13,7 @@ export function createExpireByChain(
   onUnreadable: (id: string, reason: unknown) => void,
 ): (lease: bigint) => Promise<Expiry> {
   const expire = createExpireSome(em, onUnreadable);
+  const expireRefunds = createExpireRefunds(em);
   return (lease) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
@@ -24,7 +26,9 @@ export function createExpireByChain(
         const { expired, lagMs, hasMore } = await expire(inside, { network: id, until });
         total.expired += expired;
         total.lagMs = Math.max(total.lagMs, lagMs);
-        total.hasMore ||= hasMore;
+        const refunds = await expireRefunds(inside, id, until);
+        total.expired += refunds.expired;
+        total.hasMore ||= hasMore || refunds.hasMore;
       }
       return total;
     });

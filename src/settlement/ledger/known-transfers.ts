@@ -3,11 +3,11 @@ import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 import type { WalletOwner } from './owners.ts';
 
-/** A transfer to a wallet of at least one merchant. */
+/** A transfer that concerns merchants, by its wallets or by a refund's id. */
 export interface FoundTransfer {
   log: TransferLog;
   blockTime: Date;
-  /** The public id of the intent named by the owner of the money. */
+  /** The public id of the intent or refund named by the owner of the money. */
   named: string | undefined;
   owners: readonly WalletOwner[];
 }
@@ -16,6 +16,8 @@ export interface FoundTransfer {
 export interface KnownTransfer {
   transfer: FoundTransfer;
   merchantId: string;
+  /** Set if it is no payment, but one of the merchant's refunds: of which, if that is known. */
+  refund?: { id: string | undefined } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
   ordinal: number;
@@ -53,9 +55,10 @@ export async function matchKnown(
   });
   const entries = found.flatMap((transfer) => {
     const hasPayoutWallet = transfer.owners.some(({ isPayoutWallet }) => isPayoutWallet);
-    return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected }) => ({
+    return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, refund }) => ({
       transfer,
       merchantId,
+      refund,
       isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
     }));
   });
@@ -69,12 +72,24 @@ export async function matchKnown(
       amountUnits: log.amountUnits,
     });
     const before = there.get(`${contents} ${log.logIndex}`);
-    if (before !== undefined) return { ...entry, ordinal: before.ordinal, before, isThere: true };
+    if (before !== undefined) {
+      return { ...entry, ordinal: before.ordinal, before, isThere: true, refund: refundOf(entry, before) };
+    }
     let ordinal = tried.get(contents) ?? 0;
     while (used.has(`${contents} ${ordinal}`)) ordinal++;
     tried.set(contents, ordinal + 1);
-    return { ...entry, ordinal, before: elsewhere.get(`${contents} ${ordinal}`), isThere: false };
+    const moved = elsewhere.get(`${contents} ${ordinal}`);
+    return { ...entry, ordinal, before: moved, isThere: false, refund: refundOf(entry, moved) };
   });
+}
+
+/** A transfer stays what it was recorded as: a refund, or the payment of an intent. */
+export function refundOf(
+  { refund }: Pick<KnownTransfer, 'refund'>,
+  before: TransferRow | undefined,
+): KnownTransfer['refund'] {
+  if (before?.isRefund) return { id: before.refund ?? refund?.id };
+  return before?.paymentIntent == null ? refund : undefined;
 }
 
 type TransferContents = Pick<

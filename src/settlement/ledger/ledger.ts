@@ -1,7 +1,7 @@
 // Everything recorded about one chain. Every change names the lease under which its data was read: a watcher that has
 // lost the lease cannot change anything.
 //
-// The lock order is the same everywhere: lease, intents by id, transfers, events.
+// The lock order is the same everywhere: lease, intents by id, refunds by id, transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
@@ -9,6 +9,7 @@ import type { ChainSettings } from '../../contract/chains.ts';
 import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
+import { createRefunding } from '../../refunds/refunding.ts';
 import type { Tracing } from '../../requests/tracing.ts';
 import type { Change } from './change.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
@@ -17,9 +18,16 @@ import { createExpireByChain } from './expire-by-chain.ts';
 import { createLease, type Lease, type LeaseTimes } from './lease.ts';
 import { createOwners, type Owners } from './owners.ts';
 import { createRecording, type RecordBlock } from './recording.ts';
+import { createRefundOwners, type RefundOwners } from './refund-owners.ts';
 import { createReverting, type Reverting } from './reverting.ts';
 
-export interface Ledger extends Omit<Lease, 'holding' | 'runLimited'>, Cursor, Owners, Confirming, Reverting {
+export interface Ledger
+  extends Omit<Lease, 'holding' | 'runLimited'>,
+    Cursor,
+    Owners,
+    RefundOwners,
+    Confirming,
+    Reverting {
   apply: RecordBlock;
   /** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
   expireSome(lease: bigint): Promise<Expiry>;
@@ -62,16 +70,18 @@ export function createLedger(
   const { run } = statements;
   const { holding, runLimited, ...lease } = createLease(statements, chainId, tracing.transaction, times);
   const steps = createApplySteps(em, tracing.chainTraceparent);
+  const refunding = createRefunding(em, tracing.chainTraceparent);
   const durable = (some: readonly Change[]): void => {
     if (some.length > 0) onChanges(some);
   };
-  const reverting = createReverting(run, { holding }, steps, chainId, durable);
+  const reverting = createReverting(run, { holding }, steps, refunding, chainId, durable);
   const { revertTransfers } = reverting;
   const record = createRecording({
     em,
     run,
     lease: { holding, runLimited, renew: lease.renew },
     steps,
+    refunding,
     revertTransfers,
     settings,
     unattributedMinUnits,
@@ -94,7 +104,8 @@ export function createLedger(
     ...lease,
     ...createCursor(run, { holding }, settings),
     ...createOwners(runLimited, settings),
-    ...createConfirming(em, run, { holding }, steps, chainId, durable),
+    ...createRefundOwners(runLimited, settings),
+    ...createConfirming(em, run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,
     restartChain: serialised(reverting.restartChain),
     revertTo: serialised(reverting.revertTo),

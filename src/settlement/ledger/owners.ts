@@ -18,10 +18,12 @@ export interface WalletOwner {
   isPayoutWallet: boolean;
   /** An intent of the merchant expected a payment there within the last `reportDays`. */
   isExpected: boolean;
+  /** The transfer is one of this merchant's refunds, and no payment. Without an id it is only known to look like one. */
+  refund?: { id: string | undefined };
 }
 
 export interface Owners {
-  /** The wallets of all merchants, in lower case, at most `limit`. */
+  /** The wallets of all merchants and the destinations of refunds, in lower case, at most `limit`. */
   wallets(limit: number): Promise<Address[]>;
   /** The merchants that transfers to these addresses (in lower case) concern. */
   ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>>;
@@ -31,7 +33,7 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
   const networkIds = networks.map(({ id }) => id);
   return {
     async wallets(limit) {
-      const { rows } = await run(findWallets, [mode, chain, limit]);
+      const { rows } = await run(findWallets, [mode, chain, limit, networkIds]);
       return rows.map(({ wallet }) => hashOf(wallet));
     },
     async ownersOf(wallets) {
@@ -76,6 +78,8 @@ const findWallets = preparedStatement(
      (select wallet from named where wallet is not null limit $3)
      union
      select decode(substr(address, 3), 'hex') from payout_wallets where mode = $1 and chain = $2
+     union
+     select destination from refunds where network = any ($4::smallint[]) and watched_until > now()
    ) as wallets limit $3`,
 );
 

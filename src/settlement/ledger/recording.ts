@@ -13,13 +13,15 @@ import { inHalves } from '../../database/halves.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
+import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
-import { type FoundTransfer, type KnownTransfer, matchKnown } from './known-transfers.ts';
+import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
+import { createProveRefunds, type ProveRefunds } from './refund-owners.ts';
 import { type Reverting, revertRows } from './reverting.ts';
 import { createStoring, type Entry, type StoreTransfers } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
@@ -48,6 +50,7 @@ export interface RecordingOptions {
   run: RunPrepared;
   lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
   steps: ApplySteps;
+  refunding: Refunding;
   revertTransfers: Reverting['revertTransfers'];
   settings: ChainSettings;
   /** Unattributed transfers below this amount are not recorded. */
@@ -74,9 +77,10 @@ class Recording {
   readonly #findByIds: PreparedStatement;
   readonly #attribute: AttributeTransfers;
   readonly #store: StoreTransfers;
+  readonly #prove: ProveRefunds;
 
   constructor(options: RecordingOptions) {
-    const { em, lease, steps, settings, traceparent, onFailedAlone } = options;
+    const { em, lease, steps, refunding, settings, traceparent, onFailedAlone } = options;
     this.#options = options;
     const transfers = entityColumns<TransferRow>(em, TransferEntity);
     this.#transfers = transfers;
@@ -90,17 +94,19 @@ class Recording {
     );
     const networkIds = settings.networks.map(({ id }) => id);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
-    this.#store = createStoring({ settings, intentSteps: steps, traceparent });
+    this.#store = createStoring({ settings, intentSteps: steps, refunding, traceparent });
+    this.#prove = createProveRefunds(lease.runLimited, settings);
   }
 
   async record(
     lease: bigint,
     block: Block,
-    found: readonly FoundTransfer[],
+    read: readonly FoundTransfer[],
     after: Hash | undefined,
   ): Promise<Recorded> {
     const { run, revertTransfers, settings } = this.#options;
     const at = new Date();
+    const found = await this.#prove(read);
     const replaced = [settings.chainId, block.number, bytes(block.hash)];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
     const known = await this.#readKnown(found);
@@ -131,12 +137,15 @@ class Recording {
   /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
   async #entriesOf(lease: bigint, block: Block, matched: readonly KnownTransfer[], at: Date) {
     // A recorded transfer is attributed again if a node had hidden the id in it.
-    const arriving = matched.filter(({ isThere, before, transfer }) =>
-      isThere ? before?.paymentIntent == null && transfer.named !== undefined : true,
-    );
+    const arriving = matched.filter(({ isThere, before, transfer, refund }) => {
+      if (!isThere) return true;
+      if (refund !== undefined) return before?.refund == null && refund.id !== undefined;
+      return before?.paymentIntent == null && transfer.named !== undefined;
+    });
+    const payments = arriving.filter(({ refund }) => refund === undefined);
     const attributions = await this.#attribute(
       block.time,
-      arriving.map(({ merchantId, transfer, isThere, before }) => ({
+      payments.map(({ merchantId, transfer, isThere, before }) => ({
         merchantId,
         wallet: transfer.log.to,
         amountUnits: transfer.log.amountUnits,
@@ -145,9 +154,11 @@ class Recording {
       })),
       () => this.#options.lease.renew(lease),
     );
-    const entries: Entry[] = [];
+    const entries: Entry[] = arriving
+      .filter(({ refund }) => refund !== undefined)
+      .map((known) => ({ ...known, id: newUuid(at.getTime()), intentId: undefined }));
     let dust = 0;
-    for (const [i, known] of arriving.entries()) {
+    for (const [i, known] of payments.entries()) {
       await nextSlice();
       const { intentId: found, isAmbiguous } = attributions[i] ?? { intentId: undefined, isAmbiguous: true };
       // A transfer that returns stays with its intent, even if it was attributed by hand.
@@ -173,6 +184,7 @@ class Recording {
       lease: { holding },
       settings,
       steps,
+      refunding,
     } = this.#options;
     return holding(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
@@ -186,8 +198,13 @@ class Recording {
       );
       const moved = [...fresh.values()]
         .filter((row) => isInAnotherBlock(row, block))
-        .map(({ id, state, paymentIntent }) => ({ id, state, payment_intent: paymentIntent ?? null }));
-      const reverted = await revertRows(inside, steps, moved, at);
+        .map(({ id, state, paymentIntent, refund }) => ({
+          id,
+          state,
+          payment_intent: paymentIntent ?? null,
+          refund: refund ?? null,
+        }));
+      const reverted = await revertRows(inside, steps, refunding, moved, at);
       return [...reverted, ...(await this.#store(inside, block, entries, at))];
     });
   }
@@ -212,7 +229,12 @@ class Recording {
     const alone = async (entry: Entry, reason: unknown): Promise<void> => {
       const { transactionHash: hash, logIndex } = entry.transfer.log;
       await work([
-        { ...entry, intentId: undefined, hasFailed: true, reportedCount: entry.reportedCount ?? 1 },
+        {
+          ...entry,
+          intentId: undefined,
+          hasFailed: true,
+          ...(entry.refund === undefined && { reportedCount: entry.reportedCount ?? 1 }),
+        },
       ]);
       onFailedAlone(reason, { hash, logIndex });
     };
@@ -229,24 +251,30 @@ function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): En
   if (row === undefined) return [entry];
   const isThere =
     row.state !== 'reorged' && !isInAnotherBlock(row, block) && row.logIndex === entry.transfer.log.logIndex;
+  const refund = refundOf(entry, row);
+  if (refund !== undefined) {
+    const isKnown = isThere && (row.refund != null || refund.id === undefined);
+    return isKnown ? [] : [{ ...entry, before: row, isThere, intentId: undefined, refund }];
+  }
   const wasDetached = row.isDetached && entry.before?.isDetached !== true;
   const found = wasDetached ? undefined : entry.intentId;
   const intentId = entry.hasFailed ? undefined : (row.paymentIntent ?? found);
   // A previous attempt recorded it.
   if (isThere && (entry.before === undefined || row.paymentIntent != null || intentId === undefined))
     return [];
-  return [{ ...entry, before: row, isThere, intentId }];
+  return [{ ...entry, before: row, isThere, intentId, refund }];
 }
 
 /** Keeps the entries of an intent together if there are several chunks, so that it gets as few events as possible. */
 function groupedByIntent(entries: readonly Entry[]): readonly Entry[] {
   if (entries.length <= maxAtOnce) return entries;
-  return [...Map.groupBy(entries, ({ intentId }) => intentId).values()].flat();
+  return [...Map.groupBy(entries, ({ intentId, refund }) => intentId ?? refund?.id).values()].flat();
 }
 
 /** Each merchant is notified of the largest of its new unattributed transfers. */
 function reportLargest(entries: readonly Entry[]): void {
-  const isNew = ({ intentId, before }: Entry) => intentId === undefined && before === undefined;
+  const isNew = ({ intentId, before, refund }: Entry) =>
+    intentId === undefined && before === undefined && refund === undefined;
   for (const own of Map.groupBy(entries.filter(isNew), ({ merchantId }) => merchantId).values()) {
     const largest = own.reduce((a, b) => (b.transfer.log.amountUnits > a.transfer.log.amountUnits ? b : a));
     largest.reportedCount = own.length;

@@ -6,6 +6,7 @@ import type { TransferState } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import type { Refunding } from '../../refunds/refunding.ts';
 import { isOpen, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, restartCursor, type Tip } from './cursor.ts';
@@ -17,6 +18,7 @@ export interface ReorgedTransfer {
   id: string;
   state: TransferState;
   payment_intent: string | null;
+  refund: string | null;
 }
 
 export interface Reverting {
@@ -35,6 +37,7 @@ export function createReverting(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
   changes: ApplySteps,
+  refunding: Refunding,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Reverting {
@@ -53,7 +56,7 @@ export function createReverting(
           inside,
           chunk.map(({ id }) => id),
         );
-        const reverted = await revertRows(inside, changes, own, new Date());
+        const reverted = await revertRows(inside, changes, refunding, own, new Date());
         if (i === chunks.length - 1) await last(inside);
         return reverted;
       });
@@ -89,7 +92,10 @@ export function createReverting(
 function byIntent(rows: readonly ReorgedTransfer[]): ReorgedTransfer[][] {
   const chunks: ReorgedTransfer[][] = [];
   let chunk: ReorgedTransfer[] = [];
-  for (const own of Map.groupBy(rows, ({ id, payment_intent }) => payment_intent ?? id).values()) {
+  for (const own of Map.groupBy(
+    rows,
+    ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id,
+  ).values()) {
     if (chunk.length > 0 && chunk.length + own.length > maxAtOnce) {
       chunks.push(chunk);
       chunk = [];
@@ -112,16 +118,19 @@ export async function findTransfersById(
 export async function revertRows(
   inside: RunPrepared,
   { lock, apply }: ApplySteps,
+  refunding: Refunding,
   rows: readonly ReorgedTransfer[],
   at: Date,
 ): Promise<Change[]> {
   if (rows.length === 0) return [];
-  const affected = await lock(
-    inside,
-    rows.flatMap(({ payment_intent }) => payment_intent ?? []),
-  );
+  const refundIds = rows.flatMap(({ refund }) => refund ?? []);
+  const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
+  const ofRefunds = await refunding.intentsOf(inside, refundIds);
+  const locked = await lock(inside, [...paid, ...ofRefunds.values()]);
+  const affected = new Map([...locked].filter(([id]) => paid.has(id)));
   const open = [...affected.values()].filter(isOpen);
   await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
+  const refunds = await refunding.revert(inside, refundIds, locked, at);
   const confirmed = new Set(
     rows.flatMap(({ state, payment_intent }) => (state === 'confirmed' ? payment_intent : [])),
   );
@@ -130,7 +139,7 @@ export async function revertRows(
   for (const [id, intent] of affected) {
     steps.set(intent, revert(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
   }
-  return apply(inside, steps, at);
+  return [...(await apply(inside, steps, at)), ...(await refunding.apply(inside, refunds, at))];
 }
 
 /** Returns a function that returns the remaining sum and labels of an intent's payments. */
@@ -162,20 +171,20 @@ const sumPayments = preparedStatement(
 
 const findAbove = preparedStatement(
   'find_transfers_above',
-  `select id, payment_intent, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
+  `select id, payment_intent, refund, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
 );
 
 const findByIds = preparedStatement(
   'find_transfers_by_ids',
-  `select id, payment_intent, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
+  `select id, payment_intent, refund, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 
-/** Payments of open intents are judged anew if they return, so their verdict is cleared. */
+/** Payments of open intents, and transfers of refunds, are judged anew if they return, so their verdict is cleared. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
   `update transfers
       set state = 'reorged',
-          counts = counts and payment_intent <> all ($2::uuid[]),
-          labels = case when payment_intent = any ($2::uuid[]) then null else labels end
+          counts = counts and not is_refund and payment_intent <> all ($2::uuid[]),
+          labels = case when is_refund or payment_intent = any ($2::uuid[]) then null else labels end
     where id = any ($1::uuid[])`,
 );

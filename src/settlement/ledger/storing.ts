@@ -6,6 +6,7 @@ import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
@@ -29,6 +30,8 @@ interface Arrived {
   row: TransferRow;
   intent?: PaymentIntentRow;
   arrival?: Arrival & { judged: Judged };
+  /** The UUID of the refund that it is one of. */
+  refundId?: string | undefined;
   reportedCount?: number | undefined;
 }
 
@@ -43,6 +46,7 @@ export type StoreTransfers = (
 interface StoringOptions {
   settings: ChainSettings;
   intentSteps: ApplySteps;
+  refunding: Refunding;
   traceparent: () => string | null;
 }
 
@@ -50,15 +54,22 @@ export function createStoring(options: StoringOptions): StoreTransfers {
   const {
     settings,
     intentSteps: { lock, apply },
+    refunding,
   } = options;
   return async (inside, block, entries, at) => {
     if (entries.length === 0) return [];
-    const intents = await lock(
-      inside,
-      entries.flatMap(({ intentId }) => intentId ?? []),
-    );
+    const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
+    const ofRefunds = await refunding.intentsOf(inside, refundIds);
+    const intents = await lock(inside, [
+      ...entries.flatMap(({ intentId }) => intentId ?? []),
+      ...ofRefunds.values(),
+    ]);
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
+    );
+    const refunds = await refunding.arrive(
+      inside,
+      arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
     );
     await upsert(
       inside,
@@ -67,13 +78,18 @@ export function createStoring(options: StoringOptions): StoreTransfers {
     );
 
     const changes = await apply(inside, await stepsOf(inside, arrived), at);
-    return [...changes, ...(await recordTransferEvents(inside, arrived, block.number, at, options))];
+    const refunded = await refunding.apply(inside, refunds, at);
+    return [
+      ...changes,
+      ...refunded,
+      ...(await recordTransferEvents(inside, arrived, block.number, at, options)),
+    ];
   };
 }
 
 function newRow(
   { mode, chainId }: ChainSettings,
-  { transfer: { log, blockTime }, merchantId, ordinal, before, id }: Entry,
+  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund }: Entry,
   at: Date,
 ): TransferRow {
   return {
@@ -95,6 +111,8 @@ function newRow(
     paymentIntent: null,
     attributedByHand: false,
     isDetached: false,
+    isRefund: refund !== undefined,
+    refund: refund?.id ?? null,
     counts: false,
     labels: null,
     createdAt: before?.createdAt ?? at,
@@ -112,6 +130,7 @@ function arrivedOf(
     before,
   } = entry;
   const row = newRow(settings, entry, at);
+  if (entry.refund !== undefined) return { row, refundId: entry.refund.id };
   if (intent === undefined) {
     return {
       row: {
@@ -224,6 +243,8 @@ async function upsert(
     rows.map(({ paymentIntent }) => paymentIntent ?? null),
     rows.map(({ counts }) => counts),
     rows.map(({ labels }) => labels?.join(' ') ?? null),
+    rows.map(({ isRefund }) => isRefund),
+    rows.map(({ refund }) => refund ?? null),
     mode,
     chainId,
     at.toISOString(),
@@ -234,18 +255,20 @@ const upsertTransfers = preparedStatement(
   'upsert_transfers',
   `insert into transfers as t (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash,
                                block_time, from_address, to_address, token_address, amount_units, ordinal, state,
-                               payment_intent, counts, labels, created_at)
-   select n.id, n.merchant_id, $16::payment_mode, $17, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
+                               payment_intent, counts, labels, is_refund, refund, created_at)
+   select n.id, n.merchant_id, $18::payment_mode, $19, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
           n.block_time, n.from_address, n.to_address, n.token_address, n.amount_units, n.ordinal, 'pending',
-          n.payment_intent, n.counts, string_to_array(n.labels, ' '), $18
+          n.payment_intent, n.counts, string_to_array(n.labels, ' '), n.is_refund, n.refund, $20
      from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::int[], $5::bigint[], $6::bytea[], $7::timestamptz[], $8::bytea[],
-                 $9::bytea[], $10::bytea[], $11::bigint[], $12::int[], $13::uuid[], $14::bool[], $15::text[])
+                 $9::bytea[], $10::bytea[], $11::bigint[], $12::int[], $13::uuid[], $14::bool[], $15::text[], $16::bool[],
+                 $17::uuid[])
             as n (id, merchant_id, transaction_hash, log_index, block_number, block_hash, block_time, from_address,
-                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels)
+                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels, is_refund, refund)
    on conflict (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)
    do update set log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
                  block_time = excluded.block_time, state = 'pending', payment_intent = excluded.payment_intent,
-                 counts = excluded.counts, labels = excluded.labels`,
+                 counts = excluded.counts, labels = excluded.labels, is_refund = excluded.is_refund,
+                 refund = excluded.refund`,
 );
 
 const insertTransferEvents = preparedStatement(

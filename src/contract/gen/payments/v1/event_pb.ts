@@ -9,6 +9,8 @@ import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
 import type { Mode, PaymentIntent } from "./payment_intent_pb.ts";
 import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
+import type { Refund } from "./refund_pb.ts";
+import { file_payments_v1_refund } from "./refund_pb.ts";
 import type { Transfer } from "./transfer_pb.ts";
 import { file_payments_v1_transfer } from "./transfer_pb.ts";
 import type { WebhookEndpoint } from "./webhook_endpoint_pb.ts";
@@ -19,7 +21,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file payments/v1/event.proto.
  */
 export const file_payments_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi4wMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJhCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MDQ6MDIuMDAwWiJdfRI/CgRtb2RlGAQgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjkKCHNlcXVlbmNlGAUgASgFQiKStRgeEhx7Im1pbmltdW0iOjEsImV4YW1wbGVzIjpbMV19SACIAQESPwoEZGF0YRgGIAEoCzIWLnBheW1lbnRzLnYxLkV2ZW50RGF0YUIZkrUYFQgBEhF7ImV4YW1wbGVzIjpbe31dfUILCglfc2VxdWVuY2Ui4AIKCUV2ZW50RGF0YRKHAQoOcGF5bWVudF9pbnRlbnQYASABKAsyGi5wYXltZW50cy52MS5QYXltZW50SW50ZW50QlOStRhPEk17ImV4YW1wbGVzIjpbeyJzdGF0dXMiOiJjYW5jZWxlZCIsImNhbmNlbGVkX2F0IjoiMjAyNi0xMS0yMVQxMjowNDowMi4wMDBaIn1dfRJAChB3ZWJob29rX2VuZHBvaW50GAIgASgLMhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50QgiStRgEEgJ7fRIxCgh0cmFuc2ZlchgDIAEoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgiStRgEEgJ7fRJACg90cmFuc2ZlcnNfY291bnQYBCABKAVCIpK1GB4SHHsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxXX1IAIgBAUISChBfdHJhbnNmZXJzX2NvdW50YgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_transfer, file_payments_v1_webhook_endpoint]);
+  fileDesc("ChdwYXltZW50cy92MS9ldmVudC5wcm90bxILcGF5bWVudHMudjEi4wMKBUV2ZW50Em8KAmlkGAEgASgJQmOStRhfEl17InBhdHRlcm4iOiJeZXZ0X1swLTddWzAtOWEtaGprbW5wLXR2LXpdezI1fSQiLCJleGFtcGxlcyI6WyJldnRfMDFtN3oxbjRxcGYyazhjM3Y3dzV4OXkwemEiXX0SPAoEdHlwZRgCIAEoCUIukrUYKhIoeyJleGFtcGxlcyI6WyJwYXltZW50X2ludGVudC5jYW5jZWxlZCJdfRJhCgpjcmVhdGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MDQ6MDIuMDAwWiJdfRI/CgRtb2RlGAQgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjkKCHNlcXVlbmNlGAUgASgFQiKStRgeEhx7Im1pbmltdW0iOjEsImV4YW1wbGVzIjpbMV19SACIAQESPwoEZGF0YRgGIAEoCzIWLnBheW1lbnRzLnYxLkV2ZW50RGF0YUIZkrUYFQgBEhF7ImV4YW1wbGVzIjpbe31dfUILCglfc2VxdWVuY2UijwMKCUV2ZW50RGF0YRKHAQoOcGF5bWVudF9pbnRlbnQYASABKAsyGi5wYXltZW50cy52MS5QYXltZW50SW50ZW50QlOStRhPEk17ImV4YW1wbGVzIjpbeyJzdGF0dXMiOiJjYW5jZWxlZCIsImNhbmNlbGVkX2F0IjoiMjAyNi0xMS0yMVQxMjowNDowMi4wMDBaIn1dfRJAChB3ZWJob29rX2VuZHBvaW50GAIgASgLMhwucGF5bWVudHMudjEuV2ViaG9va0VuZHBvaW50QgiStRgEEgJ7fRIxCgh0cmFuc2ZlchgDIAEoCzIVLnBheW1lbnRzLnYxLlRyYW5zZmVyQgiStRgEEgJ7fRJACg90cmFuc2ZlcnNfY291bnQYBCABKAVCIpK1GB4SHHsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxXX1IAIgBARItCgZyZWZ1bmQYBSABKAsyEy5wYXltZW50cy52MS5SZWZ1bmRCCJK1GAQSAnt9QhIKEF90cmFuc2ZlcnNfY291bnRiBnByb3RvMw", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment_intent, file_payments_v1_refund, file_payments_v1_transfer, file_payments_v1_webhook_endpoint]);
 
 /**
  * Something that has happened to a resource of the merchant. An event never changes.
@@ -39,7 +41,8 @@ export type Event = Message<"payments.v1.Event"> & {
    * `payment_intent.succeeded`, `payment_intent.overpaid` (a payment went beyond the amount, or came after success),
    * `payment_intent.expired`, `payment_intent.canceled`, `payment_intent.late_payment` (after expiry or cancellation),
    * `payment_intent.wrong_token`, `payment_intent.reorged`, `payment_intent.payment_detached`. Transfers:
-   * `transfer.unattributed`. A webhook endpoint: `webhook_endpoint.ping`. Creation is answered to its caller and has no event.
+   * `transfer.unattributed`. Refunds: `refund.processing`, `refund.succeeded`, `refund.canceled`, `refund.expired`,
+   * `refund.reorged`, `refund.unexpected` (look at its labels). A webhook endpoint: `webhook_endpoint.ping`. Creation is answered to its caller and has no event.
    * Types may be added: ignore those that you do not know.
    *
    * @generated from field: string type = 2;
@@ -61,7 +64,7 @@ export type Event = Message<"payments.v1.Event"> & {
   mode: Mode;
 
   /**
-   * Place of the event among those of its intent: 1, 2, 3, without a gap. Sort by it where order matters.
+   * Place of the event among those of its intent, or of its refund: 1, 2, 3, without a gap. Sort by it where order matters.
    *
    * @generated from field: optional int32 sequence = 5;
    */
@@ -115,6 +118,13 @@ export type EventData = Message<"payments.v1.EventData"> & {
    * @generated from field: optional int32 transfers_count = 4;
    */
   transfersCount?: number | undefined;
+
+  /**
+   * The refund.
+   *
+   * @generated from field: payments.v1.Refund refund = 5;
+   */
+  refund?: Refund | undefined;
 };
 
 /**

@@ -1,0 +1,63 @@
+import type { JsonObject } from '@bufbuild/protobuf';
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import type { WalletAddress } from '../../contract/wallet-address.ts';
+import { modeNames, refundStatusNames } from '../../contract/words.ts';
+import { AddressType, HexType, JsonTextType } from './column-types.ts';
+import { modeType } from './network.ts';
+
+/** Money to return to a payer. Its transfers are rows of `transfers`. */
+export const RefundEntity = defineEntity({
+  name: 'Refund',
+  tableName: 'refunds',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    paymentIntent: p.uuid(),
+    /** The network of the intent, which says the chain and the token. */
+    network: p.smallint(),
+    amountUnits: p.bigint(),
+    destination: p.type(AddressType).$type<WalletAddress>(),
+    /** The wallet that the intent was paid to. */
+    wallet: p.type(AddressType).$type<WalletAddress>(),
+    status: p.enum(refundStatusNames).nativeEnumName('refund_status'),
+    reason: p.text().nullable(),
+    metadata: p.type(JsonTextType).$type<JsonObject>(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    expiresAt: p.datetime(3).columnType('timestamptz(3)'),
+    succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** Transfers may be its own until then: for 30 days after its end, and without one for ever. */
+    watchedUntil: p.datetime(3).columnType('timestamptz(3)'),
+    /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
+    eventCount: p.integer().default(0),
+    labels: p.array().$type<string[]>().nullable(),
+    idempotencyKey: p.text().nullable(),
+    /** SHA-256 of the request; set if the idempotency key is. */
+    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+  },
+  indexes: [
+    { name: 'refunds_merchant_index', properties: ['merchantId', 'mode', 'id'] },
+    { name: 'refunds_payment_intent_index', properties: ['paymentIntent', 'id'] },
+    // The refunds that a transfer to their destination may be: by its amount, or by its sender.
+    { name: 'refunds_amount_index', properties: ['destination', 'amountUnits', 'watchedUntil'] },
+    { name: 'refunds_wallet_index', properties: ['destination', 'wallet', 'watchedUntil'] },
+    { name: 'refunds_watched_index', properties: ['network', 'watchedUntil'] },
+    // What has to expire.
+    {
+      name: 'refunds_open_index',
+      properties: ['network', 'expiresAt'],
+      where: "status = 'requires_transfer'",
+    },
+  ],
+  uniques: [
+    {
+      name: 'refunds_idempotency_key_unique',
+      properties: ['merchantId', 'mode', 'idempotencyKey'],
+      where: { idempotencyKey: { $ne: null } },
+    },
+  ],
+});
+
+export type RefundRow = InferEntity<typeof RefundEntity>;

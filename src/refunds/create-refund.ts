@@ -1,0 +1,243 @@
+import { hash } from 'node:crypto';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { networkOf, networks } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
+import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
+import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
+import { isNewer } from '../contract/words.ts';
+import {
+  maxAmountUnits,
+  PaymentIntentEntity,
+  type PaymentIntentRow,
+} from '../database/entities/payment-intent.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import {
+  canonicalJson,
+  findMetadataProblem,
+  findStringProblem,
+  withoutNegativeZero,
+} from '../payment-intents/create-payment-intent-request.ts';
+import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
+import type { Method } from '../requests/method.ts';
+import type { Identity } from '../requests/request-context.ts';
+import { watchedUntil } from './apply-refunds.ts';
+import { toRefund } from './refund.ts';
+import { readReturnedMoney, refundableUnits } from './returned-money.ts';
+
+const maxReasonLength = 500;
+const expiresInMs = 30 * 86_400_000;
+
+/** `CreateRefund`: stores a new refund of at most what can be returned, or returns the existing one for its idempotency key. */
+export function createRefund(em: EntityManager): Method<CreateRefundRequest, Refund> {
+  const { transaction } = createPreparedStatements(em);
+  const columns = entityColumns<RefundRow>(em, RefundEntity);
+  const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const lockIntent = preparedStatement(
+    'lock_payment_intent',
+    `select ${intents.of('i')} from payment_intents i
+      where i.id = $1 and i.merchant_id = $2 and i.mode = $3 for update`,
+  );
+  const findByKey = preparedStatement(
+    'find_refund_by_key',
+    `select ${columns.of('r')} from refunds r where r.merchant_id = $1 and r.mode = $2 and r.idempotency_key = $3`,
+  );
+
+  return {
+    ratePolicy: 'creates',
+    violations,
+    async run(request, identity, { context, header }) {
+      const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
+      refuseInvalid(violations(request));
+      const { merchantId, mode } = identity;
+      const { row, isReplayed } = await orUnavailable(() =>
+        transaction(async (inside) => {
+          const id = parseIdentifier('pi', request.paymentIntent) ?? null;
+          const [locked] = (await inside(lockIntent, [id, merchantId, mode])).rows;
+          if (idempotencyKey !== undefined) {
+            const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
+            if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
+          }
+          if (locked === undefined) throw notYours();
+          const intent = intents.read(locked);
+          const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
+          await insert(inside, row);
+          return { row, isReplayed: false };
+        }),
+      );
+      context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
+      if (isReplayed) context.replayed = true;
+      return toRefund(row, []);
+    },
+  };
+}
+
+function violations(request: CreateRefundRequest): FieldViolation[] {
+  const { paymentIntent, amountUnits, destination, reason, metadata = {} } = request;
+  const all = unknownFieldViolations(request);
+  const violate = (field: string, message: string | undefined) => {
+    if (message !== undefined) all.push({ field, message });
+  };
+  if (paymentIntent === '') violate('payment_intent', 'must be the id of an intent');
+  if (amountUnits !== undefined && (amountUnits < 1n || amountUnits > maxAmountUnits)) {
+    violate('amount_units', `must be an integer from 1 to ${maxAmountUnits}, in the token's smallest unit`);
+  }
+  const parsed = parseWalletAddress(destination);
+  if ('problem' in parsed) violate('destination', parsed.problem);
+  const isLong = reason.length > maxReasonLength && [...reason].length > maxReasonLength;
+  violate('reason', isLong ? `must have at most ${maxReasonLength} characters` : findStringProblem(reason));
+  violate('metadata', findMetadataProblem(metadata));
+  return all;
+}
+
+/** Builds the row of a refund of a locked intent. Throws ServiceError if it cannot be made. */
+async function build(
+  inside: RunPrepared,
+  request: CreateRefundRequest,
+  intent: PaymentIntentRow,
+  identity: Identity,
+  idempotencyKey: string | null,
+): Promise<RefundRow> {
+  const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
+  const destination = destinationOf(request);
+  const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);
+  const { rows } = await inside(findOwnWallet, [
+    bytes(destination),
+    identity.merchantId,
+    networkIds,
+    destination,
+    identity.mode,
+    network.chain,
+  ]);
+  if (rows.length > 0) {
+    throw invalidBody([
+      { field: 'destination', message: 'must be a wallet of the payer: this is one of your own' },
+    ]);
+  }
+  const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
+  const rest = money === undefined ? 0n : refundableUnits(money);
+  const amountUnits = request.amountUnits ?? rest;
+  if (rest === 0n || amountUnits > rest) throw tooMuch(rest);
+  const createdAtMs = Date.now();
+  return {
+    id: newUuid(createdAtMs),
+    merchantId: identity.merchantId,
+    mode: identity.mode,
+    paymentIntent: intent.id,
+    network: intent.network,
+    amountUnits,
+    destination,
+    wallet: intent.expectedWallet,
+    status: 'requires_transfer',
+    reason: request.reason === '' ? null : request.reason,
+    metadata: withoutNegativeZero(request.metadata ?? {}),
+    createdAt: new Date(createdAtMs),
+    expiresAt: new Date(createdAtMs + expiresInMs),
+    succeededAt: null,
+    canceledAt: null,
+    expiredAt: null,
+    watchedUntil: watchedUntil({}),
+    eventCount: 0,
+    labels: null,
+    idempotencyKey,
+    requestFingerprint: idempotencyKey === null ? null : fingerprintOf(request),
+  };
+}
+
+function destinationOf({ destination }: CreateRefundRequest): WalletAddress {
+  const parsed = parseWalletAddress(destination);
+  if ('problem' in parsed) throw invalidBody([{ field: 'destination', message: parsed.problem }]);
+  return parsed.address;
+}
+
+/** Returns the first refund as it was created. Throws if another request has made it. */
+function replay(first: RefundRow, request: CreateRefundRequest): RefundRow {
+  if (first.requestFingerprint !== fingerprintOf(request)) throw new ServiceError('idempotency_key_reused');
+  return {
+    ...first,
+    status: 'requires_transfer',
+    succeededAt: null,
+    canceledAt: null,
+    expiredAt: null,
+    labels: null,
+  };
+}
+
+/** SHA-256, in hexadecimal, of the request. Equivalent requests have the same fingerprint. */
+function fingerprintOf(request: CreateRefundRequest): string {
+  const canonical = canonicalJson([
+    'CreateRefund/1',
+    request.paymentIntent,
+    request.amountUnits === undefined ? null : String(request.amountUnits),
+    destinationOf(request),
+    request.reason,
+    withoutNegativeZero(request.metadata ?? {}),
+  ]);
+  return hash('sha256', canonical, 'hex');
+}
+
+function notYours(): ServiceError {
+  return invalidBody([
+    { field: 'payment_intent', message: 'is not an intent of yours in the mode of this API key' },
+  ]);
+}
+
+function tooMuch(rest: bigint): ServiceError {
+  return new ServiceError('invalid_state', {
+    message:
+      rest === 0n
+        ? 'Nothing of this payment intent can be returned: it has no confirmed payment, or all of it is returned already.'
+        : `At most ${rest} units of this payment intent can be returned now.`,
+  });
+}
+
+const bytes = (hex: string) => `\\x${hex.slice(2)}`;
+
+async function insert(inside: RunPrepared, row: RefundRow): Promise<void> {
+  const { rowCount } = await inside(insertRefund, [
+    row.id,
+    row.merchantId,
+    row.mode,
+    row.paymentIntent,
+    row.network,
+    String(row.amountUnits),
+    bytes(row.destination),
+    bytes(row.wallet),
+    row.status,
+    row.reason,
+    JSON.stringify(row.metadata),
+    row.createdAt.toISOString(),
+    row.expiresAt.toISOString(),
+    row.watchedUntil.toISOString(),
+    row.idempotencyKey,
+    row.requestFingerprint == null ? null : `\\x${row.requestFingerprint}`,
+  ]);
+  // A refund of another intent has got the key meanwhile.
+  if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
+}
+
+const insertRefund = preparedStatement(
+  'insert_refund',
+  `insert into refunds (id, merchant_id, mode, payment_intent, network, amount_units, destination, wallet, status, reason,
+                        metadata, created_at, expires_at, watched_until, idempotency_key, request_fingerprint)
+   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+   on conflict do nothing`,
+);
+
+/** A wallet that the merchant is paid at, or was asked to be paid at. */
+const findOwnWallet = preparedStatement(
+  'find_own_wallet',
+  `select 1 where exists (
+     select from payment_intents i
+      where i.expected_wallet = $1 and i.merchant_id = $2 and i.network = any ($3::smallint[]))
+   union all
+   select 1 where exists (
+     select from payout_wallets p
+      where p.merchant_id = $2 and p.address = $4 and p.mode = $5 and p.chain = $6)`,
+);

@@ -1,0 +1,119 @@
+// How transfers change a refund: the rules for its status and its labels, as in docs/refunds.md. Pure functions: no
+// database, no chain, no clock.
+
+import type { RefundRow } from '../database/entities/refund.ts';
+import { withLabels } from '../payment-intents/change-payment-intents.ts';
+
+/** The fields that a change of a refund may set. */
+export type RefundFields = Partial<
+  Pick<RefundRow, 'status' | 'labels' | 'succeededAt' | 'canceledAt' | 'expiredAt'>
+>;
+
+/** One step of a change, and the event that reports it. */
+export interface RefundStep {
+  type: 'processing' | 'succeeded' | 'canceled' | 'expired' | 'reorged' | 'unexpected';
+  fields: RefundFields;
+}
+
+/** A transfer that has the refund's id, or that the merchant has named. */
+export interface RefundArrival {
+  amountUnits: bigint;
+  destination: string;
+  blockTime: Date;
+}
+
+export interface JudgedRefundTransfer {
+  /** It is the one that the refund waits for. */
+  counts: boolean;
+  labels: string[];
+}
+
+/** Judges a transfer by the refund's state at the time it was found. */
+function judge(
+  refund: RefundRow,
+  { amountUnits, destination, blockTime }: RefundArrival,
+): JudgedRefundTransfer {
+  const { status } = refund;
+  const labels = [
+    ...(amountUnits === BigInt(refund.amountUnits) ? [] : ['other_amount']),
+    ...(destination === refund.destination ? [] : ['other_destination']),
+    ...(status === 'processing' || status === 'succeeded' ? ['twice'] : []),
+    ...(status === 'canceled' ? ['after_cancel'] : []),
+    ...(status === 'expired' || (status === 'requires_transfer' && blockTime > refund.expiresAt)
+      ? ['late']
+      : []),
+  ];
+  return { counts: labels.length === 0, labels };
+}
+
+/** Judges the transfers of one block in their order, and returns the steps that they are. */
+export function arrive(
+  refund: RefundRow,
+  arrivals: readonly RefundArrival[],
+): { judged: JudgedRefundTransfer[]; steps: RefundStep[] } {
+  const steps: RefundStep[] = [];
+  let now = refund;
+  const judged = arrivals.map((arrival) => {
+    const verdict = judge(now, arrival);
+    if (verdict.counts) {
+      steps.push({ type: 'processing', fields: { status: 'processing' } });
+      now = { ...now, status: 'processing' };
+    }
+    return verdict;
+  });
+  const unexpected = judged.flatMap(({ labels }) => labels);
+  if (unexpected.length > 0) {
+    steps.push({ type: 'unexpected', fields: { labels: withLabels(refund.labels, unexpected) } });
+  }
+  return { judged, steps };
+}
+
+/** The step of a refund whose transfer was confirmed; undefined if it does not succeed. */
+export function confirm({ status }: RefundRow, at: Date): RefundStep | undefined {
+  if (status !== 'processing') return undefined;
+  return { type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } };
+}
+
+/** A transfer of a refund that is still on the chain. */
+export interface RemainingTransfer {
+  id: string;
+  isConfirmed: boolean;
+  counts: boolean;
+  labels: readonly string[];
+}
+
+/**
+ * The steps of a refund after transfers of it were reverted. Of those that remain, in the order of the chain, one that came
+ * second takes the place of the one that is gone: `promoted`.
+ */
+export function revert(
+  refund: RefundRow,
+  remaining: readonly RemainingTransfer[],
+  at: Date,
+): { promoted: string | undefined; steps: RefundStep[] } {
+  const isPaid = refund.status === 'processing' || refund.status === 'succeeded';
+  const isVacant = isPaid && !remaining.some(({ counts }) => counts);
+  const next = isVacant
+    ? remaining.find(({ labels }) => labels.length === 1 && labels[0] === 'twice')
+    : undefined;
+  const labels = withLabels(
+    // A person decides what happens to a refund whose payment has gone.
+    (refund.labels ?? []).filter((label) => label === 'payment_reorged'),
+    remaining.filter((transfer) => transfer !== next).flatMap((transfer) => transfer.labels),
+  );
+  const steps: RefundStep[] = [
+    {
+      type: 'reorged',
+      fields: { labels, ...(isVacant && { status: 'requires_transfer', succeededAt: null }) },
+    },
+  ];
+  if (next !== undefined) steps.push({ type: 'processing', fields: { status: 'processing' } });
+  if (next?.isConfirmed) steps.push({ type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } });
+  return { promoted: next?.id, steps };
+}
+
+/** The step of a refund that the payments of its intent no longer cover; undefined if it says so already. */
+export function uncover({ labels }: RefundRow): RefundStep | undefined {
+  if (labels?.includes('payment_reorged')) return undefined;
+  return { type: 'unexpected', fields: { labels: withLabels(labels, ['payment_reorged']) } };
+}

@@ -1,0 +1,253 @@
+import { create } from '@bufbuild/protobuf';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { MAX as highestUuid } from 'uuid';
+import { networkOf } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
+import {
+  type CancelRefundRequest,
+  type ConfirmRefundRequest,
+  type GetRefundRequest,
+  type ListRefundsRequest,
+  type ListRefundsResponse,
+  ListRefundsResponseSchema,
+} from '../contract/gen/payments/v1/refund_service_pb.ts';
+import { refundStatusWords } from '../contract/gen/words.ts';
+import { nameOf } from '../contract/words.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
+import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
+import {
+  createPreparedStatements,
+  preparedStatement,
+  type RunPrepared,
+  unpreparedStatement,
+} from '../database/prepared.ts';
+import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { createApplySteps } from '../payment-intents/apply-steps.ts';
+import { createTransfersReader } from '../payment-intents/payments.ts';
+import { plainRefusal, refuseInvalid, ServiceError } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
+import type { Method } from '../requests/method.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import type { Identity, RequestContext } from '../requests/request-context.ts';
+import { traceparentOf } from '../requests/trace.ts';
+import { createApplyRefunds } from './apply-refunds.ts';
+import { toRefund } from './refund.ts';
+import { createRefunding } from './refunding.ts';
+
+/** Finds refunds of a merchant and mode, and converts them. */
+function createRefundReader(em: EntityManager) {
+  const columns = entityColumns<RefundRow>(em, RefundEntity);
+  const readTransfers = createTransfersReader(em, 'refund');
+  const find = preparedStatement(
+    'find_refund',
+    `select ${columns.of('r')} from refunds r where r.id = $1 and r.merchant_id = $2 and r.mode = $3`,
+  );
+  return {
+    columns,
+    /** Throws `resource_missing`. Notes the intent for the log. */
+    async find(run: RunPrepared, publicId: string, { merchantId, mode }: Identity, context: RequestContext) {
+      const id = parseIdentifier('rf', publicId);
+      const [found] = id === undefined ? [] : (await run(find, [id, merchantId, mode])).rows;
+      if (found === undefined) throw plainRefusal('resource_missing');
+      const row = columns.read(found);
+      context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
+      return row;
+    },
+    async present(run: RunPrepared, rows: readonly RefundRow[]): Promise<Refund[]> {
+      const transfers = await readTransfers(run, rows);
+      return rows.map((row) => toRefund(row, transfers.get(row.id) ?? []));
+    },
+  };
+}
+
+/** `GetRefund`: the current state of the refund. */
+export function getRefund(em: EntityManager): Method<GetRefundRequest, Refund> {
+  const { run } = createPreparedStatements(em);
+  const reader = createRefundReader(em);
+  return {
+    ratePolicy: 'reads',
+    run: (request, identity, { context }) =>
+      orUnavailable(async () => {
+        const row = await reader.find(run, request.id, identity, context);
+        return (await reader.present(run, [row]))[0] as Refund;
+      }),
+  };
+}
+
+/** `ListRefunds`: newest first. */
+export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListRefundsResponse> {
+  const { read } = createPreparedStatements(em);
+  const { columns, present } = createRefundReader(em);
+  const violations = (request: ListRefundsRequest): FieldViolation[] => [
+    ...unknownFieldViolations(request),
+    ...pageSizeViolations(request.pageSize),
+    ...wordViolations({ status: [request.status, refundStatusWords] }),
+    ...(request.paymentIntent === '' || parseIdentifier('pi', request.paymentIntent) !== undefined
+      ? []
+      : [{ field: 'payment_intent', message: 'must be the id of a payment intent' }]),
+  ];
+  return {
+    ratePolicy: 'reads',
+    violations,
+    async run(request, { merchantId, mode }) {
+      refuseInvalid(violations(request));
+      const filter = ['refunds', merchantId, mode, request.paymentIntent, request.status];
+      const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
+      const size = pageSizeOf(request.pageSize);
+      const values = new Values();
+      const range = values.and([
+        ['r.merchant_id = ?', merchantId],
+        ['r.mode = ?', mode],
+        ['r.id < ?', below],
+        ['r.payment_intent = ?', parseIdentifier('pi', request.paymentIntent)],
+      ]);
+      const matching =
+        values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
+      const scan = scannedRows({ table: 'refunds', alias: 'r', range, order: 'r.id desc', matching });
+      const text = `select ${columns.of('r')}, r.matches, r.is_last_scanned from ${scan} order by r.id desc limit ${size + 2}`;
+      return orUnavailable(async () => {
+        const found = await read(merchantId, unpreparedStatement(text), values.list);
+        const { rows, next } = pageOfScanned(found.rows, size);
+        const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
+        return create(ListRefundsResponseSchema, {
+          refunds,
+          nextPageToken: uuidPageTokenOf(filter, next?.id),
+        });
+      });
+    },
+  };
+}
+
+/** `CancelRefund`: cancels a refund whose transfer has not been seen, once. Calls `onEvent` after the commit. */
+export function cancelRefund(em: EntityManager, onEvent: () => void): Method<CancelRefundRequest, Refund> {
+  const { transaction } = createPreparedStatements(em);
+  const reader = createRefundReader(em);
+  const { lock, apply } = createApplyRefunds(em);
+  return {
+    ratePolicy: 'changes',
+    run: async (request, identity, { context }) => {
+      const { refund, isNew } = await orUnavailable(() =>
+        transaction(async (inside) => {
+          const { id } = await reader.find(inside, request.id, identity, context);
+          let row = (await lock(inside, [id])).get(id) as RefundRow;
+          if (row.status !== 'requires_transfer' && row.status !== 'canceled') throw notCancelable(row);
+          const isNew = row.status === 'requires_transfer';
+          if (isNew) {
+            const at = new Date();
+            const fields = { status: 'canceled' as const, canceledAt: at };
+            const steps = new Map([[row, [{ type: 'canceled' as const, fields }]]]);
+            const { rows } = await apply(inside, steps, at, traceparentOf(context.trace));
+            row = rows[0] as RefundRow;
+          }
+          return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
+        }),
+      );
+      if (isNew) onEvent();
+      return refund;
+    },
+  };
+}
+
+function notCancelable({ status }: RefundRow): ServiceError {
+  const why = {
+    processing: 'Its transfer is on the chain and can no longer be taken back',
+    succeeded: 'The money is returned',
+    expired: 'It has expired already',
+  }[status as 'processing' | 'succeeded' | 'expired'];
+  return new ServiceError('invalid_state', { message: `The refund cannot be canceled. ${why}.` });
+}
+
+/**
+ * `ConfirmRefund`: makes a transfer that looks like the refund its own. The watcher has recorded it, because it came from the
+ * wallet that was paid. Calls `onEvent` after the commit.
+ */
+export function confirmRefund(em: EntityManager, onEvent: () => void): Method<ConfirmRefundRequest, Refund> {
+  const { transaction } = createPreparedStatements(em);
+  const reader = createRefundReader(em);
+  const transfers = entityColumns<TransferRow>(em, TransferEntity);
+  const intents = createApplySteps(em);
+  const refunding = createRefunding(em);
+  const findTransfers = preparedStatement(
+    'find_transfers_of_refund',
+    `select ${transfers.of('t')} from transfers t
+      where t.transaction_hash = $1 and t.merchant_id = $2 and t.chain_id = $3 and t.is_refund and t.state <> 'reorged'
+      order by t.log_index for update`,
+  );
+  const violations = (request: ConfirmRefundRequest): FieldViolation[] => [
+    ...unknownFieldViolations(request),
+    ...hashViolations({ transaction_hash: request.transactionHash || 'none' }),
+  ];
+
+  /** Resolves with false if the transfer is the refund's already. */
+  const confirm = async (
+    inside: RunPrepared,
+    refund: RefundRow,
+    hash: string,
+    traceparent: string | null,
+  ): Promise<boolean> => {
+    const chainId = networkOf(refund.network)?.chainId;
+    await inside(lockChain, [chainId]);
+    const locked = await intents.lock(inside, [refund.paymentIntent]);
+    const { rows } = await inside(findTransfers, [byteaOf(hash), refund.merchantId, chainId]);
+    const all = rows.map((row) => transfers.read(row));
+    if (all.some((transfer) => transfer.refund === refund.id)) return false;
+    const found = all.find((transfer) => transfer.refund == null && looksLike(transfer, refund));
+    if (found === undefined) throw noSuchTransfer(refund);
+    const at = new Date();
+    const transfer = { ...found, refund: refund.id };
+    const steps = await refunding.arrive(inside, [transfer]);
+    const { id, counts, labels } = transfer;
+    await inside(setRefund, [id, refund.id, counts, labels?.join(' ') ?? null]);
+    await refunding.apply(inside, steps, at, traceparent);
+    if (transfer.state === 'confirmed') {
+      const confirmed = await refunding.confirm(inside, [refund.id], locked, at);
+      await refunding.apply(inside, confirmed, at, traceparent);
+    }
+    return true;
+  };
+
+  return {
+    ratePolicy: 'changes',
+    violations,
+    run: async (request, identity, { context }) => {
+      refuseInvalid(violations(request));
+      const { refund, isNew } = await orUnavailable(() =>
+        transaction(async (inside) => {
+          const row = await reader.find(inside, request.id, identity, context);
+          const isNew = await confirm(inside, row, request.transactionHash, traceparentOf(context.trace));
+          const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
+          return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
+        }),
+      );
+      if (isNew) onEvent();
+      return refund;
+    },
+  };
+}
+
+function looksLike(transfer: TransferRow, refund: RefundRow): boolean {
+  return (
+    transfer.fromAddress === refund.wallet &&
+    transfer.toAddress === refund.destination &&
+    BigInt(transfer.amountUnits) === BigInt(refund.amountUnits)
+  );
+}
+
+function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): ServiceError {
+  return new ServiceError('invalid_state', {
+    message:
+      `No transfer of ${amountUnits} units from ${wallet} to ${destination} has been seen in this transaction since the ` +
+      'refund was created, or it is another refund’s. A transaction is seen some seconds after its block: try again.',
+  });
+}
+
+const lockChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');
+const setRefund = preparedStatement(
+  'confirm_refund',
+  `update transfers set refund = $2, counts = $3, labels = string_to_array($4, ' ') where id = $1`,
+);

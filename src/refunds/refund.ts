@@ -1,0 +1,68 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { networkOf } from '../contract/chains.ts';
+import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
+import { chainWords, modeWords, refundStatusWords } from '../contract/gen/words.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
+import { isNewer, numberOf } from '../contract/words.ts';
+import type { RefundRow } from '../database/entities/refund.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+
+const dataCodec = createJsonCodec(EventDataSchema);
+
+/** `transfer(address,uint256)`. */
+const transferSelector = '0xa9059cbb';
+
+/** The current state of a refund. Throws if only a newer version knows a value of the row. */
+export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund {
+  const id = formatIdentifier('rf', row.id);
+  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
+  const chainId = BigInt(network.chainId);
+  const moments = { succeededAt: row.succeededAt, canceledAt: row.canceledAt, expiredAt: row.expiredAt };
+  return create(RefundSchema, {
+    id,
+    paymentIntent: formatIdentifier('pi', row.paymentIntent),
+    mode: numberOf(modeWords, row.mode),
+    chain: numberOf(chainWords, network.chain),
+    chainId,
+    amountUnits: BigInt(row.amountUnits),
+    tokenAddress: network.tokenAddress,
+    destination: row.destination,
+    status: numberOf(refundStatusWords, row.status),
+    reason: row.reason ?? '',
+    metadata: row.metadata,
+    createdAt: timestampFromDate(row.createdAt),
+    expiresAt: timestampFromDate(row.expiresAt),
+    ...Object.fromEntries(
+      Object.entries(moments).flatMap(([name, moment]) =>
+        moment == null ? [] : [[name, timestampFromDate(moment)]],
+      ),
+    ),
+    transaction: {
+      chainId,
+      to: network.tokenAddress,
+      value: '0x0',
+      data: transactionData(id, row.destination, BigInt(row.amountUnits)),
+    },
+    transfers: [...transfers],
+    labels: row.labels ?? [],
+  });
+}
+
+/** The call that returns the money, with the id behind it, which the token ignores. */
+function transactionData(id: string, destination: string, amountUnits: bigint): string {
+  const wordOf = (digits: string) => digits.toLowerCase().padStart(64, '0');
+  return (
+    transferSelector +
+    wordOf(destination.slice(2)) +
+    wordOf(amountUnits.toString(16)) +
+    Buffer.from(id, 'latin1').toString('hex')
+  );
+}
+
+/** The `data` of an event about a refund. */
+export function refundEventData(row: RefundRow, transfers: readonly Payment[]): string {
+  return dataCodec.encode(create(EventDataSchema, { refund: toRefund(row, transfers) }));
+}

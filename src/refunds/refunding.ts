@@ -1,0 +1,151 @@
+// What transfers do to refunds, in the transaction of whoever records them, who has locked their intents.
+
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import type { RefundRow } from '../database/entities/refund.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { createApplyRefunds, type RefundChange } from './apply-refunds.ts';
+import { arrive, confirm, type RefundStep, revert, uncover } from './judgement.ts';
+import { readReturnedMoney, storeRefundedUnits } from './returned-money.ts';
+
+type Steps = Map<RefundRow, RefundStep[]>;
+type Intents = ReadonlyMap<string, PaymentIntentRow>;
+
+export interface Refunding {
+  /** The intents of refunds, by the refunds' ids: what has to be locked first. */
+  intentsOf(inside: RunPrepared, refundIds: readonly string[]): Promise<Map<string, string>>;
+  /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
+  arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps>;
+  /** After transfers of these refunds were confirmed. Updates the intents, too. */
+  confirm(inside: RunPrepared, refundIds: readonly string[], intents: Intents, at: Date): Promise<Steps>;
+  /** After transfers of these refunds, or payments of these intents, were reverted. Updates the intents, too. */
+  revert(inside: RunPrepared, refundIds: readonly string[], intents: Intents, at: Date): Promise<Steps>;
+  /** Stores the steps, when the transfers are stored. */
+  apply(inside: RunPrepared, steps: Steps, at: Date, traceparent?: string | null): Promise<RefundChange[]>;
+}
+
+export function createRefunding(em: EntityManager, traceparent?: () => string | null): Refunding {
+  const { lock, apply } = createApplyRefunds(em, traceparent);
+
+  /** Sets what was returned of intents, and returns those that were returned more of than they have. */
+  const updateIntents = async (inside: RunPrepared, intents: Intents): Promise<string[]> => {
+    const { rows } = intents.size === 0 ? { rows: [] } : await inside(findRefunded, [[...intents.keys()]]);
+    const money = await readReturnedMoney(
+      inside,
+      rows.map(({ id }) => id),
+    );
+    await storeRefundedUnits(inside, money);
+    for (const [id, { refundedUnits }] of money) {
+      (intents.get(id) as PaymentIntentRow).amountRefundedUnits = refundedUnits;
+    }
+    return [...money].flatMap(([id, of]) => (of.committedUnits > of.confirmedUnits ? id : []));
+  };
+
+  return {
+    async intentsOf(inside, refundIds) {
+      if (refundIds.length === 0) return new Map();
+      const { rows } = await inside(findIntentsOf, [[...new Set(refundIds)]]);
+      return new Map(rows.map(({ id, payment_intent }) => [id, payment_intent]));
+    },
+    async arrive(inside, rows) {
+      const steps: Steps = new Map();
+      const byRefund = Map.groupBy(rows, ({ refund }) => refund as string);
+      for (const [id, refund] of await lock(inside, byRefund.keys())) {
+        const own = byRefund.get(id) ?? [];
+        const { judged, steps: taken } = arrive(
+          refund,
+          own.map(({ amountUnits, toAddress, blockTime }) => ({
+            amountUnits: BigInt(amountUnits),
+            destination: toAddress,
+            blockTime,
+          })),
+        );
+        for (const [i, { counts, labels }] of judged.entries()) {
+          Object.assign(own[i] as TransferRow, { counts, labels: labels.length > 0 ? labels : null });
+        }
+        steps.set(refund, taken);
+      }
+      return steps;
+    },
+    async confirm(inside, refundIds, intents, at) {
+      const steps: Steps = new Map();
+      if (refundIds.length === 0) return steps;
+      const refunds = await lock(inside, refundIds);
+      const { rows } = await inside(findConfirmed, [[...refunds.keys()]]);
+      for (const { refund } of rows) {
+        const row = refunds.get(refund) as RefundRow;
+        const step = confirm(row, at);
+        if (step !== undefined) steps.set(row, [step]);
+      }
+      await updateIntents(inside, intents);
+      return steps;
+    },
+    async revert(inside, refundIds, intents, at) {
+      const overdrawn = await updateIntents(inside, intents);
+      const uncovered = overdrawn.length === 0 ? [] : (await inside(findUncovered, [overdrawn])).rows;
+      const refunds = await lock(inside, [...refundIds, ...uncovered.map(({ id }) => id)]);
+      const steps: Steps = new Map();
+      if (refunds.size === 0) return steps;
+      const { rows } = await inside(findRemaining, [refundIds]);
+      const remaining = Map.groupBy(rows, ({ refund }) => refund);
+      const reverted = new Set(refundIds);
+      const isUncovered = new Set(uncovered.map(({ id }) => id));
+      const promoted: string[] = [];
+      for (const [id, refund] of refunds) {
+        const own: RefundStep[] = [];
+        if (reverted.has(id)) {
+          const left = (remaining.get(id) ?? []).map((row) => ({
+            id: row.id,
+            isConfirmed: row.state === 'confirmed',
+            counts: row.counts,
+            labels: row.labels ?? [],
+          }));
+          const { promoted: next, steps: taken } = revert(refund, left, at);
+          if (next !== undefined) promoted.push(next);
+          own.push(...taken);
+        }
+        const now: RefundRow = Object.assign({ ...refund }, ...own.map(({ fields }) => fields));
+        const unexpected = isUncovered.has(id) ? uncover(now) : undefined;
+        if (unexpected !== undefined) own.push(unexpected);
+        steps.set(refund, own);
+      }
+      if (promoted.length > 0) await inside(promote, [promoted]);
+      return steps;
+    },
+    async apply(...of) {
+      return (await apply(...of)).changes;
+    },
+  };
+}
+
+const findIntentsOf = preparedStatement(
+  'find_intents_of_refunds',
+  'select id, payment_intent from refunds where id = any ($1::uuid[])',
+);
+const findRefunded = preparedStatement(
+  'find_refunded_intents',
+  `select w.id from unnest($1::uuid[]) as w (id)
+    where exists (select from refunds r where r.payment_intent = w.id)`,
+);
+const findConfirmed = preparedStatement(
+  'find_confirmed_refunds',
+  `select distinct refund from transfers where refund = any ($1::uuid[]) and counts and state = 'confirmed'`,
+);
+const findRemaining = preparedStatement(
+  'find_remaining_refund_transfers',
+  `select id, refund, state, counts, labels from transfers
+    where refund = any ($1::uuid[]) and state <> 'reorged' order by block_number, log_index`,
+);
+/** The refunds of intents that commit money: open ones, and those with a transfer on the chain. */
+const findUncovered = preparedStatement(
+  'find_uncovered_refunds',
+  `select r.id from refunds r
+    where r.payment_intent = any ($1::uuid[])
+      and (r.status in ('requires_transfer', 'processing', 'succeeded')
+           or exists (select from transfers t where t.refund = r.id and t.state <> 'reorged'))`,
+);
+const promote = preparedStatement(
+  'promote_refund_transfers',
+  'update transfers set counts = true, labels = null where id = any ($1::uuid[])',
+);

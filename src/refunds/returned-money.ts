@@ -1,0 +1,79 @@
+// What was received for intents, what was returned of it, and what can be.
+
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+/** The money of an intent, in the token's smallest unit. */
+export interface ReturnedMoney {
+  /** Confirmed payments in the intent's token, counted or not. */
+  confirmedUnits: bigint;
+  /** Confirmed transfers of its refunds. */
+  refundedUnits: bigint;
+  /** Transfers of its refunds on the chain, and the amounts of open refunds without one. */
+  committedUnits: bigint;
+}
+
+/** The money of each of these intents, which the caller has locked. */
+export async function readReturnedMoney(
+  inside: RunPrepared,
+  intentIds: readonly string[],
+): Promise<ReadonlyMap<string, ReturnedMoney>> {
+  if (intentIds.length === 0) return new Map();
+  const { rows } = await inside(sumMoney, [intentIds]);
+  return new Map(
+    rows.map(({ id, confirmed, refunded, committed }) => [
+      id as string,
+      {
+        confirmedUnits: BigInt(confirmed),
+        refundedUnits: BigInt(refunded),
+        committedUnits: BigInt(committed),
+      },
+    ]),
+  );
+}
+
+/** What can still be returned of an intent. */
+export function refundableUnits({ confirmedUnits, committedUnits }: ReturnedMoney): bigint {
+  return confirmedUnits > committedUnits ? confirmedUnits - committedUnits : 0n;
+}
+
+/**
+ * Stores what was returned of these intents. Not an event of the intent: those of the refund, in the same transaction,
+ * tell of it.
+ */
+export async function storeRefundedUnits(
+  inside: RunPrepared,
+  money: ReadonlyMap<string, ReturnedMoney>,
+): Promise<void> {
+  if (money.size === 0) return;
+  await inside(storeRefunded, [[...money.keys()], [...money.values()].map((of) => String(of.refundedUnits))]);
+}
+
+const sumMoney = preparedStatement(
+  'sum_returned_money',
+  `select w.id, paid.confirmed, coalesce(returned.refunded, 0) as refunded, coalesce(returned.committed, 0) as committed
+     from unnest($1::uuid[]) as w (id)
+    cross join lateral (
+      select coalesce(sum(t.amount_units), 0) as confirmed from transfers t
+       where t.payment_intent = w.id and t.state = 'confirmed'
+         and not coalesce('wrong_token' = any (t.labels), false)
+    ) paid
+    cross join lateral (
+      select sum(own.refunded) as refunded,
+             sum(case when own.seen > 0 then own.seen when r.status = 'requires_transfer' then r.amount_units else 0 end)
+               as committed
+        from refunds r
+       cross join lateral (
+         select coalesce(sum(t.amount_units) filter (where t.state = 'confirmed'), 0) as refunded,
+                coalesce(sum(t.amount_units), 0) as seen
+           from transfers t where t.refund = r.id and t.state <> 'reorged'
+       ) own
+       where r.payment_intent = w.id
+    ) returned`,
+);
+
+const storeRefunded = preparedStatement(
+  'store_refunded_amounts',
+  `update payment_intents i set amount_refunded_units = n.refunded
+     from unnest($1::uuid[], $2::bigint[]) as n (id, refunded)
+    where i.id = n.id and coalesce(i.amount_refunded_units, 0) <> n.refunded`,
+);

@@ -1,0 +1,102 @@
+// Finds the merchants of whose refunds a transfer may be one. A stranger decides how many transfers there are, and a
+// merchant how many refunds: each transfer costs two look-ups in an index.
+
+import type { ChainSettings } from '../../contract/chains.ts';
+import { isRightToken } from '../../contract/chains.ts';
+import { parseIdentifier } from '../../database/identifiers.ts';
+import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { mapInSlices } from '../../scheduling/slices.ts';
+import type { TransferLog } from '../node-answers.ts';
+import type { FoundTransfer } from './known-transfers.ts';
+import { bytes, inChunks } from './values.ts';
+
+export interface RefundOwners {
+  /**
+   * The transfers that may be of refunds, each with the merchants whose refund it is but for its id: from the wallet that
+   * was paid, to the destination, of the same amount.
+   */
+  refundsAt(logs: readonly TransferLog[]): Promise<Map<TransferLog, readonly string[]>>;
+}
+
+/** Returns the transfers with the owners of the refunds that they name. */
+export type ProveRefunds = (found: readonly FoundTransfer[]) => Promise<FoundTransfer[]>;
+
+export function createRefundOwners(run: RunPrepared, { networks }: ChainSettings): RefundOwners {
+  const networkIds = networks.map(({ id }) => id);
+  return {
+    async refundsAt(logs) {
+      const isUsdc = ({ token }: TransferLog) => networks.some((network) => isRightToken(network, token));
+      const byContents = new Map<string, TransferLog[]>();
+      await mapInSlices(logs.filter(isUsdc), (log) => {
+        const key = `${log.from} ${log.to} ${log.amountUnits}`;
+        const equal = byContents.get(key);
+        if (equal === undefined) byContents.set(key, [log]);
+        else equal.push(log);
+      });
+      const found = new Map<TransferLog, readonly string[]>();
+      for (const some of inChunks([...byContents.values()])) {
+        const firsts = some.map(([first]) => first as TransferLog);
+        const { rows } = await run(findRefundsAt, [
+          firsts.map((_, place) => place),
+          firsts.map(({ to }) => bytes(to)),
+          firsts.map(({ from }) => bytes(from)),
+          firsts.map(({ amountUnits }) => String(amountUnits)),
+          networkIds,
+        ]);
+        for (const { place, merchants } of rows) {
+          for (const log of some[place] ?? []) found.set(log, merchants ?? []);
+        }
+      }
+      return found;
+    },
+  };
+}
+
+/** Most merchants whose refund one transfer may look like. */
+const maxMerchants = 10;
+
+const ofRefund = `r.destination = w.destination and r.watched_until > now() and r.network = any ($5::smallint[])`;
+export const findRefundsAt = preparedStatement(
+  'find_refunds_at',
+  `select w.place,
+          (select array_agg(distinct merchant_id)
+             from (select r.merchant_id from refunds r
+                    where ${ofRefund} and r.wallet = w.wallet and r.amount_units = w.amount limit ${maxMerchants}) m)
+            as merchants
+     from unnest($1::int[], $2::bytea[], $3::bytea[], $4::bigint[]) as w (place, destination, wallet, amount)
+    where exists (select from refunds r where ${ofRefund} and r.amount_units = w.amount)
+       or exists (select from refunds r where ${ofRefund} and r.wallet = w.wallet)`,
+);
+
+export function createProveRefunds(run: RunPrepared, { networks }: ChainSettings): ProveRefunds {
+  const networkIds = networks.map(({ id }) => id);
+  return async (found) => {
+    const ids = new Set(found.flatMap(({ named }) => refundIdOf(named) ?? []));
+    const owners = new Map<string, string>();
+    for (const some of inChunks([...ids])) {
+      const { rows } = await run(findRefundOwners, [some, networkIds]);
+      for (const { id, merchant_id } of rows) owners.set(id, merchant_id);
+    }
+    return mapInSlices(found, (transfer) => {
+      const id = refundIdOf(transfer.named);
+      const merchantId = id && owners.get(id);
+      const isUsdc = networks.some((network) => isRightToken(network, transfer.log.token));
+      if (!id || !merchantId || !isUsdc) return transfer;
+      const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
+      return {
+        ...transfer,
+        owners: [...others, { merchantId, isPayoutWallet: false, isExpected: false, refund: { id } }],
+      };
+    });
+  };
+}
+
+/** The UUID of the refund that a public id names; undefined for an intent's. */
+function refundIdOf(named: string | undefined): string | undefined {
+  return named?.startsWith('rf_') ? parseIdentifier('rf', named) : undefined;
+}
+
+const findRefundOwners = preparedStatement(
+  'find_named_refunds',
+  'select id, merchant_id from refunds where id = any ($1::uuid[]) and network = any ($2::smallint[])',
+);

@@ -1,0 +1,505 @@
+// Refunds, from the request to the transfer on the chain: each rule of docs/refunds.md.
+
+import { type Address, concatHex, type Hex, stringToHex } from 'viem';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { doors, pagesOf, type Request } from './support/call.ts';
+import { startChain, type TestChain } from './support/chain.ts';
+import { createTestWatcher, forgetChain } from './support/settlement.ts';
+import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
+
+const service = await useService({ ROLES: 'api,expiry' });
+const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+const exchange: Address = '0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359';
+const uuidOf = (id: string) => parseIdentifier('pi', id) ?? parseIdentifier('rf', id);
+
+/** An intent with payments that are written by SQL. */
+async function paidIntent(...payments: TransferSettings[]): Promise<string> {
+  const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 })).json;
+  const confirmed = payments.map((payment) => ({
+    paymentIntent: id,
+    state: 'confirmed' as const,
+    amountUnits: 1_000,
+    ...payment,
+  }));
+  await insertTransfers(service, service.merchant, confirmed);
+  return id;
+}
+
+const create = (payment_intent: string, fields: Request = {}, options = {}) =>
+  service.call('createRefund', { payment_intent, destination: payer, ...fields }, options);
+
+describe('what can be returned', () => {
+  test.each<[string, TransferSettings[], number]>([
+    ['nothing without a payment', [], 0],
+    ['a confirmed payment', [{}], 1_000],
+    ['no pending one', [{ state: 'pending' }], 0],
+    ['no reorged one', [{ state: 'reorged' }], 0],
+    ['payments that do not count', [{ labels: ['late'] }, { labels: ['after_cancel'] }], 2_000],
+    ['none in another token', [{ labels: ['wrong_token'] }], 0],
+    ['more than the amount', [{}, { amountUnits: 500 }], 1_500],
+  ])('%s', async (_, payments, rest) => {
+    for (const door of doors) {
+      const intent = await paidIntent(...payments);
+      const all = await create(intent, {}, { door });
+      if (rest > 0) expect(all.json.amount_units).toBe(rest);
+      else expect([all.code, all.message]).toEqual(['invalid_state', expect.stringMatching(/^Nothing/)]);
+      expect((await create(intent, { amount_units: 1 }, { door })).code).toBe('invalid_state');
+    }
+  });
+
+  test('what an open refund holds, and a canceled one lets go', async () => {
+    for (const door of doors) {
+      const intent = await paidIntent({});
+      const { id } = (await create(intent, { amount_units: 700 }, { door })).json;
+      const refused = await create(intent, { amount_units: 301 }, { door });
+      expect([refused.code, refused.message]).toEqual([
+        'invalid_state',
+        expect.stringMatching(/At most 300 /),
+      ]);
+      await service.call('cancelRefund', { id }, { door });
+      expect((await create(intent, {}, { door })).json.amount_units).toBe(1_000);
+    }
+  });
+
+  test('concurrent refunds never hold more than there is', async () => {
+    const intent = await paidIntent({});
+    const made = await Promise.all(Array.from({ length: 20 }, () => create(intent, { amount_units: 300 })));
+    expect(made.filter(({ code }) => code === 'ok')).toHaveLength(3);
+  });
+});
+
+describe('a request', () => {
+  test('is answered with the transaction to sign', async () => {
+    for (const door of doors) {
+      const intent = await paidIntent({});
+      const fields = { amount_units: 999, reason: 'Out of stock', metadata: { ticket: '4711' } };
+      const { json: refund } = await create(intent, fields, { door });
+      const words = `${payer.slice(2).toLowerCase().padStart(64, '0')}${(999).toString(16).padStart(64, '0')}`;
+      expect(refund).toMatchObject({
+        id: expect.stringMatching(/^rf_/),
+        payment_intent: intent,
+        status: 'requires_transfer',
+        destination: payer,
+        ...fields,
+        transaction: {
+          chain_id: 84532,
+          to: refund.token_address,
+          value: '0x0',
+          data: `0xa9059cbb${words}${stringToHex(refund.id).slice(2)}`,
+        },
+      });
+      expect(Date.parse(refund.expires_at) - Date.parse(refund.created_at)).toBe(30 * 86_400_000);
+      expect((await service.call('getRefund', { id: refund.id }, { door })).json).toEqual(refund);
+    }
+  });
+
+  test('is repeated with its idempotency key, and answered as the first time', async () => {
+    for (const door of doors) {
+      const intent = await paidIntent({});
+      const options = { door, idempotencyKey: `refund-${door}` };
+      const first = await create(intent, { amount_units: 400 }, options);
+      await service.call('cancelRefund', { id: first.json.id });
+      const again = await create(intent, { amount_units: 400 }, options);
+      expect(again.json).toEqual(first.json);
+      expect(again.replayed).toBe(true);
+      expect((await create(intent, { amount_units: 401 }, options)).code).toBe('idempotency_key_reused');
+      const other = await paidIntent({});
+      expect((await create(other, { amount_units: 400 }, options)).code).toBe('idempotency_key_reused');
+      expect((await service.call('listRefunds', { payment_intent: intent })).json.refunds).toHaveLength(1);
+    }
+  });
+
+  const wallet = service.merchant.wallets.testnet.base;
+  test.each<[Request, string, RegExp]>([
+    [{ amount_units: 0 }, 'amount_units', /integer from 1/],
+    [{ destination: '' }, 'destination', /must be an address/],
+    [{ destination: `0x${'00'.repeat(20)}` }, 'destination', /zero address/],
+    [{ destination: payer.replace('5a', '5A') }, 'destination', /checksum/],
+    [{ destination: wallet }, 'destination', /one of your own/],
+    [{ reason: '€'.repeat(501) }, 'reason', /at most 500 characters/],
+    [{ reason: '\0' }, 'reason', /NUL/],
+    [{ metadata: { ['k'.repeat(65)]: '' } }, 'metadata', /64 characters/],
+    [{ payment_intent: '' }, 'payment_intent', /id of an intent/],
+    [{ payment_intent: 'pi_00000000000000000000000000' }, 'payment_intent', /not an intent of yours/],
+  ])('with %j is refused', async (fields, field, message) => {
+    const intent = await paidIntent({});
+    for (const door of doors) {
+      const { code, details } = await create(intent, fields, { door });
+      expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
+    }
+  });
+
+  test('to a wallet that an intent of the merchant has expected is refused, of another merchant not', async () => {
+    const intent = await paidIntent({});
+    const destination = '0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB';
+    const other = await service.newMerchant();
+    const expecting = { amount_units: 1, wallet_address: destination };
+    await service.call('createPaymentIntent', expecting, { apiKey: other.keys.testnet.apiKey });
+    expect((await create(intent, { destination, amount_units: 1 })).code).toBe('ok');
+    await service.call('createPaymentIntent', expecting);
+    expect((await create(intent, { destination, amount_units: 1 })).details).toMatchObject([
+      { field: 'destination' },
+    ]);
+  });
+
+  test('of another merchant, or of the other mode, finds nothing', async () => {
+    const { id } = (await create(await paidIntent({}))).json;
+    const other = await service.newMerchant();
+    const keys = [other.keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
+    const transaction_hash = `0x${'12'.repeat(32)}`;
+    for (const apiKey of keys) {
+      for (const door of doors) {
+        const options = { door, apiKey };
+        expect((await service.call('getRefund', { id }, options)).code).toBe('resource_missing');
+        expect((await service.call('cancelRefund', { id }, options)).code).toBe('resource_missing');
+        const confirm = { id, transaction_hash };
+        expect((await service.call('confirmRefund', confirm, options)).code).toBe('resource_missing');
+        expect((await service.call('listRefunds', {}, options)).json.refunds).toEqual([]);
+      }
+    }
+  });
+});
+
+test('refunds are listed newest first, by intent and by status', async () => {
+  const intent = await paidIntent({});
+  const [a, b, c] = [1, 2, 3].map((amount_units) => () => create(intent, { amount_units }));
+  const ids = [(await a?.())?.json.id, (await b?.())?.json.id, (await c?.())?.json.id];
+  await service.call('cancelRefund', { id: ids[1] });
+  for (const door of doors) {
+    const idsOf = async (query: Request) =>
+      (
+        await pagesOf(
+          service.call,
+          'listRefunds',
+          { page_size: 1, payment_intent: intent, ...query },
+          { door },
+        )
+      )
+        .flat()
+        .map(({ id }) => id);
+    expect(await idsOf({})).toEqual(ids.toReversed());
+    expect(await idsOf({ status: 'canceled' })).toEqual([ids[1]]);
+    expect(await idsOf({ status: 'requires_transfer' })).toEqual([ids[2], ids[0]]);
+  }
+});
+
+describe('on the chain', () => {
+  let chain: TestChain;
+  let watcher: ReturnType<typeof createTestWatcher>;
+  const wallet = service.merchant.wallets.testnet.base as Address;
+
+  beforeEach(async () => {
+    chain = await startChain();
+    watcher = createTestWatcher(service, { urls: [chain.url] });
+    await watcher.catchUp();
+  });
+
+  afterEach(async () => {
+    await watcher.release();
+    await chain.stop();
+    await forgetChain(service);
+  });
+
+  async function mine(blocks = 1) {
+    await chain.mine(blocks);
+    await watcher.catchUp();
+  }
+
+  /** An intent that is paid and confirmed on the chain. */
+  async function settledIntent(amount_units = 1_000): Promise<string> {
+    const { id } = (await service.call('createPaymentIntent', { amount_units })).json;
+    const { address: from } = chain.accounts[0] as { address: Address };
+    await chain.mint(from, BigInt(amount_units));
+    await chain.transfer({ from, to: wallet, amountUnits: BigInt(amount_units), suffix: stringToHex(id) });
+    await mine(10);
+    return id;
+  }
+
+  async function newRefund(fields: Request = {}, amountUnits = 1_000) {
+    const intent = await settledIntent(amountUnits);
+    return (await create(intent, fields)).json;
+  }
+
+  const get = async (id: string) => (await service.call('getRefund', { id })).json;
+  const intentOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;
+  const eventsOf = async (id: string) => {
+    const rows = await service.query<{ type: string; sequence: number }>(
+      'select type, sequence from events where refund = $1 order by sequence',
+      [uuidOf(id)],
+    );
+    expect(rows.map(({ sequence }) => sequence)).toEqual(rows.map((_, i) => i + 1));
+    return rows.map(({ type }) => type.replace('refund.', ''));
+  };
+  const suffixOf = (id: string) => stringToHex(id);
+  type Made = Awaited<ReturnType<typeof newRefund>>;
+  const sendPrepared = ({ transaction }: Made, from = wallet) =>
+    chain.send(from, { to: transaction.to as Address, data: transaction.data as Hex });
+
+  test('the prepared transaction is recognised, and succeeds with ten confirmations', async () => {
+    const refund = await newRefund({ amount_units: 600 });
+    const hash = await sendPrepared(refund);
+    await mine();
+    expect(await get(refund.id)).toMatchObject({
+      status: 'processing',
+      transfers: [
+        { transaction_hash: hash, amount_units: 600, status: 'pending', counts: true, to_address: payer },
+      ],
+    });
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(0);
+    await mine(9);
+    const succeeded = await get(refund.id);
+    expect(succeeded).toMatchObject({ status: 'succeeded', transfers: [{ status: 'confirmed' }] });
+    expect(succeeded.succeeded_at).toBeDefined();
+    const intent = await intentOf(refund.payment_intent);
+    expect([intent.status, intent.amount_refunded_units, intent.payments_count]).toEqual([
+      'succeeded',
+      600,
+      1,
+    ]);
+    expect((await create(refund.payment_intent)).json.amount_units).toBe(400);
+    expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded']);
+    // No event of the intent, and no transfer to anybody.
+    const { transfers } = (await service.call('listTransfers', { transaction_hash: hash })).json;
+    expect(transfers).toEqual([]);
+  });
+
+  test.each<[string, (refund: Made) => Promise<Hex>]>([
+    [
+      'a Safe',
+      async ({ transaction }) => {
+        await chain.mint(chain.safe.address, 1_000n);
+        return chain.safeExec({ to: transaction.to as Address, data: transaction.data as Hex });
+      },
+    ],
+    [
+      'an EIP-7702 account',
+      async ({ transaction }) => {
+        const account = chain.accounts[1] as (typeof chain.accounts)[number];
+        await chain.mint(account.address, 1_000n);
+        return chain.batch7702(account, [{ to: transaction.to as Address, data: transaction.data as Hex }]);
+      },
+    ],
+    [
+      'an ERC-4337 account',
+      async ({ transaction }) => {
+        const account = chain.simpleAccounts['0.7'][0] as (typeof chain.simpleAccounts)['0.7'][number];
+        await chain.mint(account.address, 1_000n);
+        return chain.bundle([{ account, to: transaction.to as Address, data: transaction.data as Hex }]);
+      },
+    ],
+  ])('sent by %s it is recognised', async (_, send) => {
+    const refund = await newRefund();
+    await send(refund);
+    await mine();
+    expect((await get(refund.id)).status).toBe('processing');
+  });
+
+  test('a transfer without the id is no refund until its transaction is named', async () => {
+    const refund = await newRefund();
+    const hash = await chain.transfer({ from: wallet, to: payer as Address, amountUnits: 1_000n });
+    const confirm = (id: string, transaction_hash: string, door: (typeof doors)[number] = 'json') =>
+      service.call('confirmRefund', { id, transaction_hash }, { door });
+    const early = await confirm(refund.id, hash);
+    expect([early.code, early.message]).toEqual(['invalid_state', expect.stringMatching(/try again/)]);
+    await mine(10);
+    expect((await get(refund.id)).status).toBe('requires_transfer');
+    for (const door of doors) {
+      expect((await confirm(refund.id, hash, door)).json).toMatchObject({
+        status: 'succeeded',
+        transfers: [{ transaction_hash: hash, counts: true }],
+      });
+    }
+    expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded']);
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
+    // One refund for each transfer.
+    const other = await newRefund();
+    expect((await confirm(other.id, hash)).code).toBe('invalid_state');
+  });
+
+  test.each<[string, (refund: Made) => Promise<Hex>]>([
+    [
+      'from another wallet',
+      async () => {
+        const { address } = chain.accounts[2] as { address: Address };
+        await chain.mint(address, 1_000n);
+        return chain.transfer({ from: address, to: payer as Address, amountUnits: 1_000n });
+      },
+    ],
+    ['of another amount', () => chain.transfer({ from: wallet, to: payer as Address, amountUnits: 999n })],
+    ['to another wallet', () => chain.transfer({ from: wallet, to: exchange, amountUnits: 1_000n })],
+  ])('a transfer %s cannot be named', async (_, send) => {
+    const refund = await newRefund();
+    const hash = await send(refund);
+    await mine();
+    const answer = await service.call('confirmRefund', { id: refund.id, transaction_hash: hash });
+    expect(answer.code).toBe('invalid_state');
+    expect(await get(refund.id)).toMatchObject({ status: 'requires_transfer' });
+  });
+
+  test('two ids prove nothing, whatever their kind', async () => {
+    const refund = await newRefund();
+    const suffix = concatHex([suffixOf(refund.id), suffixOf(refund.payment_intent)]);
+    await chain.transfer({ from: wallet, to: payer as Address, amountUnits: 1_000n, suffix });
+    await mine();
+    expect((await get(refund.id)).status).toBe('requires_transfer');
+  });
+
+  test.each<[string, object, string[], string]>([
+    ['another amount', { amountUnits: 999n }, ['other_amount'], 'requires_transfer'],
+    ['another destination', { to: exchange }, ['other_destination'], 'requires_transfer'],
+  ])('with %s it is recorded, counted and labeled', async (_, change, labels, status) => {
+    const refund = await newRefund();
+    // Another refund makes the watcher look at the other destination.
+    await create(await paidIntent({}), { destination: exchange });
+    const payment = {
+      from: wallet,
+      to: payer as Address,
+      amountUnits: 1_000n,
+      suffix: suffixOf(refund.id),
+      ...change,
+    };
+    await chain.transfer(payment);
+    await mine(10);
+    expect(await get(refund.id)).toMatchObject({ status, labels, transfers: [{ labels, counts: false }] });
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(Number(payment.amountUnits));
+    expect(await eventsOf(refund.id)).toEqual(['unexpected']);
+  });
+
+  test('a second transfer is labeled, and takes the place of the first if that is reorged', async () => {
+    const refund = await newRefund({ amount_units: 400 });
+    await sendPrepared(refund);
+    await mine();
+    await sendPrepared(refund);
+    await mine();
+    expect(await get(refund.id)).toMatchObject({
+      status: 'processing',
+      labels: ['twice'],
+      transfers: [{ counts: true }, { counts: false, labels: ['twice'] }],
+    });
+    await mine(10);
+    const { transfers } = await get(refund.id);
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(800);
+    await watcher.ledger.revertTransfers(
+      await leaseNumber(),
+      await idsOf(transfers[0]?.transaction_hash as string),
+    );
+    expect(await get(refund.id)).toMatchObject({
+      status: 'succeeded',
+      transfers: [{}, { counts: true }],
+    });
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(400);
+    expect(await eventsOf(refund.id)).toEqual([
+      'processing',
+      'unexpected',
+      'succeeded',
+      'reorged',
+      'processing',
+      'succeeded',
+    ]);
+  });
+
+  const leaseNumber = async () =>
+    BigInt((await service.query<{ n: string }>('select lease_number as n from watched_chains'))[0]?.n ?? 0);
+  const idsOf = async (hash: string) =>
+    (
+      await service.query<{ id: string }>('select id from transfers where transaction_hash = $1', [
+        `\\x${hash.slice(2)}`,
+      ])
+    ).map(({ id }) => id);
+
+  test('a reorganisation takes it back, and its return makes it succeed again', async () => {
+    const account = chain.accounts[3] as (typeof chain.accounts)[number];
+    const refund = await newRefund();
+    await chain.mint(account.address, 1_000n);
+    await mine();
+    const hash = await sendPrepared(refund, account.address);
+    await mine();
+    const raw = await chain.client.request<{ Method: string; Parameters: Hex[]; ReturnType: Hex }>({
+      method: 'eth_getRawTransactionByHash',
+      params: [hash],
+    });
+    await chain.reorg(1);
+    await watcher.catchUp().catch(() => {});
+    await mine();
+    expect(await get(refund.id)).toMatchObject({
+      status: 'requires_transfer',
+      transfers: [{ status: 'reorged' }],
+    });
+    await chain.client.sendRawTransaction({ serializedTransaction: raw });
+    await mine(10);
+    expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers: [{ counts: true }] });
+    expect(await eventsOf(refund.id)).toEqual(['processing', 'reorged', 'processing', 'succeeded']);
+  });
+
+  test('after cancellation it is recorded, counted and labeled', async () => {
+    const refund = await newRefund();
+    expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
+    expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
+    await sendPrepared(refund);
+    await mine(10);
+    expect(await get(refund.id)).toMatchObject({ status: 'canceled', labels: ['after_cancel'] });
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
+    expect(await eventsOf(refund.id)).toEqual(['canceled', 'unexpected']);
+    expect((await create(refund.payment_intent)).code).toBe('invalid_state');
+  });
+
+  test('it expires by the clock of the chain, and a later transfer is late', async () => {
+    const refund = await newRefund();
+    await chain.mine(1, { timestamp: Math.ceil(Date.parse(refund.expires_at) / 1_000) + 1 });
+    await mine(12);
+    const expired = await get(refund.id);
+    expect([expired.status, Boolean(expired.expired_at)]).toEqual(['expired', true]);
+    await sendPrepared(refund);
+    await mine(10);
+    expect(await get(refund.id)).toMatchObject({ status: 'expired', labels: ['late'] });
+    expect(await eventsOf(refund.id)).toEqual(['expired', 'unexpected']);
+    expect((await service.call('cancelRefund', { id: refund.id })).code).toBe('invalid_state');
+  });
+
+  test('a payment that is reorged under a refund is said at the refund', async () => {
+    const refund = await newRefund();
+    await sendPrepared(refund);
+    await mine(10);
+    const { payments } = await intentOf(refund.payment_intent);
+    const ids = await idsOf(payments[0]?.transaction_hash as string);
+    await watcher.ledger.revertTransfers(await leaseNumber(), ids);
+    expect(await get(refund.id)).toMatchObject({ status: 'succeeded', labels: ['payment_reorged'] });
+    expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded', 'unexpected']);
+  });
+
+  test('the transfer is a payment of another merchant whose wallet it goes to', async () => {
+    const other = await service.newMerchant();
+    const apiKey = other.keys.testnet.apiKey;
+    const refund = await newRefund({ destination: other.wallets.testnet.base });
+    const hash = await sendPrepared(refund);
+    await mine();
+    expect((await get(refund.id)).status).toBe('processing');
+    const { transfers } = (await service.call('listTransfers', { transaction_hash: hash }, { apiKey })).json;
+    expect(transfers).toMatchObject([{ status: 'unattributed', amount_units: 1_000 }]);
+  });
+
+  test('its events are found by the refund and by its intent', async () => {
+    const refund = await newRefund();
+    await sendPrepared(refund);
+    await mine(10);
+    const unpositioned = 'select from events where position is null limit 1';
+    await expect.poll(() => service.query(unpositioned), { timeout: 10_000 }).toEqual([]);
+    const typesOf = async (query: Request, door: (typeof doors)[number]) =>
+      (await pagesOf(service.call, 'listEvents', { page_size: 1, ...query }, { door }))
+        .flat()
+        .map(({ type }) => type);
+    for (const door of doors) {
+      const ofRefund = ['refund.processing', 'refund.succeeded'];
+      const ofIntent = ['payment_intent.processing', 'payment_intent.succeeded'];
+      const both = { refund: refund.id, payment_intent: refund.payment_intent };
+      expect(await typesOf({ refund: refund.id }, door)).toEqual(ofRefund);
+      const all = await typesOf({ payment_intent: refund.payment_intent }, door);
+      expect(all.filter((type) => type.startsWith('refund.'))).toEqual(ofRefund);
+      expect(all.filter((type) => !type.startsWith('refund.'))).toEqual(ofIntent);
+      expect(await typesOf(both, door)).toEqual(ofRefund);
+      expect(await typesOf({ ...both, type: 'refund.succeeded' }, door)).toEqual(['refund.succeeded']);
+    }
+  });
+});
