@@ -254,6 +254,21 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     { checkout: checkoutOf({ status: 'expired', amount_received_units: 40, labels: ['underpaid'] }) },
     ['underpaid'],
   ],
+  [
+    'money that is being returned, and was',
+    {
+      checkout: checkoutOf({
+        status: 'succeeded',
+        refunds: [paymentOf({ status: 'confirmed' }), paymentOf({ status: 'pending' })],
+      }),
+    },
+    ['returning', 'returned'],
+  ],
+  [
+    'a return that was reorged',
+    { checkout: checkoutOf({ status: 'succeeded', refunds: [paymentOf({ status: 'reorged' })] }) },
+    [],
+  ],
   ['the last minute', { nowMs: expiresAtMs - 30_000 }, ['hurry']],
   ['a refusal', { failure: 'rejected' }, ['rejected']],
   [

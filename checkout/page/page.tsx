@@ -12,8 +12,8 @@ import {
   Row,
   type StepProps,
 } from './parts.tsx';
-import { Confirmations, OwnTransaction, Receipt } from './receipt.tsx';
-import { type Facts, noticesOf, offeringViews, type ViewName, viewOf } from './state.ts';
+import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
+import { type Facts, noticesOf, offeringViews, returnedIn, type ViewName, viewOf } from './state.ts';
 import { labels, notices, refusals, views, type Words } from './texts.ts';
 import { shownDuration, shownTime, spokenZoneAt } from './time.ts';
 
@@ -95,6 +95,14 @@ function wordsOf({ checkout, session, nowMs }: Facts): Words {
     merchant: checkout?.merchant_name ?? '',
     missing: checkout === undefined ? '' : shown(missingUnits(checkout)),
     received: shown(checkout?.amount_received_units ?? 0),
+    returned: shown(
+      checkout === undefined
+        ? 0
+        : returnedIn(checkout).reduce(
+            (sum, { status, amount_units }) => sum + (status === 'confirmed' ? amount_units : 0),
+            0,
+          ),
+    ),
     token: checkout?.token_symbol ?? '',
     chain: name,
     feeToken,
@@ -236,6 +244,7 @@ function Ended(props: StepProps & { hasReceipt: boolean }) {
     <>
       <WayBack {...props} look="main" />
       {props.hasReceipt && <Receipt {...props} />}
+      <Returned {...props} />
     </>
   );
 }

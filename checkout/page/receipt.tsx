@@ -2,7 +2,7 @@
 
 import { type Checkout, chainFacts, fewestConfirmations } from './checkout.ts';
 import { amountWithToken, Row, type StepProps } from './parts.tsx';
-import { isWrongToken } from './state.ts';
+import { isWrongToken, returnedIn } from './state.ts';
 import { labels } from './texts.ts';
 import { shownDate } from './time.ts';
 
@@ -67,10 +67,42 @@ export function Receipt({ checkout, facts, words }: StepProps) {
       ))}
       <dl>
         <Row name={labels.to}>
-          {words.merchant},{' '}
-          <code title={expected_wallet}>{`${expected_wallet.slice(0, 6)}…${expected_wallet.slice(-4)}`}</code>
+          {words.merchant}, <Address address={expected_wallet} />
         </Row>
       </dl>
+    </div>
+  );
+}
+
+function Address({ address }: { address: string }) {
+  return <code title={address}>{`${address.slice(0, 6)}…${address.slice(-4)}`}</code>;
+}
+
+/** What the merchant has returned, or is returning. */
+export function Returned({ checkout, facts }: StepProps) {
+  const refunds = returnedIn(checkout);
+  if (refunds.length === 0) return null;
+  return (
+    <div class="receipt" data-returned>
+      <h2>{labels.refund}</h2>
+      {refunds.map((refund) => (
+        <dl key={refund.transaction_hash}>
+          <Row name={refund.status === 'confirmed' ? labels.returnedAmount : labels.amount}>
+            {amountWithToken(refund.amount_units, checkout)}
+          </Row>
+          <Row name={labels.date}>{shownDate(Date.parse(refund.block_time))}</Row>
+          <Row name={labels.transaction}>
+            <Transaction
+              hash={refund.transaction_hash}
+              chainId={checkout.chain_id}
+              isStandIn={facts.isStandIn}
+            />
+          </Row>
+          <Row name={labels.to}>
+            <Address address={refund.to_address} />
+          </Row>
+        </dl>
+      ))}
     </div>
   );
 }

@@ -189,6 +189,8 @@ export type Notice =
   | 'wallet-still-asks'
   | 'partly-paid'
   | 'reorganised'
+  | 'returned'
+  | 'returning'
   | 'overpaid'
   | 'late'
   | 'wrong-token'
@@ -218,6 +220,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const { checkout, connection, failure } = facts;
   if (checkout === undefined) return [];
   const { labels = [], payments = [], status } = checkout;
+  const refunds = returnedIn(checkout);
   const isOffering = offeringViews.includes(view);
   const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
@@ -235,10 +238,17 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['wrong-token', payments.some(isWrongToken)],
     ['overpaid', labels.includes('overpaid')],
     ['reorganised', labels.includes('reorged') && status === 'succeeded'],
+    ['returning', refunds.some((refund) => refund.status === 'pending')],
+    ['returned', refunds.some((refund) => refund.status === 'confirmed')],
     ['hurry', isOffering && leftMs > 0 && leftMs < hurryMs],
   ];
   const notices = candidates.filter(([, applies]) => applies).map(([notice]) => notice);
   return failure !== undefined && isOffering ? [failure, ...notices] : notices;
+}
+
+/** The transfers that return money, as far as they are on the chain. */
+export function returnedIn({ refunds = [] }: Checkout) {
+  return refunds.filter(({ status }) => status !== 'reorged');
 }
 
 /** A payment in something other than the intent's token. */

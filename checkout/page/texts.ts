@@ -8,6 +8,8 @@ export interface Words {
   /** What is still missing, with the token: `12.50 USDC`. */
   missing: string;
   received: string;
+  /** What was returned for good. */
+  returned: string;
   token: string;
   chain: string;
   feeToken: string;
@@ -162,6 +164,10 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
     `More than the price arrived. ${merchant} can see it: contact them about the difference.`,
   reorganised: ({ merchant }) =>
     `The network replaced some of its blocks after your payment was confirmed. ${merchant} can see it. Do not pay again.`,
+  returning: ({ merchant }) =>
+    `${merchant} is returning money to you. The network is confirming it: see below.`,
+  returned: ({ merchant, returned }) =>
+    `${merchant} has returned ${returned}. See below when, and to which account.`,
   hurry: () => 'Less than a minute is left. A payment that arrives later does not count.',
   rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
   'wallet-busy': () =>
@@ -236,6 +242,8 @@ export const labels = {
   payment: 'Payment',
   receipt: 'Receipt',
   paidAmount: 'Paid',
+  refund: 'Money returned',
+  returnedAmount: 'Returned',
   otherToken: 'Another token',
   transaction: 'Transaction',
   seeTransaction: 'on the explorer',

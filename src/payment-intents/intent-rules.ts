@@ -30,6 +30,12 @@ const rules: readonly { rule: string; isBroken: string }[] = [
       '(i.idempotency_key is null) <> (i.request_fingerprint is null) or octet_length(i.request_fingerprint) <> 32',
   },
   { rule: 'its client secret is of a key version', isBroken: 'i.client_secret_version < 1' },
+  {
+    rule: 'what was returned of it is the sum of the confirmed transfers of its refunds',
+    isBroken: `coalesce(i.amount_refunded_units, 0) <>
+               (select coalesce(sum(t.amount_units), 0) from refunds r join transfers t on t.refund = r.id
+                 where r.payment_intent = i.id and t.state = 'confirmed')`,
+  },
 ];
 
 export interface BrokenRule {

@@ -6,6 +6,7 @@ import type { ChainNodes } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import { createRefundMeasure } from '../refunds/measure.ts';
 import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
@@ -52,10 +53,12 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
   const measureUnattributed = createUnattributedMeasure(em);
+  const measureRefunds = createRefundMeasure(em);
   const measuring = startRepeater({
-    name: 'unattributed transfers',
+    name: 'unattributed transfers and refunds',
     work: async () => {
       options.metrics.unattributed(await measureUnattributed());
+      options.metrics.refunds(await measureRefunds());
       return false;
     },
     intervalMs: measureEveryMs,
@@ -206,19 +209,22 @@ async function assertChains(nodes: readonly Node[], variable: string, logger: Lo
   }
 }
 
-/** Logs one line for each change of an intent, and for the unattributed transfers of a block. */
+/** Logs one line for each change of an intent or a refund, and for the unattributed transfers of a block. */
 function report(
-  { merchantId, event, paymentIntent, transfer }: Change,
+  { merchantId, event, paymentIntent, refund, transfer }: Change,
   metrics: ChainMetrics,
   logger: Logger,
 ) {
-  const { status, labels = [] } = paymentIntent ?? {};
+  const { status, labels = [] } = paymentIntent ?? refund ?? {};
   metrics.change(event, labels);
   const needsOperator =
-    labels.includes('found_late') || (event === 'payment_intent.reorged' && labels.includes('reorged'));
+    event === 'refund.unexpected' ||
+    labels.includes('found_late') ||
+    (event === 'payment_intent.reorged' && labels.includes('reorged'));
   logger[needsOperator ? 'error' : 'info'](
     {
       ...(paymentIntent && { payment_intent: formatIdentifier('pi', paymentIntent.id) }),
+      ...(refund && { refund: formatIdentifier('rf', refund.id) }),
       merchant_id: formatIdentifier('mer', merchantId),
       event,
       ...(status && { status }),
@@ -230,10 +236,14 @@ function report(
         transfers: transfer.count,
       }),
     },
-    needsOperator
-      ? 'check this payment intent by hand'
-      : paymentIntent === undefined
-        ? 'a block has unattributed transfers; this is the largest'
-        : 'a payment intent was changed by the chain',
+    messageOf(needsOperator, paymentIntent, refund),
   );
+}
+
+function messageOf(needsOperator: boolean, intent: unknown, refund: unknown): string {
+  if (refund !== undefined) {
+    return needsOperator ? 'check this refund by hand' : 'a refund was changed by the chain';
+  }
+  if (intent === undefined) return 'a block has unattributed transfers; this is the largest';
+  return needsOperator ? 'check this payment intent by hand' : 'a payment intent was changed by the chain';
 }

@@ -69,6 +69,8 @@ export interface Metrics {
   unwatchedChain(mode: string, chain: string): void;
   /** Returns the metrics of a watched chain, with all series at zero for these faults and event types. */
   chain(mode: string, chain: string, counted: CountedOfChain): ChainMetrics;
+  /** Records the number of refunds by status, and the age of the oldest that waits for its transfer. */
+  refunds(measured: { counts: Readonly<Record<string, number>>; oldestMs: number }): void;
   /** Records the number of unattributed transfers and the age of the oldest. */
   unattributed(waiting: { count: number; oldestMs: number }): void;
   /** Records the amount received on each chain today, in USDC's smallest unit. */
@@ -244,7 +246,7 @@ function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt
   };
 }
 
-function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed' | 'received'> {
+function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed' | 'received' | 'refunds'> {
   const waiting = new Gauge({
     name: 'payment_intents_unattributed_transfers',
     help: 'Transfers that wait to be attributed, counted up to a thousand.',
@@ -253,6 +255,17 @@ function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed'
   const oldest = new Gauge({
     name: 'payment_intents_unattributed_oldest_seconds',
     help: 'How long the oldest transfer of the last seven days has waited to be attributed; 0 if there is none.',
+    registers: [registry],
+  });
+  const refunds = new Gauge({
+    name: 'payment_intents_refunds',
+    help: 'Refunds that are open, or ended within the last 30 days, by status.',
+    labelNames: ['status'],
+    registers: [registry],
+  });
+  const oldestRefund = new Gauge({
+    name: 'payment_intents_refund_oldest_seconds',
+    help: 'How long the oldest open refund has waited for its transfer; 0 if there is none.',
     registers: [registry],
   });
   const received = new Gauge({
@@ -265,6 +278,10 @@ function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed'
     unattributed({ count, oldestMs }) {
       waiting.set(count);
       oldest.set(oldestMs / 1000);
+    },
+    refunds({ counts, oldestMs }) {
+      for (const [status, count] of Object.entries(counts)) refunds.set({ status }, count);
+      oldestRefund.set(oldestMs / 1000);
     },
     received(chains) {
       for (const { mode, chain, units } of chains) received.set({ mode, chain }, units);

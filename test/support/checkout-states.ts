@@ -232,6 +232,38 @@ export const states: readonly State[] = [
     ),
   },
   {
+    name: 'returned',
+    view: 'succeeded',
+    notices: ['returned'],
+    answer: paid(
+      {
+        status: 'succeeded',
+        refunds: [
+          {
+            ...payment,
+            transaction_hash: `0x${'cd'.repeat(32)}`,
+            status: 'confirmed',
+            amount_units: 5_000_000,
+          },
+        ],
+      },
+      { status: 'confirmed', confirmations: intent.confirmations_required },
+    ),
+  },
+  {
+    name: 'returning-after-cancellation',
+    view: 'canceled',
+    notices: ['late', 'returning'],
+    answer: paid(
+      {
+        status: 'canceled',
+        labels: ['after_cancel'],
+        refunds: [{ ...payment, transaction_hash: `0x${'cd'.repeat(32)}`, status: 'pending' }],
+      },
+      { status: 'confirmed', labels: ['after_cancel'] },
+    ),
+  },
+  {
     name: 'reorganised-after-success',
     view: 'succeeded',
     notices: ['reorganised'],
