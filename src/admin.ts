@@ -14,6 +14,7 @@ import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administrati
 import { AdministrationError } from './merchants/administration-error.ts';
 import { addChainCommands } from './processes/admin-chains.ts';
 import { addListCommands } from './processes/admin-lists.ts';
+import { addMoneyCommands } from './processes/admin-money.ts';
 import {
   expiresInOption,
   keyOption,
@@ -300,7 +301,8 @@ const adminProgram: AdminProgram = {
   confirm,
 };
 addChainCommands(adminProgram);
-addListCommands(adminProgram);
+const { transfer } = addListCommands(adminProgram);
+addMoneyCommands(adminProgram, transfer);
 
 /** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {

@@ -2,6 +2,7 @@
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { parse } from 'csv-parse/sync';
 import { describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
@@ -318,4 +319,74 @@ test('nothing that a terminal obeys is printed, in tables and as JSON', async ()
   }
   expect(await json('merchant', 'list')).toContainEqual(expect.objectContaining({ name: hostile }));
   await service.query("update merchants set name = 'Test merchant' where id = $1", [two.id]);
+});
+
+describe('money', () => {
+  test('transfer attribute and detach do the same as the API, as the merchant', async () => {
+    const [free = ''] = await insertTransfers(service, one, [{ amountUnits: 5 }]);
+    const attribute = ['transfer', 'attribute', '--transfer', free, '--intent', intents[3] as string];
+    const refused = await admin(...attribute);
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('not an intent of yours')]);
+    attribute[5] = (await service.call('createPaymentIntent', { amount_units: 5 })).json.id;
+    expect(await json(...attribute)).toMatchObject({ status: 'attributed', payment_intent: attribute[5] });
+    expect(await json('transfer', 'detach', '--transfer', free)).toMatchObject({ status: 'unattributed' });
+  });
+
+  test('refund list and show have the refunds of any merchant', async () => {
+    const { id: intent } = (await service.call('createPaymentIntent', { amount_units: 5 })).json;
+    await insertTransfers(service, one, [{ paymentIntent: intent, state: 'confirmed', amountUnits: 5 }]);
+    const refund = { payment_intent: intent, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
+    const { id } = (await service.call('createRefund', refund)).json;
+    expect(ids(await json('refund', 'list', '--status', 'requires_transfer', '--intent', intent))).toEqual([
+      id,
+    ]);
+    expect(await json('refund', 'show', '--refund', id)).toMatchObject({
+      merchant_id: one.merchantId,
+      status: 'requires_transfer',
+      transaction: { value: '0x0' },
+    });
+    await service.call('cancelRefund', { id });
+    const [event] = await json('event', 'list', '--refund', id);
+    expect(event).toMatchObject({ type: 'refund.canceled', data: { refund: { id } } });
+  });
+
+  test('an export has a line for each payment and refund of the time, and no cell that is a formula', async () => {
+    const merchant = await service.newMerchant();
+    const { apiKey } = merchant.keys.testnet;
+    const idempotencyKey = '=HYPERLINK("https://evil.example")';
+    const metadata = { note: '=1+1', text: 'a "b", c\nd' };
+    const intent = { amount_units: 12_500_000, metadata };
+    const { id } = (await service.call('createPaymentIntent', intent, { apiKey, idempotencyKey })).json;
+    const noon = (day: number) => new Date(`2026-11-0${day}T12:00:00Z`);
+    const payment = { paymentIntent: id, state: 'confirmed' as const };
+    await insertTransfers(service, merchant, [
+      { ...payment, blockTime: noon(3), amountUnits: 1 },
+      { ...payment, blockTime: noon(2) },
+      { ...payment, blockTime: noon(4), labels: ['late'] },
+      { ...payment, blockTime: noon(1) },
+      { ...payment, blockTime: noon(2), state: 'reorged' },
+      { blockTime: noon(2) },
+    ]);
+    const range = ['--from', '2026-11-02', '--before', '2026-11-04T12:00:00.001Z'];
+    const options = ['--merchant', merchant.merchantId, '--mode', 'testnet', ...range];
+    const { code, stdout } = await admin('export', 'payments', ...options);
+    expect(code).toBe(0);
+    const lines: Record<string, string>[] = parse(stdout, { columns: true, record_delimiter: '\r\n' });
+    expect(lines).toMatchObject([
+      { time: noon(2).toISOString(), type: 'payment', amount: '12.50', counted: 'true', token: 'USDC' },
+      { amount: '0.000001', amount_units: '1', payment_intent: id, status: 'confirmed' },
+      { labels: 'late', counted: 'false', idempotency_key: `'${idempotencyKey}`, chain: 'base' },
+    ]);
+    expect(JSON.parse(lines[0]?.metadata ?? '')).toEqual(metadata);
+    expect(lines[0]?.explorer_url).toBe(`https://sepolia.basescan.org/tx/${lines[0]?.transaction_hash}`);
+    expect(stdout).not.toMatch(/(?:^|[,\n])"?[=+@\t\r-]/);
+    const jsonl = (await admin('export', 'payments', ...options, '--format', 'jsonl')).stdout
+      .trim()
+      .split('\n');
+    expect(jsonl.map((line) => JSON.parse(line))).toMatchObject([
+      { amount: '12.50', counted: true, labels: [], metadata },
+      { amount_units: 1 },
+      { labels: ['late'], idempotency_key: idempotencyKey },
+    ]);
+  });
 });

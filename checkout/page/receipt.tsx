@@ -86,7 +86,7 @@ export function Returned({ checkout, facts }: StepProps) {
     <div class="receipt" data-returned>
       <h2>{labels.refund}</h2>
       {refunds.map((refund) => (
-        <dl key={refund.transaction_hash}>
+        <dl key={refund.transaction_hash} data-counts>
           <Row name={refund.status === 'confirmed' ? labels.returnedAmount : labels.amount}>
             {amountWithToken(refund.amount_units, checkout)}
           </Row>

@@ -3,12 +3,12 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
 import { findLocalChain } from './find-local-chain.ts';
 
-export interface IntentPayment {
+export interface TestPayment {
   chain: ChainName;
   wallet: WalletAddress;
   amountUnits: bigint;
-  /** The intent's public id. Without it, the payment is like that of a payer who only knows the address. */
-  intentId: string | undefined;
+  /** The public id of the intent or refund. Without it, the payment is like that of a payer who only knows the address. */
+  id: string | undefined;
 }
 
 /** The token refused the transfer, for the reason in the message. */
@@ -20,11 +20,11 @@ export class TransferRefused extends Error {}
  */
 export async function payIntent(
   dataDir: string,
-  { chain, wallet, amountUnits, intentId }: IntentPayment,
+  { chain, wallet, amountUnits, id }: TestPayment,
 ): Promise<Hex | undefined> {
   const local = await findLocalChain(dataDir, chain);
   return local?.payer
-    .pay({ to: wallet, amountUnits, suffix: intentId === undefined ? undefined : stringToHex(intentId) })
+    .pay({ to: wallet, amountUnits, suffix: id === undefined ? undefined : stringToHex(id) })
     .catch((cause) => {
       if (isUnanswered(cause)) return undefined;
       throw new TransferRefused(reasonOf(cause), { cause });

@@ -42,7 +42,7 @@ export async function payFromTestWallet(
     chain: network.chain,
     wallet: intent.expectedWallet,
     amountUnits: testAmountUnits(amount, missing),
-    intentId: typeId,
+    id: typeId,
   };
   const hash = await payIntent(dataDir, payment).catch((reason) => {
     throw reason instanceof TransferRefused

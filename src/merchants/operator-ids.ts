@@ -38,6 +38,15 @@ export function intentUuidOf(paymentIntentId: string): string {
   );
 }
 
+/** Returns the UUID of a refund's id. Throws AdministrationError if the text is not one. */
+export function refundUuidOf(refundId: string): string {
+  const id = parseIdentifier('rf', refundId);
+  if (id !== undefined) return id;
+  throw new AdministrationError(
+    `"${refundId}" is not a refund's id: it ${identifierProblem('rf', refundId)}; "refund list" shows them`,
+  );
+}
+
 /** Returns the UUID of a transfer's id. Throws AdministrationError if the text is not one. */
 export function transferUuidOf(transferId: string): string {
   const id = parseIdentifier('tr', transferId);

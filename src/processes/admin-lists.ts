@@ -1,10 +1,10 @@
-// `admin intent …`, `transfer …`, `event …` and `delivery list`: the read methods of the API, for any merchant, and the
+// `admin intent …`, `transfer …`, `refund …`, `event …` and `delivery list`: the read methods of the API, for any merchant, and the
 // order of events after a restore.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
-import { chainNames, modeNames } from '../contract/words.ts';
-import { endpointUuidOf, intentUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import { chainNames, modeNames, refundStatusNames } from '../contract/words.ts';
+import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, yesOption } from './admin-options.ts';
 import type { AdminProgram } from './admin-program.ts';
 
@@ -13,11 +13,17 @@ const maxLimit = 1_000;
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./list-tasks.ts');
 
-export function addListCommands({ group, withExample, withDatabase, print, confirm }: AdminProgram): void {
+/** Returns the group of the commands about transfers, for those that change them. */
+export function addListCommands(program: AdminProgram): { transfer: Command } {
+  const transfer = addMoneyLists(program);
+  addEventLists(program);
+  return { transfer };
+}
+
+function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram): Command {
   const intent = group('intent', 'the payment intents of any merchant');
   const transfer = group('transfer', 'the transfers to the wallets of any merchant');
-  const event = group('event', 'the events of any merchant');
-  const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
+  const refund = group('refund', 'the refunds of any merchant');
 
   listOptions(withExample(intent.command('list'), 'intent list --merchant mer_… --status processing'))
     .description('list payment intents, newest first')
@@ -44,6 +50,8 @@ export function addListCommands({ group, withExample, withDatabase, print, confi
   listOptions(withExample(transfer.command('list'), 'transfer list --status unattributed'))
     .description('list transfers, newest first')
     .addOption(choice('--status <status>', ['unattributed', 'attributed']))
+    .addOption(hashOption())
+    .addOption(ofIntentOption())
     .action((options) =>
       withDatabase(async (database) =>
         print(await (await loadTasks()).listTransfers(database, options), 'There are none.'),
@@ -58,11 +66,34 @@ export function addListCommands({ group, withExample, withDatabase, print, confi
       ),
     );
 
+  listOptions(withExample(refund.command('list'), 'refund list --status requires_transfer'))
+    .description('list refunds, newest first')
+    .addOption(choice('--status <status>', refundStatusNames))
+    .addOption(ofIntentOption())
+    .action((options) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).listRefunds(database, options), 'There are none.'),
+      ),
+    );
+  withExample(refund.command('show'), 'refund show --refund rf_… --json')
+    .description('show a refund; with --json also its transaction, transfers and metadata')
+    .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
+    .action((options) =>
+      withDatabase(async (database) => print(await (await loadTasks()).showRefund(database, options.refund))),
+    );
+  return transfer;
+}
+
+function addEventLists({ group, withExample, withDatabase, print, confirm }: AdminProgram): void {
+  const event = group('event', 'the events of any merchant');
+  const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
+
   listOptions(withExample(event.command('list'), 'event list --intent pi_…'))
     .description('list events, newest first')
     .addOption(choice('--type <type>', eventTypes))
+    .addOption(ofIntentOption())
     .addOption(
-      idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false),
+      idOption('--refund <id>', 'only those of this refund', refundUuidOf).makeOptionMandatory(false),
     )
     .action((options) =>
       withDatabase(async (database) =>
@@ -102,6 +133,16 @@ export function addListCommands({ group, withExample, withDatabase, print, confi
     );
 }
 
+const ofIntentOption = () =>
+  idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false);
+
+function hashOption(): Option {
+  return new Option('--hash <hash>', 'only those of this transaction').argParser((text) => {
+    if (/^0x[0-9a-f]{64}$/i.test(text)) return text;
+    throw new InvalidArgumentError('It must be the hash of a transaction: 0x and 64 hexadecimal digits.');
+  });
+}
+
 const choice = (flags: string, values: readonly string[]) =>
   new Option(flags, 'only these').choices([...values]);
 
@@ -118,7 +159,7 @@ function listOptions(command: Command): Command {
     );
 }
 
-function momentOption(flags: string, description: string): Option {
+export function momentOption(flags: string, description: string): Option {
   return new Option(flags, `${description}, such as 2026-11-22 or 2026-11-22T09:30:00Z`).argParser((text) => {
     const moment = /^\d{4}-\d\d-\d\d(?:T.*(?:Z|[+-]\d\d:\d\d))?$/.test(text) ? new Date(text) : undefined;
     if (moment !== undefined && moment.getTime() >= 0) return moment;

@@ -91,7 +91,7 @@ export async function testPay(
     chain: network.chain,
     wallet: row.expectedWallet,
     amountUnits: amount,
-    intentId: withoutId === true ? undefined : publicId,
+    id: withoutId === true ? undefined : publicId,
   }).catch((cause) => {
     if (!(cause instanceof TransferRefused)) throw cause;
     throw new AdministrationError(`the token refused the transfer: ${cause.message}`, { cause });

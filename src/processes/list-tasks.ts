@@ -5,6 +5,7 @@ import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
@@ -16,10 +17,12 @@ import {
   type ModeName,
   modeNames,
   nameOf,
+  type RefundStatusName,
   type StatusName,
 } from '../contract/words.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow, WatchedChainEntity } from '../database/entities/settlement.ts';
 import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -28,9 +31,17 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { eventText } from '../events/event.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { endpointUuidOf, intentUuidOf, merchantUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import {
+  endpointUuidOf,
+  intentUuidOf,
+  merchantUuidOf,
+  refundUuidOf,
+  transferUuidOf,
+} from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
+import { createTransfersReader } from '../payment-intents/payments.ts';
 import { createPaymentIntentReader } from '../payment-intents/reader.ts';
+import { toRefund } from '../refunds/refund.ts';
 import { toTransfer } from '../settlement/transfer.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { formatMinute, type Row } from './admin-output.ts';
@@ -51,7 +62,7 @@ export interface ListOptions {
 type Condition = readonly [sql: string, value: unknown];
 
 interface Selection {
-  table: 'payment_intents' | 'transfers' | 'events';
+  table: 'payment_intents' | 'transfers' | 'refunds' | 'events';
   /** Columns of `t` and of joined tables. */
   columns: string;
   join?: string;
@@ -111,6 +122,7 @@ const ofMerchant = (row: { merchantId: string; mode: ModeName }) => ({
 const minuteOf = (moment: Date) => formatMinute(moment.toISOString());
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 const transferCodec = createJsonCodec(TransferSchema);
+const refundCodec = createJsonCodec(RefundSchema);
 
 export interface IntentListOptions extends ListOptions {
   status?: StatusName;
@@ -190,7 +202,7 @@ async function ofIntents(
 
 export async function listTransfers(
   { orm: { em } }: Database,
-  options: ListOptions & { status?: 'unattributed' | 'attributed' },
+  options: ListOptions & { status?: 'unattributed' | 'attributed'; hash?: string; intent?: string },
 ): Promise<Output> {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const isAttributed = options.status === undefined ? undefined : options.status === 'attributed';
@@ -198,6 +210,10 @@ export async function listTransfers(
     table: 'transfers',
     columns: columns.of('t'),
     order: 'id',
+    range: [
+      ['t.transaction_hash = ?::bytea', options.hash && `\\x${options.hash.slice(2)}`],
+      ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
+    ],
     // As in the API: a transfer that was reorged before it was attributed can no longer be attributed.
     matching: [
       ['(t.payment_intent is not null) = ?::boolean', isAttributed],
@@ -245,11 +261,56 @@ async function ofTransfers(
   };
 }
 
+export async function listRefunds(
+  { orm: { em } }: Database,
+  options: ListOptions & { status?: RefundStatusName; intent?: string },
+): Promise<Output> {
+  const columns = entityColumns<RefundRow>(em, RefundEntity);
+  const { rows, note } = await readNewest(em, options, {
+    table: 'refunds',
+    columns: columns.of('t'),
+    order: 'id',
+    range: [['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)]],
+    matching: [['t.status = ?::refund_status', options.status]],
+  });
+  return ofRefunds(em, rows.map(columns.read), note);
+}
+
+export async function showRefund({ orm: { em } }: Database, refund: string): Promise<Output> {
+  const row = await em.fork().findOne(RefundEntity, { id: refundUuidOf(refund) });
+  if (row === null) throw new AdministrationError(`there is no refund ${refund}: "refund list" shows them`);
+  const { json, rows } = await ofRefunds(em, [row]);
+  const [shown] = json as Record<string, unknown>[];
+  return { json: shown ?? {}, rows };
+}
+
+async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?: string): Promise<Output> {
+  const { run } = createPreparedStatements(em);
+  const transfers = await createTransfersReader(em, 'refund')(run, refunds);
+  return {
+    json: refunds.map((row) => ({
+      merchant_id: formatIdentifier('mer', row.merchantId),
+      ...JSON.parse(refundCodec.encode(toRefund(row, transfers.get(row.id) ?? []))),
+    })),
+    rows: refunds.map((row) => ({
+      refund: formatIdentifier('rf', row.id),
+      ...ofMerchant(row),
+      payment_intent: formatIdentifier('pi', row.paymentIntent),
+      status: row.status,
+      amount_units: String(row.amountUnits),
+      destination: row.destination,
+      labels: row.labels?.join(', ') || undefined,
+      'created (UTC)': minuteOf(row.createdAt),
+    })),
+    note,
+  };
+}
+
 const intentIdOf = (id: string | null | undefined) => (id == null ? undefined : formatIdentifier('pi', id));
 
 export async function listEvents(
   { orm: { em } }: Database,
-  options: ListOptions & { type?: string; intent?: string },
+  options: ListOptions & { type?: string; intent?: string; refund?: string },
 ): Promise<Output> {
   const columns = entityColumns<EventRow>(em, EventEntity);
   const intent = options.intent === undefined ? undefined : await findIntent(em, options.intent);
@@ -259,7 +320,10 @@ export async function listEvents(
     table: 'events',
     columns: columns.of('t'),
     order: 'position',
-    range: [['t.payment_intent = ?::uuid', intent?.id]],
+    range: [
+      ['t.payment_intent = ?::uuid', intent?.id],
+      ['t.refund = ?::uuid', options.refund && refundUuidOf(options.refund)],
+    ],
     matching: [['t.type = ?', options.type]],
   });
   const events = rows.map(columns.read);

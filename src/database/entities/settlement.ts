@@ -128,6 +128,8 @@ export const TransferEntity = defineEntity({
       where: { refund: { $ne: null } },
     },
     { name: 'transfers_merchant_index', properties: ['merchantId', 'mode', 'id'] },
+    // The transfers of a merchant in a range of time.
+    { name: 'transfers_time_index', properties: ['merchantId', 'mode', 'blockTime', 'id'] },
     // The unattributed transfers of a merchant.
     {
       name: 'transfers_unattributed_index',

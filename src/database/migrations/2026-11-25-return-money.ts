@@ -1,8 +1,8 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /**
- * Refunds, their transfers among the others, and their events. The indexes are on rows that do not exist yet: each reads its
- * table once, while its writers wait.
+ * Refunds, their transfers among the others, and their events. The indexes read the tables of transfers and events once, while
+ * their writers wait.
  *
  * Processes of the release before take a refund's transfer for nothing, as before, until a process of this one has the
  * chain's lease: create the first refund when they have ended.
@@ -54,6 +54,8 @@ export class ReturnMoney extends Migration {
     this.addSql('alter table transfers add column refund uuid');
     this.addSql(`
       create index transfers_refund_index on transfers (refund, block_number, log_index) where refund is not null`);
+    // For exports of a range of time.
+    this.addSql('create index transfers_time_index on transfers (merchant_id, mode, block_time, id)');
     this.addSql('alter table events add column refund uuid');
     this.addSql(`
       create unique index events_refund_unique on events (merchant_id, refund, sequence) where refund is not null`);
@@ -64,6 +66,7 @@ export class ReturnMoney extends Migration {
     this.addSql('delete from transfers where is_refund');
     this.addSql('drop index events_refund_unique');
     this.addSql('alter table events drop column refund');
+    this.addSql('drop index transfers_time_index');
     this.addSql('drop index transfers_refund_index');
     this.addSql('alter table transfers drop column refund');
     this.addSql('alter table transfers drop column is_refund');

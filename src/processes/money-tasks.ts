@@ -1,0 +1,133 @@
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { create } from '@bufbuild/protobuf';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { loadConfig } from '../config/config.ts';
+import { networkOf } from '../contract/chains.ts';
+import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
+import {
+  AttributeTransferRequestSchema,
+  DetachTransferRequestSchema,
+} from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import { RefundEntity } from '../database/entities/refund.ts';
+import { TransferEntity } from '../database/entities/settlement.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import { ServiceError } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
+import { newRequestContext } from '../requests/request-context.ts';
+import { attributeTransfer } from '../settlement/attribute-transfer.ts';
+import { detachTransfer } from '../settlement/detach-transfer.ts';
+import type { Output } from './admin-program.ts';
+import { type ExportOptions, exportPayments } from './export-payments.ts';
+import { showTransfer } from './list-tasks.ts';
+import type { Database } from './open-database.ts';
+
+/** Running processes give the event its position within a second. */
+const onEvent = () => {};
+
+export async function attribute(
+  database: Database,
+  { transfer, intent, allowEnded = false }: { transfer: string; intent: string; allowEnded?: boolean },
+): Promise<Output> {
+  const request = create(AttributeTransferRequestSchema, { id: transfer, paymentIntent: intent, allowEnded });
+  await callFor(database.orm.em, transfer, attributeTransfer(database.orm.em, onEvent), request);
+  return showTransfer(database, transfer);
+}
+
+export async function detach(database: Database, transfer: string): Promise<Output> {
+  const request = create(DetachTransferRequestSchema, { id: transfer });
+  await callFor(database.orm.em, transfer, detachTransfer(database.orm.em, onEvent), request);
+  return showTransfer(database, transfer);
+}
+
+/** Calls a method of the API as the transfer's merchant. Throws AdministrationError with the reason of a refusal. */
+async function callFor<Request>(
+  em: EntityManager,
+  transfer: string,
+  method: Method<Request, Transfer>,
+  request: Request,
+): Promise<void> {
+  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer), isRefund: false });
+  if (row === null) {
+    throw new AdministrationError(`there is no transfer ${transfer}: "transfer list" shows them`);
+  }
+  const { merchantId, mode } = row;
+  const identity = {
+    merchantId,
+    mode,
+    merchantTypeId: formatIdentifier('mer', merchantId),
+    keyTypeId: '',
+    payoutWallets: {},
+  };
+  const call = {
+    context: newRequestContext('internal'),
+    header: new Headers(),
+    signal: new AbortController().signal,
+  };
+  await method.run(request, identity, call).catch((reason) => {
+    if (!(reason instanceof ServiceError)) throw reason;
+    const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
+    throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
+  });
+}
+
+/** Writes the export to standard output, and to a terminal how far it is. */
+export async function writeExport({ orm: { em } }: Database, options: ExportOptions): Promise<void> {
+  const parts = exportPayments(em, options);
+  const isShown = process.stderr.isTTY && !process.stdout.isTTY;
+  async function* texts() {
+    for await (const { text, done } of parts) {
+      if (isShown) process.stderr.write(`\r${barOf(done)}`);
+      yield text;
+    }
+  }
+  await pipeline(Readable.from(texts()), process.stdout, { end: false }).catch((error) => {
+    // The reader has seen enough.
+    if (error.code !== 'EPIPE') throw error;
+  });
+  if (isShown) process.stderr.write(`\r${barOf(1)}\n`);
+}
+
+const barWidth = 40;
+
+function barOf(done: number): string {
+  const full = Math.round(barWidth * done);
+  return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;
+}
+
+/** Sends a refund on a local chain. Throws AdministrationError if there is none. */
+export async function testRefund(
+  { orm, embedded }: Database,
+  env: Readonly<Record<string, string | undefined>>,
+  publicId: string,
+): Promise<Output> {
+  if (!embedded) {
+    throw new AdministrationError('test-refund needs a local chain, which only the embedded mode has');
+  }
+  const row = await orm.em.fork().findOne(RefundEntity, { id: refundUuidOf(publicId) });
+  if (row === null) throw new AdministrationError(`there is no refund ${publicId}: "refund list" shows them`);
+  const network = networkOf(row.network);
+  if (network === undefined || network.mode !== 'testnet') {
+    throw new AdministrationError(`${publicId} is a mainnet refund: it cannot be sent with test money`);
+  }
+  const amountUnits = BigInt(row.amountUnits);
+  const payment = { chain: network.chain, wallet: row.destination, amountUnits, id: publicId };
+  const hash = await payIntent(loadConfig(env, []).dataDir, payment).catch((cause) => {
+    if (!(cause instanceof TransferRefused)) throw cause;
+    throw new AdministrationError(`the token refused the transfer: ${cause.message}`, { cause });
+  });
+  if (hash === undefined) {
+    throw new AdministrationError(`there is no local chain for ${network.chain}: "npm start" starts one`);
+  }
+  const sent = {
+    refund: publicId,
+    chain: network.chain,
+    amount_units: Number(amountUnits),
+    to: row.destination,
+    transaction_hash: hash,
+  };
+  return { json: sent, rows: [sent] };
+}
