@@ -67,7 +67,9 @@ for (const [name, entries] of Object.entries(packages)) {
   // Node strips types only outside of node_modules, where the link leads.
   await symlink(source, join(folder, 'node_modules', name));
 }
-await symlink(join(process.cwd(), 'node_modules/@types'), join(folder, 'node_modules/@types'));
+for (const name of ['@types', 'viem']) {
+  await symlink(join(process.cwd(), 'node_modules', name), join(folder, 'node_modules', name));
+}
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
