@@ -52,7 +52,7 @@ export interface Methods {
    * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what is
    * being returned and what was.
    */
-  createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund>;
+  createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund & { replayed: boolean }>;
 
   /** Returns a refund in its present state. */
   retrieveRefund(id: string, options?: CallOptions): Promise<resources.Refund>;

@@ -16,6 +16,9 @@ export interface Order {
   attempt: number;
   /** As events have told us. Null before the first. */
   payment_status: string | null;
+  payment_intent: string | null;
+  /** Of its refund. Null without one. */
+  refund_status: string | null;
   shipped_at: string | null;
 }
 
@@ -25,12 +28,15 @@ export function openOrders(file: string) {
     create table if not exists orders (
       id text primary key, product text not null, amount_units integer not null, attempt integer not null default 1,
       payment_intent text, payment_status text, last_sequence integer not null default 0);
+    create table if not exists refunds (
+      payment_intent text primary key, refund_status text not null, last_sequence integer not null);
     create table if not exists handled_events (id text primary key);
     create table if not exists jobs (order_id text primary key, due_at integer not null);
     create table if not exists shipments (order_id text primary key, shipped_at text not null)`);
   const insertOrder = database.prepare('insert into orders (id, product, amount_units) values (?, ?, ?)');
   const findOrder = database.prepare(
-    'select orders.*, shipped_at from orders left join shipments on order_id = id where id = ? or payment_intent = ?',
+    `select orders.*, refund_status, shipped_at from orders left join shipments on order_id = id
+       left join refunds using (payment_intent) where id = ? or payment_intent = ?`,
   );
   const storeIntent = database.prepare(
     `update orders set payment_intent = ?, payment_status = null, last_sequence = 0
@@ -43,6 +49,11 @@ export function openOrders(file: string) {
   const storeStatus = database.prepare(
     `update orders set payment_intent = ?1, payment_status = ?2, last_sequence = ?3
      where id = ?4 and (payment_intent is null or payment_intent = ?1) and last_sequence < ?3`,
+  );
+  const storeRefund = database.prepare(
+    `insert into refunds values (?, ?, ?) on conflict do update
+     set refund_status = excluded.refund_status, last_sequence = excluded.last_sequence
+     where last_sequence < excluded.last_sequence`,
   );
   const insertJob = database.prepare(
     `insert into jobs select ?1, 0 where not exists (select 1 from shipments where order_id = ?1)
@@ -72,9 +83,10 @@ export function openOrders(file: string) {
   }
 
   /** Stores an event and what it changes, and the job if the order has to be shipped now. */
-  function apply({ id, sequence, data: { paymentIntent: intent } }: Event): void {
+  function apply({ id, sequence, data: { paymentIntent: intent, refund } }: Event): void {
     // It has come before.
     if (storeEvent.run(id).changes === 0) return;
+    if (refund !== undefined) storeRefund.run(refund.paymentIntent, refund.status, sequence ?? 0);
     const order = find(String(intent?.metadata.order_id ?? ''));
     if (intent === undefined || order === undefined) return;
     // Events may come in another order than they happened.
@@ -102,6 +114,9 @@ export function openOrders(file: string) {
       nextAttempt.run(id, attempt);
       return find(id) as Order;
     },
+
+    storeRefund: (intentId: string, status: string, sequence: number) =>
+      storeRefund.run(intentId, status, sequence),
 
     handle: (event: Event) => transaction(() => apply(event)),
 

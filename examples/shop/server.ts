@@ -11,6 +11,8 @@
 //   3. The payer pays. The service sends a webhook: it is verified and stored once, with the job to ship the order. The
 //      job is done after the answer, and again if it fails or the process ends.
 //   4. The order's page shows what the backend knows, and nothing that a callback in the browser says.
+//   5. The money goes back: the backend creates a refund with the order's id as idempotency key, and the shop's wallet sends
+//      it; here the test wallet of the payment service. The webhook `refund.succeeded` says when it is there.
 //
 // Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the demo
 // merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too.
@@ -24,7 +26,7 @@ import { dirname, join, resolve } from 'node:path';
 import { createPaymentIntentsClient, PaymentIntentsError } from '../../client/json.ts';
 import { verifyWebhook, WebhookVerificationError } from '../../client/webhook.ts';
 import { type Order, openOrders, products } from './orders.ts';
-import { readDemoMerchant, registerOrigins, registerWebhook } from './setup.ts';
+import { readDemoMerchant, registerOrigins, registerWebhook, sendRefund } from './setup.ts';
 
 const dataDir = resolve(process.env.DATA_DIR ?? '.data');
 const {
@@ -82,9 +84,40 @@ async function createOrder(request: IncomingMessage) {
   return { order_id: order.id, client_secret: await clientSecretOf(order) };
 }
 
+/**
+ * `POST /orders/ORDER/refund {"destination":"0x…"}`: gives the money of an order back. In a shop of your own, only the
+ * shop's people may do this.
+ */
+async function refundOrder(order: Order, request: IncomingMessage) {
+  const { destination } = (JSON.parse(await readBody(request)) ?? {}) as { destination?: unknown };
+  if (order.payment_intent === null || order.payment_status !== 'succeeded') {
+    throw new BadRequest(409, 'only what is paid can be given back');
+  }
+  try {
+    const refund = await payments.createRefund(
+      { paymentIntent: order.payment_intent, destination: String(destination), reason: 'Returned' },
+      { idempotencyKey: `${order.id}/refund` },
+    );
+    if (!refund.replayed) await sendRefund(refund.id);
+    orders.storeRefund(order.payment_intent, 'requires_transfer', 0);
+    return { refund_id: refund.id };
+  } catch (error) {
+    if (!(error instanceof PaymentIntentsError) || error.isRetryable) throw error;
+    throw new BadRequest(400, error.details.map(({ message }) => message).join('; ') || error.message);
+  }
+}
+
+/** The states of a refund that the order's page shows in place of its own. */
+const refundStates = new Map([
+  ['requires_transfer', 'returning'],
+  ['processing', 'returning'],
+  ['succeeded', 'returned'],
+]);
+
 /** `GET /orders/ORDER/state`: what the order's page shows. */
-function stateOf({ id, product, amount_units, payment_status, shipped_at }: Order) {
-  const state = shipped_at === null ? (payment_status ?? 'requires_payment') : 'shipped';
+function stateOf({ id, product, amount_units, payment_status, refund_status, shipped_at }: Order) {
+  const ofOrder = shipped_at === null ? (payment_status ?? 'requires_payment') : 'shipped';
+  const state = refundStates.get(refund_status ?? '') ?? ofOrder;
   return { id, product: products.get(product)?.name, amount_units, state };
 }
 
@@ -162,7 +195,8 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     const { type, body } = files.get(path) as { type: string; body: string };
     response.writeHead(200, { ...headers, 'Content-Type': type }).end(body);
   };
-  const [, id = '', part] = /^\/orders\/(order-[0-9a-f]{16})(?:\/(state|payment))?$/.exec(pathname) ?? [];
+  const [, id = '', part] =
+    /^\/orders\/(order-[0-9a-f]{16})(?:\/(state|payment|refund))?$/.exec(pathname) ?? [];
   switch (request.method) {
     case 'POST': {
       if (pathname === '/webhooks') return receiveWebhook(request, response);
@@ -170,6 +204,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       if (request.headers['content-type'] !== 'application/json') throw new BadRequest(415, 'send JSON');
       if (pathname === '/orders') return json(201, await createOrder(request));
       const order = orders.find(id);
+      if (part === 'refund' && order !== undefined) return json(200, await refundOrder(order, request));
       if (part !== 'payment' || order === undefined) break;
       return json(200, { order_id: order.id, client_secret: await clientSecretOf(order) });
     }
@@ -179,7 +214,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
       if (returned) return void response.writeHead(303, { Location: `/orders/${returned.id}` }).end();
       const order = orders.find(id);
-      if (order === undefined || part === 'payment') break;
+      if (order === undefined || part === 'payment' || part === 'refund') break;
       return part === 'state' ? json(200, stateOf(order)) : show('/order');
     }
   }

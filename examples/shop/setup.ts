@@ -50,5 +50,14 @@ export async function registerOrigins(merchantId: string | undefined, origins: s
     console.log(`let the checkout come back to this shop, once: npm run -s admin -- ${command.join(' ')}`);
     return;
   }
-  await promisify(execFile)(process.execPath, ['src/admin.ts', ...command], { cwd: repository });
+  await admin(...command);
 }
+
+/**
+ * Sends a refund from the test wallet of the local chain. In a shop of your own, the wallet that it is paid at signs
+ * `refund.transaction` instead.
+ */
+export const sendRefund = (refundId: string) => admin('test-refund', '--refund', refundId);
+
+const admin = (...command: string[]) =>
+  promisify(execFile)(process.execPath, ['src/admin.ts', ...command], { cwd: repository });

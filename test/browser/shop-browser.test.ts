@@ -151,6 +151,23 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await popup.close();
   });
 
+  test('the money of an order goes back, and its payer sees it', { timeout: 90_000 }, async () => {
+    const popup = await openPopup();
+    await payExactly(popup);
+    await page.waitForURL('**/orders/order-*');
+    await isShipped(page);
+    await page.fill('#destination', '0x');
+    await page.click('#refund button');
+    await page.fill('#destination', '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed');
+    await page.click('#refund button');
+    await page.waitForSelector('main[data-state="returning"]', { timeout: 20_000 });
+    await page.waitForSelector('main[data-state="returned"]', { timeout: 40_000 });
+    await popup.reload();
+    await popup.waitForSelector('[data-notice="returned"]');
+    expect(await popup.textContent('[data-returned]')).toMatch(/Returned12\.50.USDC.*0x5aAe…eAed/);
+    await popup.close();
+  });
+
   test('an order is bought on the payment page, and the payer comes back', { timeout: 60_000 }, async () => {
     await page.click('#redirect');
     await page.waitForURL(`${service.url}/checkout*`);

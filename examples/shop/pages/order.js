@@ -22,6 +22,8 @@ const states = {
   ],
   succeeded: ['Paid', 'Thank you. Your print is being packed.', 3, false],
   shipped: ['Paid and on its way', 'Thank you. Your print has left our workshop.', 4, false],
+  returning: ['Your money is on its way back', 'The network is confirming it.', 4, false],
+  returned: ['Your money is back', 'Open the payment again to see when, and by which transaction.', 4, false],
   expired: ['Not paid in time', 'Nothing was charged. You can still pay for this order.', 1, true],
   canceled: ['The payment was canceled', 'You can still pay for this order.', 1, true],
 };
@@ -40,6 +42,7 @@ function show({ product, amount_units, state }) {
     else step.removeAttribute('aria-current');
   });
   find('pay').hidden = !canBePaid;
+  find('refund').hidden = state !== 'succeeded' && state !== 'shipped';
 }
 
 async function follow() {
@@ -50,7 +53,7 @@ async function follow() {
   } catch {
     find('message').textContent = 'The shop cannot be reached. Trying again…';
   }
-  if (document.querySelector('main').dataset.state !== 'shipped') setTimeout(follow, 1_500);
+  if (document.querySelector('main').dataset.state !== 'returned') setTimeout(follow, 1_500);
 }
 
 find('pay').addEventListener('click', async () => {
@@ -64,6 +67,17 @@ find('pay').addEventListener('click', async () => {
   } catch {
     find('message').textContent = 'The payment could not be started. Try again.';
   }
+});
+
+find('refund').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const answer = await fetch(`${path}/refund`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ destination: find('destination').value }),
+  });
+  const { error } = await answer.json();
+  find('message').textContent = error ?? '';
 });
 
 follow();

@@ -88,7 +88,10 @@ function answerOf(route: HttpRoute): { type: string; table: string; field?: Desc
   const { output } = route.method;
   if (!isAnswer(output)) {
     const form = formAnswered(route);
-    return { type: `resources.${form}`, table: `resources.${fieldsOf(form)}` };
+    // The forms that have a secret say so themselves.
+    const isPlain = takesIdempotencyKey(route) && form === formInside(output);
+    const type = `resources.${form}${isPlain ? ' & { replayed: boolean }' : ''}`;
+    return { type, table: `resources.${fieldsOf(form)}` };
   }
   const [field] = output.fields;
   if (field === undefined) return { type: 'void', table: '{}' };
