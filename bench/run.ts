@@ -6,6 +6,7 @@
 //   --webhooks        how many deliveries a second, and how late while other endpoints never answer
 //   --beside          do creates stay fast while deliveries fail and intents expire
 //   --removal         how fast are old events removed, and do new ones get their positions as fast
+//   --money           is an order found among many, exported, and returned without cost
 //   --checkouts       do creates stay fast while checkouts are open
 //   --soak            does memory stay flat
 //   --settlement      how fast is a chain followed, what does it cost, and do creates notice
@@ -30,6 +31,7 @@ import { measureHostileBlocks } from './hostile-blocks.ts';
 import { compareIndexes } from './indexes.ts';
 import { compareInserts } from './inserts.ts';
 import { measureLocalChains } from './local-chains.ts';
+import { measureMoney } from './money.ts';
 import { compareReads } from './reads.ts';
 import { measureRemoval } from './removal.ts';
 import { growTable } from './rows.ts';
@@ -50,6 +52,7 @@ const { values } = parseArgs({
     webhooks: { type: 'boolean' },
     beside: { type: 'boolean' },
     removal: { type: 'boolean' },
+    money: { type: 'boolean' },
     checkouts: { type: 'boolean' },
     indexes: { type: 'boolean' },
     'create-indexes': { type: 'boolean' },
@@ -86,6 +89,7 @@ else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.money) await measureMoney({ rounds, seconds, rows });
 else if (values.removal) await measureRemoval({ rounds });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });

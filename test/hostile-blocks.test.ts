@@ -11,9 +11,10 @@ import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
+import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
 /** More than are recorded at once. */
@@ -110,6 +111,36 @@ test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly',
   await watcher.readAllAgain();
   expect(await transfersOf(intent.id)).toEqual(paid);
   expect(watcher.log.filter(({ level }) => level !== 'info')).toEqual([]);
+});
+
+test.each<[HostileKind, number]>([
+  ['equal amounts', 0],
+  ['calls repeated by the owner', count],
+  ['calls through Multicall3', count],
+])('%s, to the destination of a refund: %i are its own', async (kind, recognised) => {
+  const { id: payment_intent } = await calls.createIntent({ amount_units: Number(price) });
+  const confirmed = {
+    paymentIntent: payment_intent,
+    state: 'confirmed',
+    amountUnits: Number(price),
+  } as const;
+  await insertTransfers(service, service.merchant, [confirmed]);
+  const to: Address = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+  const { id } = (await service.call('createRefund', { payment_intent, destination: to })).json;
+  await hostile.fill(kind, { count, to, amountUnits: price, intentId: id });
+  await chain.mine();
+  await watcher.catchUp();
+  expect(watcher.faults).toEqual([]);
+  const rows = await service.query<{ counts: boolean; labels: string[] | null }>(
+    'select counts, labels from transfers where refund = $1',
+    [parseIdentifier('rf', id)],
+  );
+  expect(rows.filter(({ counts }) => counts)).toHaveLength(Math.min(1, recognised));
+  expect(rows.filter(({ labels }) => labels?.join() === 'twice')).toHaveLength(Math.max(0, recognised - 1));
+  const { status, transfers } = (await service.call('getRefund', { id })).json;
+  expect([status, transfers?.length]).toEqual(
+    recognised === 0 ? ['requires_transfer', undefined] : ['processing', 100],
+  );
 });
 
 test('dust to a wallet with thousands of intents delays nobody, whatever the statistics', async () => {

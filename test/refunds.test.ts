@@ -3,6 +3,8 @@
 import { type Address, concatHex, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
+import { createRefundMeasure } from '../src/refunds/measure.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { createTestWatcher, forgetChain } from './support/settlement.ts';
@@ -61,6 +63,24 @@ describe('what can be returned', () => {
       await service.call('cancelRefund', { id }, { door });
       expect((await create(intent, {}, { door })).json.amount_units).toBe(1_000);
     }
+  });
+
+  test('a payment that refunds need is not detached', async () => {
+    const { id } = (await service.call('createPaymentIntent', { amount_units: 2_000 })).json;
+    const [byHand = ''] = await insertTransfers(service, service.merchant, [
+      { amountUnits: 1_000, state: 'confirmed' },
+      { amountUnits: 500, state: 'confirmed', paymentIntent: id },
+    ]);
+    await service.call('attributeTransfer', { id: byHand, payment_intent: id });
+    const refund = (await create(id, { amount_units: 501 })).json;
+    const refused = await service.call('detachTransfer', { id: byHand });
+    expect([refused.code, refused.message]).toEqual([
+      'invalid_state',
+      expect.stringMatching(/refunds of the intent need this payment/),
+    ]);
+    await service.call('cancelRefund', { id: refund.id });
+    await create(id, { amount_units: 500 });
+    expect((await service.call('detachTransfer', { id: byHand })).json.status).toBe('unattributed');
   });
 
   test('concurrent refunds never hold more than there is', async () => {
@@ -467,6 +487,46 @@ describe('on the chain', () => {
     await watcher.ledger.revertTransfers(await leaseNumber(), ids);
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', labels: ['payment_reorged'] });
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded', 'unexpected']);
+  });
+
+  test('the page of its payer shows it', async () => {
+    const refund = await newRefund({ amount_units: 400 });
+    const { client_secret } = await intentOf(refund.payment_intent);
+    const shown = async () =>
+      (await service.call('getCheckout', {}, { apiKey: client_secret })).json.refunds?.map(
+        ({ status, amount_units, to_address }) => [status, amount_units, to_address],
+      );
+    expect(await shown()).toBeUndefined();
+    await sendPrepared(refund);
+    await mine();
+    expect(await shown()).toEqual([['pending', 400, payer]]);
+    await mine(9);
+    expect(await shown()).toEqual([['confirmed', 400, payer]]);
+  });
+
+  test('doctor finds an intent that says another sum, and the measure counts what waits', async () => {
+    const refund = await newRefund();
+    await sendPrepared(refund);
+    await mine(10);
+    const { em } = service.database.orm;
+    expect((await findBrokenRules(em, 1)).broken).toEqual([]);
+    await service.query('update payment_intents set amount_refunded_units = 999 where id = $1', [
+      uuidOf(refund.payment_intent),
+    ]);
+    expect((await findBrokenRules(em, 1)).broken).toMatchObject([
+      { rule: expect.stringMatching(/sum of the confirmed/), example: refund.payment_intent },
+    ]);
+    await service.query('update payment_intents set amount_refunded_units = 1000 where id = $1', [
+      uuidOf(refund.payment_intent),
+    ]);
+    const waiting = await newRefund();
+    await service.query(`update refunds set created_at = now() - interval '1 day' where id = $1`, [
+      uuidOf(waiting.id),
+    ]);
+    const { counts, oldestMs } = await createRefundMeasure(em)();
+    const open = await service.query(`select from refunds where status = 'requires_transfer'`);
+    expect(counts.requires_transfer).toBe(open.length);
+    expect(oldestMs).toBeGreaterThan(86_000_000);
   });
 
   test('the transfer is a payment of another merchant whose wallet it goes to', async () => {

@@ -46,7 +46,10 @@ export function addMoneyCommands(
       new Option('--format <format>', 'the form of the lines').choices(['csv', 'jsonl']).default('csv'),
     )
     .action((options) =>
-      withDatabase(async (database) => (await loadTasks()).writeExport(database, options)),
+      withDatabase(async (database) => {
+        const { writeExport } = await import('./export-payments.ts');
+        await writeExport(database, options);
+      }),
     );
 
   withExample(program.command('test-refund'), 'test-refund --refund rf_…')

@@ -1,6 +1,8 @@
 // `admin export payments`: what came in and what went back, a line for each transfer. Read in batches by an index of times,
 // so that neither the memory nor the time of a batch grows with the export.
 
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { stringify } from 'csv-stringify/sync';
 import { chains } from '../contract/chains.ts';
@@ -12,6 +14,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
+import type { Database } from './open-database.ts';
 
 export interface ExportOptions {
   merchant: string;
@@ -22,7 +25,8 @@ export interface ExportOptions {
   format: 'csv' | 'jsonl';
 }
 
-const batchSize = 2_000;
+/** Small, for the memory of the process. */
+const batchSize = 500;
 
 const columns = [
   'time',
@@ -47,17 +51,38 @@ const columns = [
 
 type Line = Record<(typeof columns)[number], string | boolean | number>;
 
+/** Writes the export to standard output, and to a terminal how far it is. */
+export async function writeExport({ orm: { em } }: Database, options: ExportOptions): Promise<void> {
+  const parts = exportPayments(em, options);
+  const isShown = process.stderr.isTTY && !process.stdout.isTTY;
+  async function* texts() {
+    for await (const { text, done } of parts) {
+      if (isShown) process.stderr.write(`\r${barOf(done)}`);
+      yield text;
+    }
+  }
+  await pipeline(Readable.from(texts()), process.stdout, { end: false }).catch((error) => {
+    // The reader has seen enough.
+    if (error.code !== 'EPIPE') throw error;
+  });
+  if (isShown) process.stderr.write(`\r${barOf(1)}\n`);
+}
+
+const barWidth = 40;
+
+function barOf(done: number): string {
+  const full = Math.round(barWidth * done);
+  return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;
+}
+
 /** A part of the export, and how much of its range of times is done, from 0 to 1. */
-export interface ExportedPart {
+interface ExportedPart {
   text: string;
   done: number;
 }
 
 /** The export's text, with the header first. Throws AdministrationError for an unknown merchant. */
-export async function* exportPayments(
-  em: EntityManager,
-  options: ExportOptions,
-): AsyncGenerator<ExportedPart> {
+async function* exportPayments(em: EntityManager, options: ExportOptions): AsyncGenerator<ExportedPart> {
   const { merchant, mode, from, before, format } = options;
   if (!(await merchantExists(em, merchant))) {
     throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);

@@ -1,5 +1,3 @@
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { loadConfig } from '../config/config.ts';
@@ -21,7 +19,6 @@ import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer } from '../settlement/attribute-transfer.ts';
 import { detachTransfer } from '../settlement/detach-transfer.ts';
 import type { Output } from './admin-program.ts';
-import { type ExportOptions, exportPayments } from './export-payments.ts';
 import { showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
@@ -72,30 +69,6 @@ async function callFor<Request>(
     const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
     throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
   });
-}
-
-/** Writes the export to standard output, and to a terminal how far it is. */
-export async function writeExport({ orm: { em } }: Database, options: ExportOptions): Promise<void> {
-  const parts = exportPayments(em, options);
-  const isShown = process.stderr.isTTY && !process.stdout.isTTY;
-  async function* texts() {
-    for await (const { text, done } of parts) {
-      if (isShown) process.stderr.write(`\r${barOf(done)}`);
-      yield text;
-    }
-  }
-  await pipeline(Readable.from(texts()), process.stdout, { end: false }).catch((error) => {
-    // The reader has seen enough.
-    if (error.code !== 'EPIPE') throw error;
-  });
-  if (isShown) process.stderr.write(`\r${barOf(1)}\n`);
-}
-
-const barWidth = 40;
-
-function barOf(done: number): string {
-  const full = Math.round(barWidth * done);
-  return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;
 }
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */

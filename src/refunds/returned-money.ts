@@ -8,7 +8,7 @@ export interface ReturnedMoney {
   confirmedUnits: bigint;
   /** Confirmed transfers of its refunds. */
   refundedUnits: bigint;
-  /** Transfers of its refunds on the chain, and the amounts of open refunds without one. */
+  /** Transfers of its refunds on the chain, and the amounts of refunds without one that have not ended. */
   committedUnits: bigint;
 }
 
@@ -59,7 +59,7 @@ const sumMoney = preparedStatement(
     ) paid
     cross join lateral (
       select sum(own.refunded) as refunded,
-             sum(case when own.seen > 0 then own.seen when r.status = 'requires_transfer' then r.amount_units else 0 end)
+             sum(case when own.seen > 0 then own.seen when r.status in ('canceled', 'expired') then 0 else r.amount_units end)
                as committed
         from refunds r
        cross join lateral (
