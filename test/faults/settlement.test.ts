@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { startChain, type TestChain } from '../support/chain.ts';
+import { type Call, startChain, type TestChain } from '../support/chain.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
@@ -41,11 +41,25 @@ async function createIntent(api: ServiceProcess): Promise<string> {
   return ((await answer.json()) as { id: string }).id;
 }
 
-/** Pays intents, a block for every few, until told to stop. Returns the ids of those that were paid. */
+/** The prepared transaction that returns an intent's money; undefined while its payment is not confirmed. */
+async function createRefund(api: ServiceProcess, payment_intent: string): Promise<Call | undefined> {
+  const answer = await fetch(`${api.publicUrl}/v1/refunds`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ payment_intent, destination: `0x${'2'.repeat(40)}` }),
+  });
+  return answer.status === 201 ? ((await answer.json()) as { transaction: Call }).transaction : undefined;
+}
+
+/**
+ * Pays intents, a block for every few, and returns the money of some, until told to stop. Returns the ids of those that
+ * were paid.
+ */
 function keepPaying(api: ServiceProcess) {
   let isDone = false;
   const [{ address: from }] = chain.accounts;
   const paid: string[] = [];
+  let returned = 0;
   const run = async () => {
     await chain.mint(from, 1_000_000_000n);
     while (!isDone) {
@@ -53,6 +67,11 @@ function keepPaying(api: ServiceProcess) {
       const calls = ids.map((id) =>
         chain.transferCall({ to: `0x${'1'.repeat(40)}`, amountUnits: 1_000n, suffix: stringToHex(id) }),
       );
+      const refund = paid[returned] && (await createRefund(api, paid[returned] as string));
+      if (refund) {
+        calls.push(refund);
+        returned++;
+      }
       await chain.sendMany(from, calls);
       await chain.mine();
       paid.push(...ids);
@@ -67,6 +86,26 @@ function keepPaying(api: ServiceProcess) {
     isDone = true;
     return running;
   };
+}
+
+/** Every refund is told once, and its intent says so. Returns how many there are. */
+async function expectAllReturned(): Promise<number> {
+  const open = `select 1 from refunds where status <> 'succeeded' limit 1`;
+  while ((await cluster.query(open)).length > 0) await sleep(100);
+  const rows = await cluster.query<{ n: number; events: string; refunded: string; transfers: number }>(
+    `select count(*)::int as n, events, refunded, transfers
+       from (select (select string_agg(e.type || ' ' || e.sequence, ', ' order by e.sequence) from events e where e.refund = r.id)
+                      as events,
+                    i.amount_refunded_units as refunded,
+                    (select count(*)::int from transfers t where t.refund = r.id) as transfers
+               from refunds r join payment_intents i on i.id = r.payment_intent) r
+      group by events, refunded, transfers`,
+  );
+  const n = rows[0]?.n ?? 0;
+  const events = 'refund.processing 1, refund.succeeded 2';
+  expect(rows).toEqual(n === 0 ? [] : [{ n, events, refunded: '1000', transfers: 1 }]);
+  await cluster.query('delete from refunds');
+  return n;
 }
 
 async function expectAllPaid(paid: readonly string[]): Promise<void> {
@@ -117,8 +156,10 @@ test('two watchers, of which one is killed at random moments', {
     watchers.push(await startWatcher());
   }
   const paid = await stopPaying();
+  const returned = await expectAllReturned();
+  expect(returned).toBeGreaterThan(0);
   await expectAllPaid(paid);
-  console.log(`${paid.length} intents paid, ${kills} watchers killed`);
+  console.log(`${paid.length} intents paid, ${returned} refunded, ${kills} watchers killed`);
 });
 
 test('PostgreSQL is cut off in the middle of blocks', async () => {
