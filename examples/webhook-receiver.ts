@@ -34,15 +34,18 @@ const setDone = database.prepare('update jobs set due_at = null where id = ?');
 interface Event {
   id: string;
   type: string;
-  data: { payment_intent?: { id: string; status: string; metadata: { order_id?: string } } };
+  data: {
+    payment_intent?: { id: string; status: string; metadata: { order_id?: string } };
+    refund?: { id: string };
+  };
 }
 
 /**
  * The work of an event. It may fail, and is then repeated until it succeeds once. It is also repeated if the process ended
  * before it was marked as done, so doing it twice has to be harmless: fulfil an order by its id. It takes less than a minute.
  */
-async function work({ id, type, data: { payment_intent: intent } }: Event): Promise<void> {
-  console.log(`${type} ${intent?.id ?? ''} ${id}`);
+async function work({ id, type, data: { payment_intent: intent, refund } }: Event): Promise<void> {
+  console.log(`${type} ${intent?.id ?? refund?.id ?? ''} ${id}`);
   // Each intent succeeds once. Later events of it, such as `.overpaid` and `.reorged`, have the status `succeeded` too.
   if (type === 'payment_intent.succeeded') console.log(`fulfil ${intent?.metadata.order_id ?? intent?.id}`);
 }
