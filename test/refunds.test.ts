@@ -1,4 +1,4 @@
-// Refunds, from the request to the transfer on the chain: each rule of docs/refunds.md.
+// Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
 import { type Address, concatHex, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -356,6 +356,20 @@ describe('on the chain', () => {
     const answer = await service.call('confirmRefund', { id: refund.id, transaction_hash: hash });
     expect(answer.code).toBe('invalid_state');
     expect(await get(refund.id)).toMatchObject({ status: 'requires_transfer' });
+  });
+
+  test.each<[string, { to: Address; amountUnits: bigint }]>([
+    ['to the merchant', { to: wallet, amountUnits: 1_000n }],
+    ['of another amount to the payer', { to: payer as Address, amountUnits: 1n }],
+  ])('a stranger who writes its id behind a transfer %s returns nothing', async (_, payment) => {
+    const refund = await newRefund();
+    const { address: from } = chain.accounts[4] as { address: Address };
+    await chain.mint(from, 1_000n);
+    await chain.transfer({ from, ...payment, suffix: suffixOf(refund.id) });
+    await mine(10);
+    expect(await get(refund.id)).toMatchObject({ status: 'requires_transfer' });
+    expect((await get(refund.id)).transfers).toBeUndefined();
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(0);
   });
 
   test('two ids prove nothing, whatever their kind', async () => {

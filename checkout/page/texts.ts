@@ -165,9 +165,9 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
   reorganised: ({ merchant }) =>
     `The network replaced some of its blocks after your payment was confirmed. ${merchant} can see it. Do not pay again.`,
   returning: ({ merchant }) =>
-    `${merchant} is returning money to you. The network is confirming it: see below.`,
+    `${merchant} is returning money. The network is still confirming the transfer below.`,
   returned: ({ merchant, returned }) =>
-    `${merchant} has returned ${returned}. See below when, and to which account.`,
+    `${merchant} has returned ${returned}. The date and the account are below.`,
   hurry: () => 'Less than a minute is left. A payment that arrives later does not count.',
   rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
   'wallet-busy': () =>

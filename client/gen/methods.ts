@@ -49,8 +49,8 @@ export interface Methods {
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
   /**
-   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what is
-   * being returned and what was.
+   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was
+   * returned, is on its way, or is held by open refunds.
    */
   createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund & { replayed: boolean }>;
 
@@ -74,7 +74,7 @@ export interface Methods {
   /**
    * Names the transaction of a refund whose wallet could not send the id: a plain transfer of the refund's
    * amount, from the wallet that the intent was paid to, to the refund's destination, after the refund was
-   * created. Each transfer is one refund's. Confirming the same transaction again changes nothing.
+   * created. A transfer can confirm only one refund. Confirming the same transaction again changes nothing.
    */
   confirmRefund(id: string, confirm: requests.ConfirmRefund, options?: CallOptions): Promise<resources.Refund>;
 

@@ -130,7 +130,8 @@ export interface CreateRefund<Metadata extends object = object> {
   amountUnits?: number | bigint | undefined;
   /**
    * Wallet of the payer: `0x` and 40 hexadecimal digits. Ask the payer for it: the wallet that a payment came
-   * from may belong to an exchange or be a contract, where the money would be lost. None of your own wallets.
+   * from may belong to an exchange or be a contract, where the money would be lost. Your own wallets are
+   * refused.
    */
   destination: string;
   /** Why, in your words: at most 500 characters. The payer never sees it. */

@@ -266,9 +266,8 @@ export interface RefundTransaction extends ApiResource {
 }
 
 /**
- * Money that goes back to a payer. You send it from your own wallet, by `transaction`; the service never
- * holds money. It recognises the transfer on the chain by the refund's id in it, and everybody can check it
- * there.
+ * Money that you return to a payer. You sign `transaction` with your own wallet; the service never holds
+ * money. It recognises the transfer by the refund's id in its calldata. Anybody can check it on the chain.
  */
 export interface Refund extends ApiResource {
   /** Identifier of the refund: `rf_` and 26 characters of Crockford base32. */
@@ -305,15 +304,18 @@ export interface Refund extends ApiResource {
   expiresAt: Date;
   /** The moment the refund succeeded. */
   succeededAt: Date | undefined;
-  /** The moment the refund was canceled. */
+  /**
+   * The moment the refund was canceled. A transaction that was signed before can still land: `labels` then
+   * has `after_cancel`.
+   */
   canceledAt: Date | undefined;
   /** The moment the refund expired: when this was decided, not `expiresAt`. */
   expiredAt: Date | undefined;
   /** The transaction to sign with your wallet, unchanged. */
   transaction: RefundTransaction;
   /**
-   * The newest 100 transfers of the refund, oldest first. One is expected; the labels of others say why they
-   * are not it.
+   * The newest 100 transfers of the refund, oldest first. Normally there is one. The labels of any other say
+   * what is wrong with it.
    */
   transfers: Payment[];
   /**

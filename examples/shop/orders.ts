@@ -30,6 +30,7 @@ export function openOrders(file: string) {
       payment_intent text, payment_status text, last_sequence integer not null default 0);
     create table if not exists refunds (
       payment_intent text primary key, refund_status text not null, last_sequence integer not null);
+    create table if not exists sent_refunds (id text primary key);
     create table if not exists handled_events (id text primary key);
     create table if not exists jobs (order_id text primary key, due_at integer not null);
     create table if not exists shipments (order_id text primary key, shipped_at text not null)`);
@@ -55,6 +56,7 @@ export function openOrders(file: string) {
      set refund_status = excluded.refund_status, last_sequence = excluded.last_sequence
      where last_sequence < excluded.last_sequence`,
   );
+  const claimRefund = database.prepare('insert into sent_refunds values (?) on conflict do nothing');
   const insertJob = database.prepare(
     `insert into jobs select ?1, 0 where not exists (select 1 from shipments where order_id = ?1)
      on conflict do nothing`,
@@ -114,6 +116,9 @@ export function openOrders(file: string) {
       nextAttempt.run(id, attempt);
       return find(id) as Order;
     },
+
+    /** True for the first call with this refund. */
+    claimRefund: (refundId: string) => claimRefund.run(refundId).changes === 1,
 
     storeRefund: (intentId: string, status: string, sequence: number) =>
       storeRefund.run(intentId, status, sequence),

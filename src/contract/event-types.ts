@@ -20,12 +20,12 @@ export const eventDescriptions = {
   'transfer.unattributed':
     "Transfers to your wallet have come in a block that cannot be told to be one intent's payment: the largest, and how many. Attribute them when you know.",
   'refund.processing': "The refund's transfer is on the chain, and not final yet.",
-  'refund.succeeded': 'The money is returned.',
+  'refund.succeeded': "The refund's transfer has all its confirmations.",
   'refund.canceled': 'The refund was canceled.',
   'refund.expired': 'The refund was not sent within 30 days.',
   'refund.reorged': 'A transfer of the refund is no longer on the chain, which has reorganised.',
   'refund.unexpected':
-    'Something about the refund needs you: its labels say what. Money that has left your wallet counts as returned.',
+    'The refund needs your attention: its labels say why. Each of its confirmed transfers counts as returned.',
   'webhook_endpoint.ping': 'You have sent a ping to this endpoint.',
 } as const;
 

@@ -3,7 +3,6 @@
 
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
 /** A top-level key of metadata, and its text. */
@@ -31,6 +30,9 @@ export function metadataDigest({ key, value }: MetadataPair): string {
 const maxBatchSize = 2_000;
 /** Ids are not in the order of commits: an insert takes less than this. */
 const reorderedMs = 60_000;
+/** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
+const positionMs =
+  "least(('x' || left(replace(position::text, '-', ''), 12))::bit(48)::bigint, extract(epoch from now())::bigint * 1000)";
 
 /**
  * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
@@ -39,28 +41,29 @@ const reorderedMs = 60_000;
 export function createMetadataIndexing(em: EntityManager): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
   return async () => {
-    const { rows } = await run(enterIntents, [lowestUuid(Date.now() - reorderedMs), maxBatchSize]);
+    const { rows } = await run(enterIntents, [maxBatchSize]);
     return rows[0]?.fresh >= maxBatchSize;
   };
 }
 
 /**
- * Enters the intents behind the position, and those up to it of the last minute that the statement before could not see:
- * their transaction was not yet committed then. A row has the low 32 bits of its transaction's id.
+ * Enters the intents behind the position, and those of the minute up to it that the statement before could not see: their
+ * transaction was not yet committed then. A row has the low 32 bits of its transaction's id.
  */
 const enterIntents = preparedStatement(
   'enter_metadata',
   `with progress as (
      select position, snapshot::pg_snapshot as snapshot,
-            pg_snapshot_xmax(pg_current_snapshot())::text::bigint as newest
+            pg_snapshot_xmax(pg_current_snapshot())::text::bigint as newest,
+            (lpad(to_hex(greatest(0, ${positionMs} - ${reorderedMs})), 12, '0') || repeat('0', 20))::uuid as since
        from metadata_progress where id = 1 for update skip locked
    ), fresh as materialized (
      select i.id, i.merchant_id, i.mode, i.metadata
        from progress p
-      cross join lateral (select * from payment_intents i where i.id > p.position order by i.id limit $2) i
+      cross join lateral (select * from payment_intents i where i.id > p.position order by i.id limit $1) i
    ), late as materialized (
      select i.id, i.merchant_id, i.mode, i.metadata
-       from progress p join payment_intents i on i.id >= $1 and i.id <= p.position
+       from progress p join payment_intents i on i.id >= p.since and i.id <= p.position
       where not pg_visible_in_snapshot(
               (p.newest - ((p.newest - i.xmin::text::bigint) & 4294967295))::text::xid8, p.snapshot)
    ), entered as (

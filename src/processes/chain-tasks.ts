@@ -2,6 +2,7 @@
 
 import { loadConfig } from '../config/config.ts';
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
@@ -12,7 +13,7 @@ import type { Output } from './admin-program.ts';
 import { chainsHealth } from './chain-health.ts';
 import type { Database } from './open-database.ts';
 
-type Environment = Readonly<Record<string, string | undefined>>;
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 export async function chainStatus(database: Database, env: Environment): Promise<Output> {
   const health = await chainsHealth(database, loadConfig(env, []));
@@ -71,26 +72,51 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
 
 /** Pays an intent on a local chain. Throws AdministrationError if there is none. */
 export async function testPay(
-  { orm, embedded }: Database,
+  database: Database,
   env: Environment,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
-  if (!embedded) {
-    throw new AdministrationError('test-pay needs a local chain, which only the embedded mode has');
-  }
-  const row = await orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
+  const row = await database.orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
   if (row === null)
     throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
-  const network = networkOf(row.network);
-  if (network === undefined || network.mode !== 'testnet') {
-    throw new AdministrationError(`${publicId} is a mainnet intent: it cannot be paid with test money`);
-  }
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
-  const amount = amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits));
+  return sendTestMoney(database, env, {
+    ...row,
+    amountUnits: amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits)),
+    wallet: row.expectedWallet,
+    paymentIntent: publicId,
+    withoutId,
+  });
+}
+
+/** A payment of an intent, or a refund, by their public ids. */
+interface TestMoney {
+  network: number;
+  wallet: WalletAddress;
+  amountUnits: bigint;
+  paymentIntent?: string;
+  refund?: string;
+  withoutId?: boolean | undefined;
+}
+
+/** Sends money of the local chain of this network. Throws AdministrationError if there is none. */
+export async function sendTestMoney(
+  { embedded }: Database,
+  env: Environment,
+  { network: networkId, wallet, amountUnits, paymentIntent, refund, withoutId }: TestMoney,
+): Promise<Output> {
+  const publicId = refund ?? paymentIntent;
+  if (!embedded) {
+    throw new AdministrationError('there is no local chain: only the embedded mode has one');
+  }
+  const network = networkOf(networkId);
+  if (network === undefined || network.mode !== 'testnet') {
+    throw new AdministrationError(`${publicId} is of mainnet: it cannot be paid with test money`);
+  }
   const hash = await payIntent(loadConfig(env, []).dataDir, {
     chain: network.chain,
-    wallet: row.expectedWallet,
-    amountUnits: amount,
+    wallet,
+    amountUnits,
     id: withoutId === true ? undefined : publicId,
   }).catch((cause) => {
     if (!(cause instanceof TransferRefused)) throw cause;
@@ -101,12 +127,12 @@ export async function testPay(
       `there is no local chain for ${network.chain}: "npm start" starts one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
     );
   }
-  const paid = {
-    payment_intent: publicId,
+  const sent = {
+    ...(refund === undefined ? { payment_intent: paymentIntent } : { refund }),
     chain: network.chain,
-    amount_units: Number(amount),
-    to: row.expectedWallet,
+    amount_units: Number(amountUnits),
+    to: wallet,
     transaction_hash: hash,
   };
-  return { json: paid, rows: [paid] };
+  return { json: sent, rows: [sent] };
 }

@@ -1,7 +1,5 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { loadConfig } from '../config/config.ts';
-import { networkOf } from '../contract/chains.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
   AttributeTransferRequestSchema,
@@ -10,7 +8,6 @@ import {
 import { RefundEntity } from '../database/entities/refund.ts';
 import { TransferEntity } from '../database/entities/settlement.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -19,6 +16,7 @@ import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer } from '../settlement/attribute-transfer.ts';
 import { detachTransfer } from '../settlement/detach-transfer.ts';
 import type { Output } from './admin-program.ts';
+import { type Environment, sendTestMoney } from './chain-tasks.ts';
 import { showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
@@ -72,35 +70,9 @@ async function callFor<Request>(
 }
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */
-export async function testRefund(
-  { orm, embedded }: Database,
-  env: Readonly<Record<string, string | undefined>>,
-  publicId: string,
-): Promise<Output> {
-  if (!embedded) {
-    throw new AdministrationError('test-refund needs a local chain, which only the embedded mode has');
-  }
-  const row = await orm.em.fork().findOne(RefundEntity, { id: refundUuidOf(publicId) });
+export async function testRefund(database: Database, env: Environment, publicId: string): Promise<Output> {
+  const row = await database.orm.em.fork().findOne(RefundEntity, { id: refundUuidOf(publicId) });
   if (row === null) throw new AdministrationError(`there is no refund ${publicId}: "refund list" shows them`);
-  const network = networkOf(row.network);
-  if (network === undefined || network.mode !== 'testnet') {
-    throw new AdministrationError(`${publicId} is a mainnet refund: it cannot be sent with test money`);
-  }
   const amountUnits = BigInt(row.amountUnits);
-  const payment = { chain: network.chain, wallet: row.destination, amountUnits, id: publicId };
-  const hash = await payIntent(loadConfig(env, []).dataDir, payment).catch((cause) => {
-    if (!(cause instanceof TransferRefused)) throw cause;
-    throw new AdministrationError(`the token refused the transfer: ${cause.message}`, { cause });
-  });
-  if (hash === undefined) {
-    throw new AdministrationError(`there is no local chain for ${network.chain}: "npm start" starts one`);
-  }
-  const sent = {
-    refund: publicId,
-    chain: network.chain,
-    amount_units: Number(amountUnits),
-    to: row.destination,
-    transaction_hash: hash,
-  };
-  return { json: sent, rows: [sent] };
+  return sendTestMoney(database, env, { ...row, amountUnits, wallet: row.destination, refund: publicId });
 }

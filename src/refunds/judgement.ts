@@ -1,4 +1,4 @@
-// How transfers change a refund: the rules for its status and its labels, as in docs/refunds.md. Pure functions: no
+// How transfers change a refund: the rules for its status and its labels, as in docs/settlement.md. Pure functions: no
 // database, no chain, no clock.
 
 import type { RefundRow } from '../database/entities/refund.ts';

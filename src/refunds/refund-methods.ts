@@ -163,7 +163,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
 }
 
 /**
- * `ConfirmRefund`: makes a transfer that looks like the refund its own. The watcher has recorded it, because it came from the
+ * `ConfirmRefund`: links a plain transfer to its refund. The watcher has recorded it, because it came from the
  * wallet that was paid. Calls `onEvent` after the commit.
  */
 export function confirmRefund(em: EntityManager, onEvent: () => void): Method<ConfirmRefundRequest, Refund> {
@@ -180,7 +180,8 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
   );
   const violations = (request: ConfirmRefundRequest): FieldViolation[] => [
     ...unknownFieldViolations(request),
-    ...hashViolations({ transaction_hash: request.transactionHash || 'none' }),
+    ...(request.transactionHash === '' ? [{ field: 'transaction_hash', message: 'is required' }] : []),
+    ...hashViolations({ transaction_hash: request.transactionHash }),
   ];
 
   /** Resolves with false if the transfer is the refund's already. */
@@ -242,7 +243,7 @@ function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): Servic
   return new ServiceError('invalid_state', {
     message:
       `No transfer of ${amountUnits} units from ${wallet} to ${destination} has been seen in this transaction since the ` +
-      'refund was created, or it is another refund’s. A transaction is seen some seconds after its block: try again.',
+      'refund was created, or it belongs to another refund. A transaction is seen some seconds after its block: try again.',
   });
 }
 

@@ -19,8 +19,16 @@ export interface Refunding {
   arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps>;
   /** After transfers of these refunds were confirmed. Updates the intents, too. */
   confirm(inside: RunPrepared, refundIds: readonly string[], intents: Intents, at: Date): Promise<Steps>;
-  /** After transfers of these refunds, or payments of these intents, were reverted. Updates the intents, too. */
-  revert(inside: RunPrepared, refundIds: readonly string[], intents: Intents, at: Date): Promise<Steps>;
+  /**
+   * After transfers of these refunds, or payments of these intents, were reverted. `confirmed` are the intents that have lost
+   * a confirmed payment. Updates the intents, too.
+   */
+  revert(
+    inside: RunPrepared,
+    refundIds: readonly string[],
+    paid: { intents: Intents; confirmed: ReadonlySet<string | null> },
+    at: Date,
+  ): Promise<Steps>;
   /** Stores the steps, when the transfers are stored. */
   apply(inside: RunPrepared, steps: Steps, at: Date, traceparent?: string | null): Promise<RefundChange[]>;
 }
@@ -81,8 +89,8 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       await updateIntents(inside, intents);
       return steps;
     },
-    async revert(inside, refundIds, intents, at) {
-      const overdrawn = await updateIntents(inside, intents);
+    async revert(inside, refundIds, { intents, confirmed }, at) {
+      const overdrawn = (await updateIntents(inside, intents)).filter((id) => confirmed.has(id));
       const uncovered = overdrawn.length === 0 ? [] : (await inside(findUncovered, [overdrawn])).rows;
       const refunds = await lock(inside, [...refundIds, ...uncovered.map(({ id }) => id)]);
       const steps: Steps = new Map();

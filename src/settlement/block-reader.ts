@@ -4,7 +4,7 @@ import { type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
-import type { Owners, WalletOwner } from './ledger/owners.ts';
+import type { Owners } from './ledger/owners.ts';
 import type { RefundOwners } from './ledger/refund-owners.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
@@ -13,7 +13,7 @@ import { type Header, NodeError, type Receipt, type TransferLog } from './node-a
 const maxReceiptsAtOnce = 16;
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
-export type RelevantLog = TransferLog & { owners: WalletOwner[] };
+export type RelevantLog = TransferLog & Pick<FoundTransfer, 'owners' | 'mayBeRefund'>;
 
 /**
  * Keeps the transfers to wallets of merchants, and those that may be of their refunds. Both are looked up after the block
@@ -35,7 +35,7 @@ export async function transfersToMerchants(
         ? []
         : [{ merchantId, isPayoutWallet: false, isExpected: false, refund: { id: undefined } }],
     );
-    return [{ ...log, owners: [...(own ?? []), ...ofRefunds] }];
+    return [{ ...log, owners: [...(own ?? []), ...ofRefunds], mayBeRefund: lookingAlike !== undefined }];
   });
 }
 
@@ -85,8 +85,8 @@ export async function readTransfers(
   };
   const inOrder = [...logs].sort((a, b) => a.logIndex - b.logIndex);
   return mapInSlices(inOrder, async (found) => {
-    const { owners, ...log } = found;
-    return { log, blockTime: header.time, named: await namedBy(found), owners };
+    const { owners, mayBeRefund, ...log } = found;
+    return { log, blockTime: header.time, named: await namedBy(found), owners, mayBeRefund };
   });
 }
 

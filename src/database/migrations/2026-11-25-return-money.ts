@@ -4,8 +4,7 @@ import { Migration } from '@mikro-orm/migrations';
  * Refunds, their transfers among the others, and their events. The indexes read the tables of transfers and events once, while
  * their writers wait.
  *
- * Processes of the release before take a refund's transfer for nothing, as before, until a process of this one has the
- * chain's lease: create the first refund when they have ended.
+ * Processes of the release before do not recognise a refund's transfer. Create the first refund after they have ended.
  */
 export class ReturnMoney extends Migration {
   override up(): void {

@@ -10,6 +10,8 @@ export interface FoundTransfer {
   /** The public id of the intent or refund named by the owner of the money. */
   named: string | undefined;
   owners: readonly WalletOwner[];
+  /** It goes to the destination of a refund, and has its amount or comes from its wallet. */
+  mayBeRefund: boolean;
 }
 
 /** A transfer for one of its merchants, and its row if it was recorded before. */

@@ -8,7 +8,7 @@ import { preparedStatement, type RunPrepared } from '../../database/prepared.ts'
 import { mapInSlices } from '../../scheduling/slices.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { FoundTransfer } from './known-transfers.ts';
-import { bytes, inChunks } from './values.ts';
+import { bytes, hashOf, inChunks } from './values.ts';
 
 export interface RefundOwners {
   /**
@@ -71,17 +71,18 @@ export const findRefundsAt = preparedStatement(
 export function createProveRefunds(run: RunPrepared, { networks }: ChainSettings): ProveRefunds {
   const networkIds = networks.map(({ id }) => id);
   return async (found) => {
-    const ids = new Set(found.flatMap(({ named }) => refundIdOf(named) ?? []));
-    const owners = new Map<string, string>();
+    const named = found.filter(({ mayBeRefund }) => mayBeRefund);
+    const ids = new Set(named.flatMap((transfer) => refundIdOf(transfer.named) ?? []));
+    const refunds = new Map<string, Record<string, unknown>>();
     for (const some of inChunks([...ids])) {
-      const { rows } = await run(findRefundOwners, [some, networkIds]);
-      for (const { id, merchant_id } of rows) owners.set(id, merchant_id);
+      const { rows } = await run(findNamedRefunds, [some, networkIds]);
+      for (const row of rows) refunds.set(row.id, row);
     }
     return mapInSlices(found, (transfer) => {
-      const id = refundIdOf(transfer.named);
-      const merchantId = id && owners.get(id);
-      const isUsdc = networks.some((network) => isRightToken(network, transfer.log.token));
-      if (!id || !merchantId || !isUsdc) return transfer;
+      const id = transfer.mayBeRefund ? refundIdOf(transfer.named) : undefined;
+      const refund = id === undefined ? undefined : refunds.get(id);
+      if (refund === undefined || !isOwn(refund, transfer)) return transfer;
+      const merchantId = refund.merchant_id as string;
       const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
       return {
         ...transfer,
@@ -91,12 +92,22 @@ export function createProveRefunds(run: RunPrepared, { networks }: ChainSettings
   };
 }
 
+/** Anybody may write an id that the chain has shown: it counts with the wallet that was paid, or with what was asked for. */
+function isOwn(
+  { wallet, destination, amount_units }: Readonly<Record<string, unknown>>,
+  { log: { from, to, amountUnits } }: FoundTransfer,
+): boolean {
+  if (from === hashOf(wallet as Buffer)) return true;
+  return to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
+}
+
 /** The UUID of the refund that a public id names; undefined for an intent's. */
 function refundIdOf(named: string | undefined): string | undefined {
   return named?.startsWith('rf_') ? parseIdentifier('rf', named) : undefined;
 }
 
-const findRefundOwners = preparedStatement(
+const findNamedRefunds = preparedStatement(
   'find_named_refunds',
-  'select id, merchant_id from refunds where id = any ($1::uuid[]) and network = any ($2::smallint[])',
+  `select id, merchant_id, wallet, destination, amount_units from refunds
+    where id = any ($1::uuid[]) and network = any ($2::smallint[]) and watched_until > now()`,
 );

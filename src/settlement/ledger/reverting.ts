@@ -130,10 +130,10 @@ export async function revertRows(
   const affected = new Map([...locked].filter(([id]) => paid.has(id)));
   const open = [...affected.values()].filter(isOpen);
   await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
-  const refunds = await refunding.revert(inside, refundIds, locked, at);
   const confirmed = new Set(
     rows.flatMap(({ state, payment_intent }) => (state === 'confirmed' ? payment_intent : [])),
   );
+  const refunds = await refunding.revert(inside, refundIds, { intents: locked, confirmed }, at);
   const remaining = await readRemaining(inside, [...affected.keys()]);
   const steps = new Map<PaymentIntentRow, ChangeStep[]>();
   for (const [id, intent] of affected) {

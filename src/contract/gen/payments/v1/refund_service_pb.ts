@@ -39,7 +39,7 @@ export type CreateRefundRequest = Message<"payments.v1.CreateRefundRequest"> & {
 
   /**
    * Wallet of the payer: `0x` and 40 hexadecimal digits. Ask the payer for it: the wallet that a payment came from may
-   * belong to an exchange or be a contract, where the money would be lost. None of your own wallets.
+   * belong to an exchange or be a contract, where the money would be lost. Your own wallets are refused.
    *
    * @generated from field: string destination = 3;
    */
@@ -217,8 +217,8 @@ export const ConfirmRefundRequestSchema: GenMessage<ConfirmRefundRequest> = /*@_
  */
 export const RefundService: GenService<{
   /**
-   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what is being
-   * returned and what was.
+   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was returned, is
+   * on its way, or is held by open refunds.
    *
    * Send an `Idempotency-Key`, as for an intent: a retry answers what the first call answered, with
    * `Idempotent-Replayed: true`.
@@ -266,8 +266,8 @@ export const RefundService: GenService<{
   },
   /**
    * Names the transaction of a refund whose wallet could not send the id: a plain transfer of the refund's amount, from the
-   * wallet that the intent was paid to, to the refund's destination, after the refund was created. Each transfer is one
-   * refund's. Confirming the same transaction again changes nothing.
+   * wallet that the intent was paid to, to the refund's destination, after the refund was created. A transfer can
+   * confirm only one refund. Confirming the same transaction again changes nothing.
    *
    * @generated from rpc payments.v1.RefundService.ConfirmRefund
    */
