@@ -10,6 +10,7 @@ import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners } from '../src/settlement/ledger/owners.ts';
+import { findRefundsAt } from '../src/settlement/ledger/refund-owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
@@ -200,6 +201,41 @@ test('the owner of a wallet with thousands of intents on another chain is found 
   expect(await rowsReadBy(findOwners.text, values)).toBeLessThan(1_000);
   await service.query(`delete from payment_intents where expected_wallet = $1`, [
     Buffer.from(wallet.slice(2), 'hex'),
+  ]);
+});
+
+test.each<[string, { network: string; wallet: string; amount: string }]>([
+  ['of a wallet that sends to it', { network: 'base', wallet: 'w.wallet', amount: '1' }],
+  ['of another network', { network: 'polygon', wallet: 'w.wallet', amount: '7' }],
+  ['of another wallet', { network: 'base', wallet: 'w.destination', amount: '7' }],
+])('a hundred thousand refunds to one receiver, %s, are not looked at', async (_, columns) => {
+  const { id: merchantId } = service.merchant;
+  const [destination, wallet] = [padHex('0xde', { size: 20 }), padHex('0xfa', { size: 20 })];
+  await service.query(
+    `insert into refunds (id, merchant_id, mode, payment_intent, network, amount_units, destination, wallet, status, metadata,
+                          created_at, expires_at, watched_until)
+     select gen_random_uuid(), $1, 'testnet', gen_random_uuid(), $2, ${columns.amount}, w.destination, ${columns.wallet},
+            'canceled', '{}', now(), now(), case when i % 2 = 0 then now() else '9999-12-31'::timestamptz end
+       from generate_series(1, 100000) i cross join (select $3::bytea as destination, $4::bytea as wallet) w`,
+    [
+      merchantId,
+      networkFor('testnet', columns.network as 'base').id,
+      Buffer.from(destination.slice(2), 'hex'),
+      Buffer.from(wallet.slice(2), 'hex'),
+    ],
+  );
+  await service.query('analyze refunds');
+  const times = <T>(value: T) => Array.from({ length: 100 }, () => value);
+  const values = [
+    times(0),
+    times(`\\x${destination.slice(2)}`),
+    times(`\\x${wallet.slice(2)}`),
+    times('7'),
+    [chain.network.id],
+  ];
+  expect(await rowsReadBy(findRefundsAt.text, values)).toBeLessThan(3_000);
+  await service.query('delete from refunds where destination = $1', [
+    Buffer.from(destination.slice(2), 'hex'),
   ]);
 });
 

@@ -50,7 +50,7 @@ export interface Methods {
 
   /**
    * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was
-   * returned, is on its way, or is held by open refunds.
+   * returned, is on its way, or is held by open refunds. An intent can have 100 refunds.
    */
   createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund & { replayed: boolean }>;
 

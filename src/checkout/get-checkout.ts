@@ -10,8 +10,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
-import { createPaymentsReader } from '../payment-intents/payments.ts';
-import { createRefundsOfIntents } from '../refunds/refunds-of-intents.ts';
+import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
@@ -56,7 +55,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const readPayments = createPaymentsReader(em);
-  const readRefunds = createRefundsOfIntents(em);
+  const readRefunds = createTransfersReader(em, 'refunds');
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
   // renewed, would read a table of millions for every batch.
@@ -73,7 +72,10 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
   const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
     const intents = found.map((result) => columns.read(result));
     const payments = await readPayments(run, intents);
-    const refunds = await readRefunds(run, intents);
+    const refunds = await readRefunds(
+      run,
+      intents.filter(({ paymentsCount }) => paymentsCount > 0),
+    );
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;
       const checkout = create(CheckoutSchema, {

@@ -136,6 +136,9 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
   if (idempotencyKey !== '' && !isIdempotencyKey(idempotencyKey)) {
     violations.push({ field: 'idempotency_key', message: 'must be 1 to 255 visible ASCII characters' });
   }
+  if (!/^[a-z_]{0,64}$/.test(request.label)) {
+    violations.push({ field: 'label', message: 'must be a label, such as overpaid' });
+  }
   if (metadataKey === '' && metadataValue !== '') {
     violations.push({ field: 'metadata_key', message: 'is required with metadata_value' });
   }

@@ -34,20 +34,24 @@ export function createPaymentsReader(em: EntityManager): ReadTransfers<PaymentIn
     );
 }
 
-export function createTransfersReader(
-  em: EntityManager,
-  ownerColumn: 'payment_intent' | 'refund',
-): ReadTransfers {
+/** The transfers of an intent, of a refund, or of all refunds of an intent. */
+const belonging = {
+  payment_intent: 't.payment_intent = wanted.id',
+  refund: 't.refund = wanted.id',
+  refunds: 't.refund in (select r.id from refunds r where r.payment_intent = wanted.id)',
+} as const;
+
+export function createTransfersReader(em: EntityManager, of: keyof typeof belonging): ReadTransfers {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   // `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every
   // transfer of the merchant for each owner.
   const find = preparedStatement(
     'find_payments',
-    `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
+    `select ${columns.of('t')}, wanted.id as owner, coalesce(c.cursor_number, t.block_number) as head
        from unnest($1::uuid[], $2::uuid[]) as wanted (id, merchant_id)
       cross join lateral (
         select * from transfers t
-         where t.${ownerColumn} = wanted.id and t.merchant_id is not distinct from wanted.merchant_id
+         where ${belonging[of]} and t.merchant_id is not distinct from wanted.merchant_id
          order by t.block_number desc, t.log_index desc limit ${maxPayments}
       ) t
        left join watched_chains c on c.chain_id = t.chain_id
@@ -67,7 +71,7 @@ export function createTransfersReader(
       rows,
       () => 1,
       (found) => {
-        const owner = found[ownerColumn];
+        const { owner } = found;
         const payment = toPayment(columns.read(found), Number(found.head), required.get(owner) ?? 0);
         const known = payments.get(owner);
         if (known === undefined) payments.set(owner, [payment]);

@@ -32,6 +32,8 @@ import { toRefund } from './refund.ts';
 import { readReturnedMoney, refundableUnits } from './returned-money.ts';
 
 const maxReasonLength = 500;
+/** Of one intent, whatever has become of them. */
+const maxRefunds = 100;
 const expiresInMs = 30 * 86_400_000;
 
 /** `CreateRefund`: stores a new refund of at most what can be returned, or returns the existing one for its idempotency key. */
@@ -120,6 +122,8 @@ async function build(
       { field: 'destination', message: 'must be a wallet of the payer: this is one of your own' },
     ]);
   }
+  const [made] = (await inside(countRefunds, [intent.id])).rows;
+  if (made?.count >= maxRefunds) throw tooMany();
   const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
   const rest = money === undefined ? 0n : refundableUnits(money);
   const amountUnits = request.amountUnits ?? rest;
@@ -188,6 +192,12 @@ function notYours(): ServiceError {
   ]);
 }
 
+function tooMany(): ServiceError {
+  return new ServiceError('invalid_state', {
+    message: `The payment intent has ${maxRefunds} refunds, and can have no more.`,
+  });
+}
+
 function tooMuch(rest: bigint): ServiceError {
   return new ServiceError('invalid_state', {
     message:
@@ -196,6 +206,11 @@ function tooMuch(rest: bigint): ServiceError {
         : `At most ${rest} units of this payment intent can be returned now.`,
   });
 }
+
+const countRefunds = preparedStatement(
+  'count_refunds',
+  'select count(*)::int as count from refunds where payment_intent = $1',
+);
 
 const bytes = (hex: string) => `\\x${hex.slice(2)}`;
 

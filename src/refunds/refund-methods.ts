@@ -176,7 +176,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
     'find_transfers_of_refund',
     `select ${transfers.of('t')} from transfers t
       where t.transaction_hash = $1 and t.merchant_id = $2 and t.chain_id = $3 and t.is_refund and t.state <> 'reorged'
-      order by t.log_index for update`,
+      order by t.log_index`,
   );
   const violations = (request: ConfirmRefundRequest): FieldViolation[] => [
     ...unknownFieldViolations(request),
@@ -192,13 +192,19 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
     traceparent: string | null,
   ): Promise<boolean> => {
     const chainId = networkOf(refund.network)?.chainId;
+    const find = async () => {
+      const { rows } = await inside(findTransfers, [byteaOf(hash), refund.merchantId, chainId]);
+      const all = rows.map((row) => transfers.read(row));
+      if (all.some((transfer) => transfer.refund === refund.id)) return undefined;
+      const found = all.find((transfer) => transfer.refund == null && looksLike(transfer, refund));
+      return found ?? Promise.reject(noSuchTransfer(refund));
+    };
+    // Refused without a lock: a merchant that asks all the time must not keep the chain.
+    if ((await find()) === undefined) return false;
     await inside(lockChain, [chainId]);
     const locked = await intents.lock(inside, [refund.paymentIntent]);
-    const { rows } = await inside(findTransfers, [byteaOf(hash), refund.merchantId, chainId]);
-    const all = rows.map((row) => transfers.read(row));
-    if (all.some((transfer) => transfer.refund === refund.id)) return false;
-    const found = all.find((transfer) => transfer.refund == null && looksLike(transfer, refund));
-    if (found === undefined) throw noSuchTransfer(refund);
+    const found = await find();
+    if (found === undefined) return false;
     const at = new Date();
     const transfer = { ...found, refund: refund.id };
     const steps = await refunding.arrive(inside, [transfer]);

@@ -8,7 +8,10 @@ export interface ReturnedMoney {
   confirmedUnits: bigint;
   /** Confirmed transfers of its refunds. */
   refundedUnits: bigint;
-  /** Transfers of its refunds on the chain, and the amounts of refunds without one that have not ended. */
+  /**
+   * Transfers of its refunds on the chain, and the amounts of open refunds whose own one is not among them: a transfer of
+   * another amount does not stop the one that is prepared.
+   */
   committedUnits: bigint;
 }
 
@@ -59,12 +62,12 @@ const sumMoney = preparedStatement(
     ) paid
     cross join lateral (
       select sum(own.refunded) as refunded,
-             sum(case when own.seen > 0 then own.seen when r.status in ('canceled', 'expired') then 0 else r.amount_units end)
+             sum(own.seen + case when own.is_sent or r.status in ('canceled', 'expired') then 0 else r.amount_units end)
                as committed
         from refunds r
        cross join lateral (
          select coalesce(sum(t.amount_units) filter (where t.state = 'confirmed'), 0) as refunded,
-                coalesce(sum(t.amount_units), 0) as seen
+                coalesce(sum(t.amount_units), 0) as seen, coalesce(bool_or(t.counts), false) as is_sent
            from transfers t where t.refund = r.id and t.state <> 'reorged'
        ) own
        where r.payment_intent = w.id

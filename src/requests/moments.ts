@@ -26,7 +26,9 @@ export function wholeMs(moment: Timestamp | undefined): number | undefined {
   return timestampMs(moment) + (moment.nanos % 1_000_000 > 0 ? 1 : 0);
 }
 
+const lastMs = Date.parse('9999-12-31T23:59:59.999Z');
+
 /** Milliseconds since 1970 as a parameter of type `timestamptz`. */
 export function isoOf(ms: number | undefined): string | undefined {
-  return ms === undefined ? undefined : new Date(ms).toISOString();
+  return ms === undefined ? undefined : new Date(Math.min(ms, lastMs)).toISOString();
 }

@@ -98,7 +98,7 @@ function conditionsOf(
     status === TransferStatus.ATTRIBUTED ? 't.payment_intent is not null' : '',
   ].filter((condition) => condition !== '');
   return {
-    range: isUnattributed ? `${range} and t.payment_intent is null` : range,
+    range: isUnattributed ? `${range} and t.payment_intent is null and not t.is_refund` : range,
     matching: all.join(' and '),
   };
 }

@@ -23,12 +23,12 @@ export function createUnattributedMeasure(
 const measure = preparedStatement(
   'measure_unattributed_transfers',
   `with recursive owners as (
-     (select merchant_id, mode from transfers where payment_intent is null order by merchant_id, mode limit 1)
+     (select merchant_id, mode from transfers where payment_intent is null and not is_refund order by merchant_id, mode limit 1)
      union all
      select next.merchant_id, next.mode
        from owners o
       cross join lateral (select t.merchant_id, t.mode from transfers t
-                           where t.payment_intent is null and (t.merchant_id, t.mode) > (o.merchant_id, o.mode)
+                           where t.payment_intent is null and not t.is_refund and (t.merchant_id, t.mode) > (o.merchant_id, o.mode)
                            order by t.merchant_id, t.mode limit 1) next
    )
    select (select count(*)::int

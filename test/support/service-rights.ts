@@ -1,10 +1,10 @@
 /** The statements that give a role what the running service needs besides reading, as docs/operations.md has them. */
 export function grantServiceRights(role: string): string {
   return `
-    grant insert, update on payment_intents, transfers, watched_chains to ${role};
+    grant insert, update on payment_intents, refunds, transfers, watched_chains to ${role};
     grant insert, update on webhook_endpoints, webhook_secrets to ${role};
     grant insert, update, delete on block_headers, events, webhook_deliveries to ${role};
-    grant insert on event_epochs to ${role};
+    grant insert on event_epochs, payment_intent_metadata to ${role};
     grant insert, delete on removed_events, webhook_attempts to ${role};
-    grant update on event_progress to ${role};`;
+    grant update on event_progress, metadata_progress to ${role};`;
 }

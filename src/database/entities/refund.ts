@@ -40,9 +40,17 @@ export const RefundEntity = defineEntity({
   indexes: [
     { name: 'refunds_merchant_index', properties: ['merchantId', 'mode', 'id'] },
     { name: 'refunds_payment_intent_index', properties: ['paymentIntent', 'id'] },
-    // The refunds that a transfer to their destination may be: by its amount, or by its sender.
-    { name: 'refunds_amount_index', properties: ['destination', 'amountUnits', 'watchedUntil'] },
-    { name: 'refunds_wallet_index', properties: ['destination', 'wallet', 'watchedUntil'] },
+    // The refunds that a transfer to their destination may be: by its amount, by its sender, or by both. Each look-up finds
+    // one row, however many there are.
+    { name: 'refunds_amount_index', properties: ['destination', 'network', 'amountUnits', 'watchedUntil'] },
+    { name: 'refunds_wallet_index', properties: ['destination', 'network', 'wallet', 'watchedUntil'] },
+    {
+      name: 'refunds_equal_index',
+      // One value for the three: of two indexes that begin with the same column, the planner takes either.
+      expression:
+        'create index refunds_equal_index on refunds ' +
+        '((destination || wallet || int8send(amount_units)), network, watched_until)',
+    },
     { name: 'refunds_watched_index', properties: ['network', 'watchedUntil'] },
     // What has to expire.
     {

@@ -134,7 +134,7 @@ export const TransferEntity = defineEntity({
     {
       name: 'transfers_unattributed_index',
       properties: ['merchantId', 'mode', 'id'],
-      where: { paymentIntent: null },
+      where: 'payment_intent is null and not is_refund',
     },
     // Transfers to confirm.
     {
@@ -151,6 +151,7 @@ export const TransferEntity = defineEntity({
     // Transfers to revert in a reorganisation.
     { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
   ],
+  checks: [{ name: 'transfers_refund_check', expression: 'not is_refund or payment_intent is null' }],
   uniques: [
     {
       name: 'transfers_identity_unique',

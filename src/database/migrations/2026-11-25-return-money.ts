@@ -2,7 +2,7 @@ import { Migration } from '@mikro-orm/migrations';
 
 /**
  * Refunds, their transfers among the others, and their events. The indexes read the tables of transfers and events once, while
- * their writers wait.
+ * everybody waits for them.
  *
  * Processes of the release before do not recognise a refund's transfer. Create the first refund after they have ended.
  */
@@ -39,8 +39,14 @@ export class ReturnMoney extends Migration {
     this.addSql('alter table refunds alter column destination set (n_distinct = -1)');
     this.addSql('create index refunds_merchant_index on refunds (merchant_id, mode, id)');
     this.addSql('create index refunds_payment_intent_index on refunds (payment_intent, id)');
-    this.addSql('create index refunds_amount_index on refunds (destination, amount_units, watched_until)');
-    this.addSql('create index refunds_wallet_index on refunds (destination, wallet, watched_until)');
+    this.addSql(
+      'create index refunds_amount_index on refunds (destination, network, amount_units, watched_until)',
+    );
+    this.addSql('create index refunds_wallet_index on refunds (destination, network, wallet, watched_until)');
+    this.addSql(`
+      create index refunds_equal_index on refunds
+        ((destination || wallet || int8send(amount_units)), network, watched_until)`);
+    this.addSql('alter index refunds_equal_index alter column 1 set statistics 0');
     this.addSql('create index refunds_watched_index on refunds (network, watched_until)');
     this.addSql(
       "create index refunds_open_index on refunds (network, expires_at) where status = 'requires_transfer'",
@@ -53,6 +59,14 @@ export class ReturnMoney extends Migration {
     this.addSql('alter table transfers add column refund uuid');
     this.addSql(`
       create index transfers_refund_index on transfers (refund, block_number, log_index) where refund is not null`);
+    this.addSql(
+      'alter table transfers add constraint transfers_refund_check check (not is_refund or payment_intent is null)',
+    );
+    this.addSql(`
+      create index transfers_to_attribute_index on transfers (merchant_id, mode, id)
+        where payment_intent is null and not is_refund`);
+    this.addSql('drop index transfers_unattributed_index');
+    this.addSql('alter index transfers_to_attribute_index rename to transfers_unattributed_index');
     // For exports of a range of time.
     this.addSql('create index transfers_time_index on transfers (merchant_id, mode, block_time, id)');
     this.addSql('alter table events add column refund uuid');
@@ -63,9 +77,14 @@ export class ReturnMoney extends Migration {
   /** Loses every refund, and what was seen of them. */
   override down(): void {
     this.addSql('delete from transfers where is_refund');
+    this.addSql('delete from events where refund is not null');
     this.addSql('drop index events_refund_unique');
     this.addSql('alter table events drop column refund');
     this.addSql('drop index transfers_time_index');
+    this.addSql('drop index transfers_unattributed_index');
+    this.addSql(`
+      create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`);
+    this.addSql('alter table transfers drop constraint transfers_refund_check');
     this.addSql('drop index transfers_refund_index');
     this.addSql('alter table transfers drop column refund');
     this.addSql('alter table transfers drop column is_refund');

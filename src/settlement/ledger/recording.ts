@@ -233,7 +233,9 @@ class Recording {
           ...entry,
           intentId: undefined,
           hasFailed: true,
-          ...(entry.refund === undefined && { reportedCount: entry.reportedCount ?? 1 }),
+          ...(entry.refund === undefined
+            ? { reportedCount: entry.reportedCount ?? 1 }
+            : { refund: { id: undefined } }),
         },
       ]);
       onFailedAlone(reason, { hash, logIndex });
@@ -251,7 +253,7 @@ function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): En
   if (row === undefined) return [entry];
   const isThere =
     row.state !== 'reorged' && !isInAnotherBlock(row, block) && row.logIndex === entry.transfer.log.logIndex;
-  const refund = refundOf(entry, row);
+  const refund = entry.hasFailed ? entry.refund : refundOf(entry, row);
   if (refund !== undefined) {
     const isKnown = isThere && (row.refund != null || refund.id === undefined);
     return isKnown ? [] : [{ ...entry, before: row, isThere, intentId: undefined, refund }];

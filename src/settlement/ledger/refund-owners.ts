@@ -52,20 +52,28 @@ export function createRefundOwners(run: RunPrepared, { networks }: ChainSettings
   };
 }
 
-/** Most merchants whose refund one transfer may look like. */
-const maxMerchants = 10;
+/** Most equal refunds of which the merchants are looked for. */
+const maxEqual = 1_000;
 
-const ofRefund = `r.destination = w.destination and r.watched_until > now() and r.network = any ($5::smallint[])`;
+/** Watched refunds that a transfer may be, in each network. Their columns are all in an index. */
+const refundsWith = (columns: string, condition: string, limit: number) =>
+  `from unnest($5::smallint[]) as n (id)
+    cross join lateral (
+      select ${columns} from refunds r
+       where ${condition} and r.network = n.id and r.watched_until > now()
+       limit ${limit}) r`;
+
+const equal =
+  'r.destination || r.wallet || int8send(r.amount_units) = w.destination || w.wallet || int8send(w.amount)';
+
 export const findRefundsAt = preparedStatement(
   'find_refunds_at',
   `select w.place,
-          (select array_agg(distinct merchant_id)
-             from (select r.merchant_id from refunds r
-                    where ${ofRefund} and r.wallet = w.wallet and r.amount_units = w.amount limit ${maxMerchants}) m)
-            as merchants
+          (select array_agg(distinct r.merchant_id)
+             ${refundsWith('r.merchant_id', equal, maxEqual)}) as merchants
      from unnest($1::int[], $2::bytea[], $3::bytea[], $4::bigint[]) as w (place, destination, wallet, amount)
-    where exists (select from refunds r where ${ofRefund} and r.amount_units = w.amount)
-       or exists (select from refunds r where ${ofRefund} and r.wallet = w.wallet)`,
+    where exists (select ${refundsWith('', 'r.destination = w.destination and r.amount_units = w.amount', 1)})
+       or exists (select ${refundsWith('', 'r.destination = w.destination and r.wallet = w.wallet', 1)})`,
 );
 
 export function createProveRefunds(run: RunPrepared, { networks }: ChainSettings): ProveRefunds {

@@ -218,7 +218,7 @@ export const ConfirmRefundRequestSchema: GenMessage<ConfirmRefundRequest> = /*@_
 export const RefundService: GenService<{
   /**
    * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was returned, is
-   * on its way, or is held by open refunds.
+   * on its way, or is held by open refunds. An intent can have 100 refunds.
    *
    * Send an `Idempotency-Key`, as for an intent: a retry answers what the first call answered, with
    * `Idempotent-Replayed: true`.
