@@ -1,5 +1,5 @@
-// A hundred histories; `test/faults/settlement-model.test.ts` has more.
+// Two hundred histories; `test/faults/settlement-model.test.ts` has more.
 
 import { testHistories } from './support/check-histories.ts';
 
-testHistories(100);
+testHistories(200);

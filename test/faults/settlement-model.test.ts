@@ -2,4 +2,4 @@
 
 import { testHistories } from '../support/check-histories.ts';
 
-testHistories(1_000);
+testHistories(2_000);

@@ -19,8 +19,8 @@ const seed = Number(
 const worlds = HISTORY_PATH === undefined ? 2 : 1;
 
 /**
- * Random histories of payment intents, against a model of the contract. With honest nodes every status, sum, label and
- * event is the model's after every step. With a node that lies, nothing succeeds that is not on the chain, and nothing on
+ * Random histories of payment intents and their refunds, against a model of the contract. With honest nodes every status,
+ * sum, label and event is the model's after every step. With a node that lies, nothing succeeds that is not on the chain, and nothing on
  * the chain is missed once the node is honest again.
  */
 export function testHistories(defaultCount: number): void {
@@ -46,7 +46,7 @@ async function checkHistories(histories: number): Promise<void> {
   if (failed?.status === 'rejected') throw failed.reason;
   const seconds = Math.round((performance.now() - started) / 1000);
   console.log(`${histories} histories in ${seconds} s, with ${[...seen].sort().join(' ')}`);
-  if (histories < 100 || HISTORY_PATH !== undefined) return;
+  if (histories < 200 || HISTORY_PATH !== undefined) return;
   // Histories in which nothing happens are worth nothing.
   expect([...seen]).toEqual(
     expect.arrayContaining([
@@ -57,6 +57,16 @@ async function checkHistories(histories: number): Promise<void> {
       'overpaid',
       'wrong_token',
       '.reorged',
+      '.payment_detached',
+      'refund succeeded',
+      'refund expired',
+      'refund .reorged',
+      'refund other_amount',
+      'refund other_destination',
+      'refund twice',
+      'refund after_cancel',
+      'refund late',
+      'refund payment_reorged',
     ]),
   );
 }

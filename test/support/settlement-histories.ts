@@ -18,8 +18,8 @@ export interface MineCommand {
   do: 'mine';
   blocks: number;
   /** Time of the first of them: two seconds after the last, the last second of an intent, or the first one after it. */
-  time: 'next' | 'in time' | 'too late';
-  /** The intent whose time it is. */
+  time: 'next' | 'in time' | 'too late' | 'in time for the refund' | 'too late for the refund';
+  /** The intent or refund whose time it is. */
   intent: number;
   /** Transfers that a reorganisation removed return in the first of them. */
   withRemoved: boolean;
@@ -33,11 +33,34 @@ export interface ReorganiseCommand {
   more: -1 | 0 | 1;
   /** The new block in which the removed transfers return. */
   returning: 'nowhere' | 'in the first' | 'in the last';
+  /** What returns. */
+  what: 'everything' | 'refunds';
   isRead: boolean;
 }
 
+/** Refunds and transfers are counted as intents are: by their place among those so far. */
+export type RefundCommand =
+  | { do: 'refund'; intent: number; amount: 'all of it' | 'a part' | 'too much'; destination: number }
+  | {
+      do: 'send';
+      refund: number;
+      what: 'as prepared' | 'with another amount' | 'to another destination' | 'without the id';
+      /** The wallet that was paid signs one transfer only; what is not as prepared is from it if it can be. */
+      by: 'the wallet' | 'another wallet';
+      /** The refund whose destination it is. */
+      other: number;
+    }
+  | { do: 'confirm'; refund: number; transfer: number }
+  | { do: 'cancel refund'; refund: number }
+  /** Money for the merchant's wallet that tells nothing. */
+  | { do: 'send astray' }
+  | { do: 'attribute'; transfer: number; intent: number }
+  | { do: 'detach'; transfer: number };
+
 export type Command =
-  | { do: 'create'; wallet: 'own' | 'shared' }
+  /** A `destination` is where refunds go to. */
+  | { do: 'create'; wallet: 'own' | 'shared' | 'destination' }
+  | RefundCommand
   | PayCommand
   | MineCommand
   | ReorganiseCommand
@@ -120,6 +143,7 @@ const reorganise: fc.Arbitrary<ReorganiseCommand> = fc.record({
   ),
   more: fc.constantFrom(1, 0, -1),
   returning: fc.constantFrom('nowhere', 'nowhere', 'in the first', 'in the last'),
+  what: fc.constant('everything' as const),
   isRead,
 });
 const cancel = fc.record({ do: fc.constant('cancel' as const), intent });
@@ -158,19 +182,129 @@ const lyingCommands: fc.WeightedArbitrary<Command>[] = [
   { weight: 1, arbitrary: beHonest },
 ];
 
-const historyOf = (liar: Liar, commands: fc.WeightedArbitrary<Command>[]): fc.Arbitrary<History> =>
+const refund = fc.record({
+  do: fc.constant('refund' as const),
+  intent,
+  amount: fc.constantFrom('a part' as const, 'too much', 'all of it', 'a part'),
+  destination: fc.nat(2),
+});
+const send = fc.record({
+  do: fc.constant('send' as const),
+  refund: fc.nat(3),
+  what: fc.oneof(
+    { weight: 3, arbitrary: fc.constant('as prepared' as const) },
+    {
+      weight: 2,
+      arbitrary: fc.constantFrom('with another amount', 'to another destination', 'without the id'),
+    },
+  ),
+  by: fc.constantFrom('the wallet' as const, 'another wallet' as const),
+  other: fc.nat(3),
+});
+const confirm = fc.record({ do: fc.constant('confirm' as const), refund: fc.nat(3), transfer: fc.nat(5) });
+const cancelRefund = fc.record({ do: fc.constant('cancel refund' as const), refund: fc.nat(3) });
+const ofRefunds: fc.WeightedArbitrary<Command>[] = [
+  { weight: 6, arbitrary: refund },
+  { weight: 9, arbitrary: send },
+  { weight: 2, arbitrary: confirm },
+  { weight: 2, arbitrary: cancelRefund },
+  {
+    weight: 9,
+    arbitrary: fc.record({
+      do: fc.constant('mine' as const),
+      blocks: fc.constantFrom(10, 1),
+      time: fc.oneof(
+        { weight: 8, arbitrary: fc.constant('next' as const) },
+        { weight: 1, arbitrary: fc.constantFrom('in time for the refund', 'too late for the refund') },
+      ),
+      intent: fc.nat(3),
+      withRemoved: fc.boolean(),
+      isRead,
+    }),
+  },
+  // Deep enough for payments that are refunded, and may stay away.
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('reorganise' as const),
+      depth: fc.constantFrom(1, 3, 12, 20, 30),
+      more: fc.constantFrom(1, 0),
+      returning: fc.constantFrom('nowhere', 'in the first', 'in the first', 'in the last'),
+      what: fc.constantFrom('everything', 'refunds'),
+      isRead,
+    }),
+  },
+];
+/** With honest nodes: who attributes by hand goes by what the service says. */
+const ofPeople: fc.WeightedArbitrary<Command>[] = [
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant('create' as const),
+      wallet: fc.constantFrom('shared', 'destination'),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('send astray' as const) }) },
+  {
+    weight: 5,
+    arbitrary: fc.record({ do: fc.constant('attribute' as const), transfer: fc.nat(2), intent: fc.nat(3) }),
+  },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant('detach' as const), transfer: fc.nat(2) }) },
+];
+
+/** Refunds begin with a confirmed payment. */
+const refunded: fc.Arbitrary<Command[]> = refund.map((first) => [
+  { do: 'pay', intent: 0, amount: 'the whole amount', way: 'with the id' },
+  { do: 'mine', blocks: 10, time: 'next', intent: 0, withRemoved: false, isRead: true },
+  { ...first, intent: 0, amount: first.amount === 'too much' ? 'all of it' : first.amount },
+]);
+
+/** Two intents, and money that a person has to attribute. */
+const astray: Command[] = [
+  { do: 'create', wallet: 'shared' },
+  { do: 'create', wallet: 'shared' },
+  { do: 'send astray' },
+  { do: 'mine', blocks: 10, time: 'next', intent: 0, withRemoved: false, isRead: true },
+  { do: 'attribute', transfer: 0, intent: 0 },
+];
+
+const historyOf = (
+  liar: Liar,
+  commands: fc.Arbitrary<Command>,
+  first: fc.Arbitrary<Command[]> = fc.constant([]),
+): fc.Arbitrary<History> =>
   fc.record({
     liar: fc.constant(liar),
     isReadAtOnce: liar === 'nobody' ? fc.constant(false) : fc.boolean(),
-    commands: fc.array(fc.oneof(...commands), { minLength: 5, maxLength: 20, size: 'max' }),
+    commands: fc
+      .tuple(first, fc.array(commands, { minLength: 5, maxLength: 20, size: 'max' }))
+      .map((both) => both.flat()),
   });
 
-/** In half of them every node is honest. */
+const withoutRefunds = (liar: Liar): fc.Arbitrary<History> =>
+  historyOf(liar, fc.oneof(...(liar === 'nobody' ? honestCommands : lyingCommands)));
+
+const withRefunds = (liar: Liar): fc.Arbitrary<History> => {
+  const commands =
+    liar === 'nobody'
+      ? fc.oneof(...ofRefunds, ...ofRefunds, ...honestCommands, ...ofPeople)
+      : fc.oneof(...ofRefunds, ...ofRefunds, ...lyingCommands);
+  const first = fc.tuple(refunded, fc.constantFrom([], liar === 'nobody' ? astray : []));
+  return historyOf(
+    liar,
+    commands,
+    first.map((both) => both.flat()),
+  );
+};
+
+/** In half of them every node is honest, and half of them have refunds. */
 export const history: fc.Arbitrary<History> = fc.oneof(
-  { weight: 3, arbitrary: historyOf('nobody', honestCommands) },
-  { weight: 1, arbitrary: historyOf('the only node', lyingCommands) },
-  { weight: 1, arbitrary: historyOf('the first of two nodes', lyingCommands) },
-  { weight: 1, arbitrary: historyOf('the second of two nodes', lyingCommands) },
+  ...[withoutRefunds, withRefunds].flatMap((of) => [
+    { weight: 3, arbitrary: of('nobody') },
+    { weight: 1, arbitrary: of('the only node') },
+    { weight: 1, arbitrary: of('the first of two nodes') },
+    { weight: 1, arbitrary: of('the second of two nodes') },
+  ]),
 );
 
 /** One line for each command. */
@@ -187,22 +321,29 @@ export function describeHistory({ liar, isReadAtOnce, commands }: History): stri
   return [`${liar} lies; ${reading}; there is an intent #0 with a wallet of its own`, ...lines].join('\n');
 }
 
+const walletWords = {
+  own: 'a wallet of its own',
+  shared: "the merchant's wallet",
+  destination: 'the first destination of refunds, if none has',
+} as const;
+
 function describeCommand(command: Command): string {
   const unread = 'isRead' in command && !command.isRead ? ', unread' : '';
   switch (command.do) {
     case 'create':
-      return `create an intent with ${command.wallet === 'own' ? 'a wallet of its own' : "the merchant's wallet"}`;
+      return `create an intent with ${walletWords[command.wallet]}`;
     case 'pay':
       return `pay ${command.amount} to intent #${command.intent} ${command.way}`;
     case 'mine': {
       const { blocks, time, intent } = command;
-      const at = time === 'next' ? '' : `, the first ${time} for intent #${intent}`;
+      const whose = time.endsWith('refund') ? '' : ' for intent';
+      const at = time === 'next' ? '' : `, the first ${time}${whose} #${intent}`;
       const removed = command.withRemoved ? ', with what was removed' : '';
       return `mine ${blocks} block${blocks === 1 ? '' : 's'}${at}${removed}${unread}`;
     }
     case 'reorganise': {
-      const { depth, more, returning } = command;
-      return `reorganise ${depth} deep into ${depth + more} new; transfers return ${returning}${unread}`;
+      const { depth, more, returning, what } = command;
+      return `reorganise ${depth} deep into ${depth + more} new; ${what} returns ${returning}${unread}`;
     }
     case 'cancel':
       return `cancel intent #${command.intent}`;
@@ -210,6 +351,21 @@ function describeCommand(command: Command): string {
       return `the watcher is ${command.how}, another goes on`;
     case 'lie':
       return `lie: ${command.lies.map(({ lie, times }) => `${lie} (${times} times)`).join(', then ')}`;
+    case 'refund':
+      return `refund ${command.amount} of intent #${command.intent} to destination #${command.destination}`;
+    case 'send': {
+      const { refund, what, by, other } = command;
+      return `send refund #${refund} ${what} by ${by}${what === 'to another destination' ? ` (of refund #${other})` : ''}`;
+    }
+    case 'confirm':
+      return `confirm refund #${command.refund} with transfer #${command.transfer}`;
+    case 'cancel refund':
+      return `cancel refund #${command.refund}`;
+    case 'attribute':
+      return `attribute stray transfer #${command.transfer} to intent #${command.intent}`;
+    case 'detach':
+      return `detach stray transfer #${command.transfer}`;
+    case 'send astray':
     case 'read again':
     case 'be honest':
       return command.do;

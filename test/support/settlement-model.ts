@@ -11,16 +11,27 @@
 // - A payment that was reverted while its intent was open is judged anew when it returns. One that was reverted
 //   after the end returns as what it was, and is reported as `reorged`.
 
+import { RefundModel } from './refund-model.ts';
+
 export const confirmationsRequired = 10;
 
 export type ModelStatus = 'requires_payment' | 'processing' | 'succeeded' | 'expired' | 'canceled';
 
-/** Money sent for an intent. The object itself is its identity: in another block it is the same transfer. */
+/** Money sent. The object itself is its identity: in another block it is the same transfer. */
 export interface ModelTransfer {
-  /** The intent's place in the model. */
-  readonly intent: number;
+  /** The place in the model of the intent that is paid. */
+  readonly intent: number | undefined;
+  /** Set unless an intent is paid: all that the transfer tells. */
+  readonly way?: TransferWay;
   readonly amountUnits: number;
   readonly isUsdc: boolean;
+}
+
+export interface TransferWay {
+  readonly from: string;
+  readonly to: string;
+  /** The place of the refund whose id its sender wrote. */
+  readonly named?: number | undefined;
 }
 
 export interface ModelBlock {
@@ -40,6 +51,7 @@ export interface ModelPayment {
 
 export interface ModelIntent {
   readonly amountUnits: number;
+  readonly wallet: string;
   /** In whole seconds. */
   readonly expiresAt: number;
   status: ModelStatus;
@@ -64,6 +76,15 @@ function sumOf(intent: ModelIntent, isWanted: (payment: ModelPayment) => boolean
 /** USDC that is on the chain now and came in time. */
 export const receivedUnits = (intent: ModelIntent): number => sumOf(intent, () => true);
 
+/** USDC that has its confirmations, whether it counts or not. */
+function confirmedUnits({ payments }: ModelIntent): number {
+  let sum = 0;
+  for (const [{ isUsdc, amountUnits }, { isConfirmed }] of payments) {
+    if (isUsdc && isConfirmed) sum += amountUnits;
+  }
+  return sum;
+}
+
 /** In alphabetical order. */
 export function labelsOf(intent: ModelIntent): string[] {
   const labels = new Set<string>(intent.lasting);
@@ -76,12 +97,59 @@ export function labelsOf(intent: ModelIntent): string[] {
 
 export class SettlementModel {
   readonly intents: ModelIntent[] = [];
+  readonly refunds: RefundModel;
   /** The blocks that were read. */
   #read: readonly ModelBlock[] = [];
+  /** The places of the intents that transfers without a name were attributed to. */
+  readonly #payees = new Map<ModelTransfer, { intent: number; isByHand: boolean }>();
+  readonly #detached = new Set<ModelTransfer>();
 
-  create(amountUnits: number, expiresAt: number): void {
+  /** `payoutWallet` is the merchant's. */
+  constructor(payoutWallet: string) {
+    this.refunds = new RefundModel({
+      confirmedUnits: (intent) => confirmedUnits(this.intents[intent] as ModelIntent),
+      isOwn: (address) => address === payoutWallet || this.intents.some(({ wallet }) => wallet === address),
+    });
+  }
+
+  create(intent: Pick<ModelIntent, 'amountUnits' | 'wallet' | 'expiresAt'>): void {
     const open = { status: 'requires_payment' as const, payments: new Map(), lasting: new Set<never>() };
-    this.intents.push({ amountUnits, expiresAt, ...open, events: [] });
+    const { amountUnits, wallet, expiresAt } = intent;
+    this.intents.push({ amountUnits, wallet, expiresAt, ...open, events: [] });
+  }
+
+  /** A person attributes a transfer that is nobody's. Returns false if it is refused. */
+  attribute(transfer: ModelTransfer, place: number): boolean {
+    const payee = this.#payees.get(transfer);
+    if (payee !== undefined) return payee.intent === place;
+    const intent = this.intents[place] as ModelIntent;
+    const height = this.#read.findIndex(({ transfers }) => transfers.includes(transfer));
+    const isNobodys = height !== -1 && transfer.way !== undefined && !this.refunds.takes(transfer);
+    if (!isNobodys || transfer.way?.to !== intent.wallet) return false;
+    this.#payees.set(transfer, { intent: place, isByHand: true });
+    arrive(intent, [transfer], height, (this.#read[height] as ModelBlock).time);
+    this.#confirm(intent);
+    return true;
+  }
+
+  /** A person takes back what a person has attributed. Returns false if it is refused, or nobody's. */
+  detach(transfer: ModelTransfer): boolean {
+    const payee = this.#payees.get(transfer);
+    if (payee === undefined) return false;
+    const intent = this.intents[payee.intent] as ModelIntent;
+    const payment = intent.payments.get(transfer) as ModelPayment;
+    const units = payment.isConfirmed ? transfer.amountUnits : 0;
+    const confirmed = sumOf(intent, ({ isConfirmed }) => isConfirmed) - units;
+    const isNeeded = intent.status === 'succeeded' && payment.counts && confirmed < intent.amountUnits;
+    if (!payee.isByHand || isNeeded || units > this.refunds.refundableUnits(payee.intent)) return false;
+    intent.payments.delete(transfer);
+    this.#payees.delete(transfer);
+    this.#detached.add(transfer);
+    const received = receivedUnits(intent);
+    if (received === 0) intent.lasting.delete('underpaid');
+    if (!hasEnded(intent)) intent.status = received >= intent.amountUnits ? 'processing' : 'requires_payment';
+    intent.events.push('payment_detached');
+    return true;
   }
 
   /** Returns false if it is refused. */
@@ -97,22 +165,47 @@ export class SettlementModel {
     // A head that goes back: wait.
     if (this.isBehind(chain)) return;
     const common = commonLength(chain, this.#read);
-    for (const intent of this.intents) this.#revert(intent, common);
+    const reverted = this.intents.flatMap((intent, place) => (this.#revert(intent, common) ? place : []));
+    this.refunds.revert(common, new Set(reverted));
     this.#read = [...chain];
     for (let height = common; height < chain.length; height++) {
       const { time, transfers } = chain[height] as ModelBlock;
+      const payees = new Map(transfers.map((transfer) => [transfer, this.#payeeOf(transfer)]));
       this.intents.forEach((intent, place) => {
-        const own = transfers.filter((transfer) => transfer.intent === place);
+        const own = transfers.filter((transfer) => payees.get(transfer) === place);
         if (own.length > 0) arrive(intent, own, height, time);
       });
+      const returned = transfers.filter((transfer) => this.refunds.takes(transfer));
+      this.refunds.arrive(returned, height, time);
     }
     for (const intent of this.intents) this.#confirm(intent);
     for (const intent of this.intents) this.#expire(intent);
+    this.refunds.settle(
+      (height) => this.#depthOf(height) === confirmationsRequired,
+      (time) => isOver(chain, time),
+    );
+  }
+
+  /** What is in no intent's name is for the only intent that ever named the wallet. */
+  #payeeOf(transfer: ModelTransfer): number | undefined {
+    const { intent, way } = transfer;
+    if (way === undefined || this.refunds.takes(transfer)) return intent;
+    const known = this.#payees.get(transfer);
+    if (known !== undefined || this.#detached.has(transfer)) return known?.intent;
+    const named = this.intents.flatMap(({ wallet }, place) => (wallet === way.to ? place : []));
+    const [only] = named;
+    if (only === undefined || named.length > 1) return undefined;
+    this.#payees.set(transfer, { intent: only, isByHand: false });
+    return only;
+  }
+
+  #depthOf(height: number): number {
+    return Math.min(confirmationsRequired, this.#read.length - height);
   }
 
   /** The including block is the first. */
   confirmationsOf({ height }: ModelPayment): number {
-    return height === undefined ? 0 : Math.min(confirmationsRequired, this.#read.length - height);
+    return height === undefined ? 0 : this.#depthOf(height);
   }
 
   /** True while the chain is shorter than what was read of it. */
@@ -130,9 +223,10 @@ export class SettlementModel {
     return chain.length - commonLength(chain, this.#read);
   }
 
-  #revert(intent: ModelIntent, common: number): void {
+  /** Returns false if nothing was taken from it. */
+  #revert(intent: ModelIntent, common: number): boolean {
     const taken = [...intent.payments.values()].filter(({ height = -1 }) => height >= common);
-    if (taken.length === 0) return;
+    if (taken.length === 0) return false;
     const wasConfirmed = taken.some(({ isConfirmed }) => isConfirmed);
     for (const payment of taken) {
       payment.height = undefined;
@@ -147,6 +241,7 @@ export class SettlementModel {
       intent.status = receivedUnits(intent) >= intent.amountUnits ? 'processing' : 'requires_payment';
     }
     intent.events.push('reorged');
+    return true;
   }
 
   #confirm(intent: ModelIntent): void {

@@ -2,6 +2,8 @@
 
 import { expect } from 'vitest';
 import { NodeError } from '../../src/settlement/node-answers.ts';
+import { RefundPlay } from './refund-play.ts';
+import { destinations } from './refund-world.ts';
 import type { Command, History, MineCommand, PayCommand, ReorganiseCommand } from './settlement-histories.ts';
 import {
   confirmationsRequired,
@@ -37,7 +39,7 @@ export async function play(
   { liar, isReadAtOnce, commands }: History,
 ): Promise<ReadonlySet<string>> {
   const startsAt = await world.begin();
-  const model = new SettlementModel();
+  const model = new SettlementModel(world.payoutWallet);
   const intents: WorldIntent[] = [];
   const truths: Truth[] = [];
   /** The blocks since the beginning, oldest first. */
@@ -49,6 +51,8 @@ export async function play(
   let watcher = world.watcher(liar);
 
   const isHonest = liar === 'nobody';
+  const send = (transfer: SignedTransfer) => void waiting.push(transfer);
+  const refunds = new RefundPlay({ world, model, isHonest, intents, chain, send });
   const placeOf = (intent: number) => intent % intents.length;
   const at = <T>(list: readonly T[], intent: number): T => list[placeOf(intent)] as T;
 
@@ -87,14 +91,18 @@ export async function play(
         );
       case 'be honest':
         return world.node.lie(undefined);
+      default:
+        await refunds.perform(command);
+        return compare();
     }
   };
 
-  const create = async (wallet: 'own' | 'shared') => {
-    const intent = await world.createIntent(wallet);
+  const create = async (wallet: (Command & { do: 'create' })['wallet']) => {
+    const isTaken = wallet === 'destination' && intents.some((each) => each.wallet === destinations[0]);
+    const intent = await world.createIntent(isTaken ? 'own' : wallet);
     intents.push(intent);
     truths.push({ ...intent, wasPaid: false, wasOver: false, isCanceled: false });
-    model.create(intent.amountUnits, intent.expiresAt);
+    model.create(intent);
     noteTruth();
   };
 
@@ -107,7 +115,7 @@ export async function play(
       'the whole amount': intent.amountUnits,
       'too much': intent.amountUnits + 20,
     }[amount];
-    waiting.push(await world.sign(placeOf(number), intent, units, way));
+    send(await world.sign(placeOf(number), intent, units, way));
   };
 
   const cancel = async (intent: number) => {
@@ -142,7 +150,8 @@ export async function play(
 
   const mine = async ({ blocks, time, intent, withRemoved, isRead }: MineCommand) => {
     if (isHonest && model.unreadBlocks(chain) > maxUnread) await read();
-    const wanted = at(intents, intent).expiresAt + (time === 'too late' ? 1 : 0);
+    const ofRefund = time.endsWith('refund') ? refunds.refunds[intent % refunds.refunds.length] : undefined;
+    const wanted = (ofRefund ?? at(intents, intent)).expiresAt + (time.startsWith('too late') ? 1 : 0);
     const transfers = [...waiting, ...(withRemoved ? removed : [])];
     waiting = [];
     if (withRemoved) removed = [];
@@ -151,7 +160,7 @@ export async function play(
     if (isRead) await read();
   };
 
-  const reorganise = async ({ depth, more, returning, isRead }: ReorganiseCommand) => {
+  const reorganise = async ({ depth, more, returning, what, isRead }: ReorganiseCommand) => {
     const gone = Math.min(depth, chain.length);
     if (gone === 0) return;
     await world.rollBack(gone);
@@ -160,8 +169,9 @@ export async function play(
     const place = { nowhere: blocks, 'in the first': 0, 'in the last': Math.max(0, blocks - 1) }[returning];
     await addEmptyBlocks(place);
     if (place < blocks) {
-      const transfers = removed;
-      removed = [];
+      const isBack = ({ way }: SignedTransfer) => what === 'everything' || way !== undefined;
+      const transfers = removed.filter(isBack);
+      removed = removed.filter((transfer) => !isBack(transfer));
       await addBlock(transfers);
       await addEmptyBlocks(blocks - place - 1);
     }
@@ -174,6 +184,7 @@ export async function play(
       truth.wasPaid ||= paidUnits(chain, place, truth, confirmationsRequired) >= truth.amountUnits;
       truth.wasOver ||= isOver(chain, truth.expiresAt);
     }
+    refunds.noteTruth();
   };
 
   const read = async () => {
@@ -205,8 +216,12 @@ export async function play(
 
   const compare = async () => {
     const stored = await world.stored(intents);
+    await refunds.compare();
     if (isHonest) {
-      expect(stored).toEqual(model.intents.map(storedForm));
+      const refunded = (place: number) => model.refunds.refundedUnits(place);
+      expect(stored).toEqual(
+        model.intents.map((intent, place) => ({ ...storedForm(intent), refundedUnits: refunded(place) })),
+      );
       return;
     }
     const problems = stored.map((intent, place) =>
@@ -237,6 +252,7 @@ export async function play(
     expect(await world.headTime(), 'time of the newest block').toBe(chain.at(-1)?.time ?? startsAt);
     if (isHonest) await read();
     else await settle();
+    for (const each of await refunds.expectEnd()) seen.add(each);
     const signed = [...chain.flatMap(({ transfers }) => transfers), ...removed, ...waiting];
     for (const [place, intent] of intents.entries()) {
       const reported = await world.getIntent(intent);

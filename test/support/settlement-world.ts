@@ -1,36 +1,44 @@
 // The real things that a random history happens to: a chain, a service with its database, and the watcher between them.
 // One world serves many histories; each begins where the first one did.
 
-import { randomBytes } from 'node:crypto';
 import {
   type Address,
   encodeFunctionData,
+  erc20Abi,
   type Hex,
   keccak256,
+  maxUint256,
   multicall3Abi,
   numberToHex,
   parseGwei,
 } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
-import { parseIdentifier } from '../../src/database/identifiers.ts';
-import { startChain } from './chain.ts';
+import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
+import { type Call, startChain } from './chain.ts';
 import { startLyingNode } from './lying-node.ts';
+import { createRefundWorld, destinations } from './refund-world.ts';
 import { startService } from './service.ts';
 import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
 import type { Command, Liar, PayCommand } from './settlement-histories.ts';
-import type { ModelBlock, ModelTransfer } from './settlement-model.ts';
+import type { ModelBlock, ModelTransfer, TransferWay } from './settlement-model.ts';
 
 /** Seconds between two blocks. */
 export const blockSeconds = 2;
 /** As many transfers as a history can have: each has a sender of its own, so that any of them can return in any block. */
-const senders = Array.from({ length: 20 }, (_, i) =>
+const senders = Array.from({ length: 22 }, (_, i) =>
   privateKeyToAccount(numberToHex(1_000_000 + i, { size: 32 })),
+);
+/** As many wallets as a history can have intents. */
+const wallets = Array.from({ length: 21 }, (_, i) =>
+  privateKeyToAccount(numberToHex(2_000_000 + i, { size: 32 })),
 );
 
 export interface WorldIntent {
   id: string;
   wallet: Address;
+  /** Of the wallet, while it has signed nothing. */
+  key: PrivateKeyAccount | undefined;
   token: Address;
   hasOwnWallet: boolean;
   amountUnits: number;
@@ -52,6 +60,7 @@ export interface WorldBlock extends ModelBlock {
 export interface StoredIntent {
   status: string;
   receivedUnits: number;
+  refundedUnits: number;
   paymentsCount: number;
   labels: string[];
   events: string[];
@@ -99,6 +108,13 @@ export async function startWorld() {
     await chain.mint(address, 1_000_000n, bridgedUsdcAddresses.usdcE);
   }
   await chain.mint(chain.multicall3Address, 1_000_000_000n);
+  const payoutWallet = service.merchant.wallets.testnet.base as Address;
+  const approval = { functionName: 'approve', args: [chain.multicall3Address, maxUint256] } as const;
+  for (const address of [payoutWallet, ...wallets.map((wallet) => wallet.address)]) {
+    await chain.fund(address);
+    await chain.mint(address, 1_000_000n);
+    await chain.send(address, { to: chain.usdc, data: encodeFunctionData({ abi: erc20Abi, ...approval }) });
+  }
   await chain.mine(5);
   await rpc('anvil_setBlockTimestampInterval', [blockSeconds]);
   const revert = await chain.checkpoint();
@@ -111,6 +127,7 @@ export async function startWorld() {
     cursor_hash: Buffer;
   }>('select cursor_hash from watched_chains');
   let sent = 0;
+  let walletsUsed = 0;
   let forks = 0;
 
   const urlsOf: Record<Liar, [string, ...string[]]> = {
@@ -120,13 +137,43 @@ export async function startWorld() {
     'the second of two nodes': [chain.url, node.url],
   };
 
+  const nextSender = (): PrivateKeyAccount => {
+    const sender = senders[sent++];
+    if (sender === undefined) throw new Error('a history has more transfers than there are senders');
+    return sender;
+  };
+
+  /** Signs a transaction, which is in no block yet. Only one can be made by an account. */
+  const signed = async (by: PrivateKeyAccount, call: Call, through?: 'Multicall3') => {
+    const raw = await by.signTransaction({
+      chainId,
+      type: 'eip1559',
+      // The wallets have approved Multicall3 before.
+      nonce: wallets.includes(by) ? 1 : 0,
+      gas: 300_000n,
+      maxFeePerGas: parseGwei('10'),
+      maxPriorityFeePerGas: 1n,
+      ...(through ? { to: chain.multicall3Address, data: multicallData(call) } : call),
+    });
+    return { hash: keccak256(raw), raw };
+  };
+
+  const transferOf = async (hash: Hex, condition = 'true'): Promise<string | undefined> => {
+    const found = `select id from transfers where transaction_hash = $1 and ${condition}`;
+    const [row] = await service.query<{ id: string }>(found, [`\\x${hash.slice(2)}`]);
+    return row && formatIdentifier('tr', row.id);
+  };
+
   return {
     node,
+    refunds: createRefundWorld(service),
+    payoutWallet,
 
     /** Takes the chain and the database back to the beginning. Returns the time of the newest block, in whole seconds. */
     async begin(): Promise<number> {
       node.lie(undefined);
       await revert();
+      await service.query('delete from refunds');
       await service.query('delete from payment_intents');
       await service.query('delete from events');
       await service.query('delete from transfers');
@@ -137,6 +184,7 @@ export async function startWorld() {
         [base.number, baseHash, base.time],
       );
       sent = 0;
+      walletsUsed = 0;
       // Ahead of the service's clock: an intent can only be paid by a block that is no older than itself.
       const time = Math.ceil(Date.now() / 1000) + 60;
       // Anvil keeps the state of the newest blocks only. This one is new enough for a reorganisation back to it.
@@ -150,6 +198,8 @@ export async function startWorld() {
 
     async createIntent(wallet: (Command & { do: 'create' })['wallet']): Promise<WorldIntent> {
       const amountUnits = 100;
+      const key = wallet === 'own' ? wallets[walletsUsed++] : undefined;
+      const address = wallet === 'destination' ? destinations[0] : key?.address;
       const {
         id,
         expected_wallet,
@@ -157,7 +207,7 @@ export async function startWorld() {
       } = await calls.createIntent({
         amount_units: amountUnits,
         expires_in_minutes: 5,
-        ...(wallet === 'own' && { wallet_address: `0x${randomBytes(20).toString('hex')}` }),
+        ...(address && { wallet_address: address }),
       });
       // Blocks have whole seconds: one of them can then be at the very moment.
       const [row] = await service.query<{ expires_at: Date }>(
@@ -167,7 +217,8 @@ export async function startWorld() {
         [parseIdentifier('pi', id)],
       );
       const expiresAt = Number(row?.expires_at) / 1000;
-      return { id, wallet: expected_wallet, token, hasOwnWallet: wallet === 'own', amountUnits, expiresAt };
+      const hasOwnWallet = wallet !== 'shared';
+      return { id, wallet: expected_wallet, key, token, hasOwnWallet, amountUnits, expiresAt };
     },
     /** True if the intent is canceled. */
     async cancelIntent({ id }: WorldIntent): Promise<boolean> {
@@ -182,8 +233,6 @@ export async function startWorld() {
       amountUnits: number,
       way: PayCommand['way'],
     ): Promise<SignedTransfer> {
-      const sender = senders[sent++];
-      if (sender === undefined) throw new Error('a history has more transfers than there are senders');
       const isUsdc = way !== 'in USDC.e';
       // A wallet that several intents name tells nothing.
       const hasId = way !== 'without the id' || !hasOwnWallet;
@@ -193,18 +242,40 @@ export async function startWorld() {
         ...(hasId && { suffix: idBytes(id) }),
         ...(!isUsdc && { token: bridgedUsdcAddresses.usdcE }),
       });
-      const raw = await sender.signTransaction({
-        chainId,
-        type: 'eip1559',
-        nonce: 0,
-        gas: 300_000n,
-        maxFeePerGas: parseGwei('10'),
-        maxPriorityFeePerGas: 1n,
-        ...(way === 'through Multicall3'
-          ? { to: chain.multicall3Address, data: multicallData(call) }
-          : { to: call.to, data: call.data }),
-      });
-      return { intent: place, amountUnits, isUsdc, hash: keccak256(raw), raw };
+      const through = way === 'through Multicall3' ? 'Multicall3' : undefined;
+      return { intent: place, amountUnits, isUsdc, ...(await signed(nextSender(), call, through)) };
+    },
+    /** Signs a transfer that is no payment by its sender's word. Its sender is another account unless it has a key. */
+    async signOther(
+      { from, to, named }: Pick<TransferWay, 'named'> & { from: WorldIntent | undefined; to: Address },
+      amountUnits: number,
+      suffix?: Hex,
+    ): Promise<SignedTransfer> {
+      const usesKey = from?.key !== undefined && named !== undefined;
+      const by = usesKey ? (from.key as PrivateKeyAccount) : nextSender();
+      const way = { from: from?.wallet ?? by.address, to, named };
+      // What moves the money of others names nothing.
+      const isMoved = from !== undefined && !usesKey;
+      const args = [way.from, to, BigInt(amountUnits)] as const;
+      const call = isMoved
+        ? { to: chain.usdc, data: encodeFunctionData({ abi: erc20Abi, functionName: 'transferFrom', args }) }
+        : chain.transferCall({ to, amountUnits: BigInt(amountUnits), suffix });
+      if (usesKey) from.key = undefined;
+      const made = await signed(by, call, isMoved ? 'Multicall3' : undefined);
+      return { intent: undefined, way, amountUnits, isUsdc: true, ...made };
+    },
+
+    /** Makes a transfer a payment of the intent, by hand. Returns false if it is refused. */
+    async attribute({ hash }: SignedTransfer, { id: payment_intent }: WorldIntent): Promise<boolean> {
+      const id = await transferOf(hash);
+      if (id === undefined) return false;
+      const fields = { id, payment_intent, allow_ended: true };
+      return (await service.call('attributeTransfer', fields)).code === 'ok';
+    },
+    /** Returns false if it is refused, or the transfer is no payment. */
+    async detach({ hash }: SignedTransfer): Promise<boolean> {
+      const id = await transferOf(hash, 'payment_intent is not null');
+      return id !== undefined && (await service.call('detachTransfer', { id })).code === 'ok';
     },
 
     /** Mines a block. */
@@ -225,7 +296,8 @@ export async function startWorld() {
     /** In the order of these intents. */
     async stored(intents: readonly WorldIntent[]): Promise<(StoredIntent | undefined)[]> {
       const rows = await service.query(
-        `select i.id, i.status, i.amount_received_units::int as "receivedUnits", i.payments_count as "paymentsCount",
+        `select i.id, i.status, i.amount_received_units::int as "receivedUnits",
+                coalesce(i.amount_refunded_units, 0)::int as "refundedUnits", i.payments_count as "paymentsCount",
                 array(select unnest(i.labels) order by 1) as labels,
                 array(select replace(type, 'payment_intent.', '') from events e
                        where e.payment_intent = i.id order by e.sequence) as events
