@@ -6,7 +6,7 @@
 //   unexpected is one more.
 // - One reorganisation is one `reorged` event for each refund that it takes transfers from. A transfer that returns is
 //   judged anew. If the one that counted has gone, one that only came second takes its place.
-// - Refunds say `payment_reorged` once a reorganisation has left less confirmed than they return or hold.
+// - Refunds say `payment_reorged` once a reorganisation of a confirmed payment has left less than they return or hold.
 
 import type { ModelTransfer } from './settlement-model.ts';
 
@@ -120,18 +120,16 @@ export class RefundModel {
     });
   }
 
-  /** Everything in blocks of this height and above has gone, and payments of these intents, too. */
-  revert(common: number, paid: ReadonlySet<number>): void {
-    const touched = new Set(paid);
+  /** Everything in blocks of this height and above has gone, and confirmed payments of these intents, too. */
+  revert(common: number, unpaid: ReadonlySet<number>): void {
     const gone = [...this.transfers.values()].filter(({ height = -1 }) => height >= common);
     for (const each of gone)
       Object.assign(each, { height: undefined, isConfirmed: false, counts: false, labels: [] });
     this.refunds.forEach((refund, place) => {
       if (!gone.some((each) => each.refund === place)) return;
-      touched.add(refund.intent);
       this.#takeBack(refund);
     });
-    for (const intent of touched) {
+    for (const intent of unpaid) {
       if (this.#committedUnits(intent) <= this.#paid.confirmedUnits(intent)) continue;
       for (const refund of this.refunds) {
         const isEnded = refund.status === 'canceled' || refund.status === 'expired';
@@ -205,13 +203,10 @@ export class RefundModel {
     return sum;
   }
 
-  /** What is returned, and what open refunds without a transfer hold. */
+  /** What is returned, and what open refunds hold: they still wait for their own transfer. */
   #committedUnits(intent: number): number {
     const held = this.refunds.filter(
-      (refund) =>
-        refund.intent === intent &&
-        refund.status === 'requires_transfer' &&
-        this.#returnsOf(refund).length === 0,
+      (refund) => refund.intent === intent && refund.status === 'requires_transfer',
     );
     return this.#sum(intent, () => true) + held.reduce((sum, { amountUnits }) => sum + amountUnits, 0);
   }

@@ -123,9 +123,12 @@ export class RefundPlay {
     const others = this.refunds.filter(({ destination }) => destination !== refund.destination);
     const { destination: to } = (what === 'to another destination' && at(others, other)) || refund;
     const units = refund.amountUnits + (what === 'with another amount' ? 20 : 0);
-    const isSeen = this.refunds.some(
+    // Otherwise its id proves nothing.
+    const isOwn = from !== undefined || (to === refund.destination && units === refund.amountUnits);
+    const isLookedAt = this.refunds.some(
       (each) => each.destination === to && (each.amountUnits === units || each.wallet === from?.wallet),
     );
+    const isSeen = isOwn && isLookedAt;
     const transfer = await world.signOther(
       { from, to: isSeen ? to : refund.destination, named: what === 'without the id' ? undefined : place },
       isSeen ? units : refund.amountUnits,

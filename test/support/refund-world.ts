@@ -105,8 +105,7 @@ const money = `
            (select coalesce(sum(t.amount_units), 0) from returns t where t.of_intent = i.id and t.state = 'confirmed')
              as refunded,
            (select coalesce(sum(r.amount_units), 0) from refunds r
-             where r.payment_intent = i.id and r.status = 'requires_transfer'
-               and not exists (select from returns t where t.refund = r.id)) as held,
+             where r.payment_intent = i.id and r.status = 'requires_transfer') as held,
            exists (select from refunds r join events e on e.refund = r.id and e.type = 'refund.unexpected'
                     where r.payment_intent = i.id and cardinality(r.labels) > 0) as is_told
       from payment_intents i

@@ -165,8 +165,8 @@ export class SettlementModel {
     // A head that goes back: wait.
     if (this.isBehind(chain)) return;
     const common = commonLength(chain, this.#read);
-    const reverted = this.intents.flatMap((intent, place) => (this.#revert(intent, common) ? place : []));
-    this.refunds.revert(common, new Set(reverted));
+    const unpaid = this.intents.flatMap((intent, place) => (this.#revert(intent, common) ? place : []));
+    this.refunds.revert(common, new Set(unpaid));
     this.#read = [...chain];
     for (let height = common; height < chain.length; height++) {
       const { time, transfers } = chain[height] as ModelBlock;
@@ -223,7 +223,7 @@ export class SettlementModel {
     return chain.length - commonLength(chain, this.#read);
   }
 
-  /** Returns false if nothing was taken from it. */
+  /** Returns true if a confirmed payment was taken from it. */
   #revert(intent: ModelIntent, common: number): boolean {
     const taken = [...intent.payments.values()].filter(({ height = -1 }) => height >= common);
     if (taken.length === 0) return false;
@@ -241,7 +241,7 @@ export class SettlementModel {
       intent.status = receivedUnits(intent) >= intent.amountUnits ? 'processing' : 'requires_payment';
     }
     intent.events.push('reorged');
-    return true;
+    return wasConfirmed;
   }
 
   #confirm(intent: ModelIntent): void {
