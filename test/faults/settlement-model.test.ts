@@ -2,4 +2,4 @@
 
 import { testHistories } from '../support/check-histories.ts';
 
-testHistories(2_000);
+testHistories(1_000);
