@@ -118,6 +118,9 @@ describe('intent', () => {
     [['--mode', 'mainnet'], [2]],
     [['--merchant', 'ONE', '--chain', 'polygon'], [1]],
     [['--lane', 'manual'], []],
+    [['--label', 'overpaid'], []],
+    [['--metadata-key', 'order_id', '--metadata-value', 'a', '--mode', 'mainnet'], [2]],
+    [['--metadata-key', 'order_id', '--metadata-value', 'b'], []],
     [
       ['--status', 'requires_payment', '--limit', '2'],
       [3, 2],
@@ -189,6 +192,10 @@ describe('transfer', () => {
     ]);
     const ofOne = ['--merchant', one.merchantId, '--status', 'attributed'];
     expect(ids(await json('transfer', 'list', ...ofOne))).toEqual([transfers[0]]);
+    const [{ transaction_hash: hash, from_address: from }] = await json('transfer', 'list');
+    const found = ['--transaction-hash', hash, '--from-address', from];
+    expect(ids(await json('transfer', 'list', ...found))).toEqual([transfers[3]]);
+    expect(await json('transfer', 'list', ...found, '--to-address', `0x${'ab'.repeat(20)}`)).toEqual([]);
   });
 
   test('show prints one transfer', async () => {

@@ -33,6 +33,9 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
     .addOption(choice('--chain <chain>', chainNames))
     .addOption(choice('--lane <lane>', ['sdk', 'manual']))
     .option('--idempotency-key <key>', 'only the one that was created with this key')
+    .option('--label <label>', 'only those with this label')
+    .option('--metadata-key <key>', 'only those with this key in their metadata, and --metadata-value')
+    .option('--metadata-value <text>', 'the value of --metadata-key, exactly')
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))
     .addOption(momentOption('--created-before <time>', 'only those created earlier'))
     .action((options) =>
@@ -50,7 +53,9 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
   listOptions(withExample(transfer.command('list'), 'transfer list --status unattributed'))
     .description('list transfers, newest first')
     .addOption(choice('--status <status>', ['unattributed', 'attributed']))
-    .addOption(hashOption())
+    .addOption(hexOption('--transaction-hash <hash>', 'only those of this transaction', 64))
+    .addOption(hexOption('--from-address <address>', 'only those from this wallet', 40))
+    .addOption(hexOption('--to-address <address>', 'only those to this wallet', 40))
     .addOption(ofIntentOption())
     .action((options) =>
       withDatabase(async (database) =>
@@ -136,10 +141,10 @@ function addEventLists({ group, withExample, withDatabase, print, confirm }: Adm
 const ofIntentOption = () =>
   idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false);
 
-function hashOption(): Option {
-  return new Option('--hash <hash>', 'only those of this transaction').argParser((text) => {
-    if (/^0x[0-9a-f]{64}$/i.test(text)) return text;
-    throw new InvalidArgumentError('It must be the hash of a transaction: 0x and 64 hexadecimal digits.');
+function hexOption(flags: string, description: string, digits: number): Option {
+  return new Option(flags, description).argParser((text) => {
+    if (text.length === 2 + digits && /^0x[0-9a-f]+$/i.test(text)) return text;
+    throw new InvalidArgumentError(`It must be 0x and ${digits} hexadecimal digits.`);
   });
 }
 

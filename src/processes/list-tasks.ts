@@ -28,6 +28,7 @@ import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/enti
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { type Condition, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
@@ -42,6 +43,7 @@ import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { createPaymentIntentReader } from '../payment-intents/reader.ts';
 import { toRefund } from '../refunds/refund.ts';
+import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { formatMinute, type Row } from './admin-output.ts';
@@ -58,9 +60,7 @@ export interface ListOptions {
   limit: number;
 }
 
-/** An SQL condition on `t` or on a joined table, with a `?` for its value. Ignored if the value is undefined. */
-type Condition = readonly [sql: string, value: unknown];
-
+/** Its conditions are on `t`, or on a joined table. */
 interface Selection {
   table: 'payment_intents' | 'transfers' | 'refunds' | 'events';
   /** Columns of `t` and of joined tables. */
@@ -83,27 +83,26 @@ async function readNewest(
   if (merchant !== undefined && !(await merchantExists(em, merchant))) {
     throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
   }
-  const values: unknown[] = [];
-  const and = (conditions: readonly Condition[]) =>
-    conditions
-      .filter(([, value]) => value !== undefined)
-      .map(([sql, value]) => ` and ${sql.replace('?', () => `$${values.push(value)}`)}`)
-      .join('');
+  const values = new Values();
+  const and = (conditions: readonly Condition[]) => {
+    const sql = values.and(conditions);
+    return sql === '' ? '' : ` and ${sql}`;
+  };
   const scan = (where: string, by: string) =>
     `(select * from ${table} t where ${where}${and(range)} order by t.${by} desc limit ${maxScanned}) t`;
   const from =
     merchant === undefined
       ? scan(table === 'events' ? 't.position is not null' : 'true', 'id')
-      : `unnest($${values.push(mode === undefined ? modeNames : [mode])}::payment_mode[]) as wanted (mode) cross join lateral ` +
+      : `unnest($${values.list.push(mode === undefined ? modeNames : [mode])}::payment_mode[]) as wanted (mode) cross join lateral ` +
         scan(
-          `t.merchant_id = $${values.push(merchantUuidOf(merchant))}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
+          `t.merchant_id = $${values.list.push(merchantUuidOf(merchant))}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
           order,
         );
-  const scannedValues = [...values];
+  const scannedValues = [...values.list];
   const where = and([['t.mode = ?::payment_mode', merchant === undefined ? mode : undefined], ...matching]);
-  const text = `select ${columns} from ${from} ${join} where true${where} order by t.id desc limit $${values.push(limit)}`;
+  const text = `select ${columns} from ${from} ${join} where true${where} order by t.id desc limit $${values.list.push(limit)}`;
   const { run } = createPreparedStatements(em);
-  const { rows } = await run(preparedStatement(`admin_list_${table}`, text), values);
+  const { rows } = await run(preparedStatement(`admin_list_${table}`, text), values.list);
   if (rows.length >= limit || where === '') return { rows };
   const counted = preparedStatement(`admin_count_${table}`, `select count(*)::int as n from ${from}`);
   const scanned = (await run(counted, scannedValues)).rows[0]?.n ?? 0;
@@ -131,11 +130,15 @@ export interface IntentListOptions extends ListOptions {
   idempotencyKey?: string;
   createdFrom?: Date;
   createdBefore?: Date;
+  label?: string;
+  metadataKey?: string;
+  metadataValue?: string;
 }
 
 export async function listIntents({ orm: { em } }: Database, options: IntentListOptions): Promise<Output> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const { status, chain, lane, idempotencyKey, createdFrom, createdBefore } = options;
+  const { status, chain, lane, idempotencyKey, createdFrom, createdBefore, label } = options;
+  const { metadataKey = '', metadataValue } = options;
   // The index of idempotency keys begins with the merchant.
   const hasIndex = options.merchant !== undefined;
   const { rows, note } = await readNewest(em, options, {
@@ -150,6 +153,11 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
     matching: [
       ['t.status = ?::payment_intent_status', status],
       ['t.lane = ?::payment_lane', lane],
+      ['? = any (t.labels)', label],
+      [
+        't.metadata::jsonb @> ?::jsonb',
+        metadataValue === undefined ? undefined : JSON.stringify({ [metadataKey]: metadataValue }),
+      ],
       ['t.idempotency_key = ?', hasIndex ? undefined : idempotencyKey],
       [
         't.network = any (?::smallint[])',
@@ -200,9 +208,17 @@ async function ofIntents(
   };
 }
 
+export interface TransferListOptions extends ListOptions {
+  status?: 'unattributed' | 'attributed';
+  transactionHash?: string;
+  fromAddress?: string;
+  toAddress?: string;
+  intent?: string;
+}
+
 export async function listTransfers(
   { orm: { em } }: Database,
-  options: ListOptions & { status?: 'unattributed' | 'attributed'; hash?: string; intent?: string },
+  options: TransferListOptions,
 ): Promise<Output> {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const isAttributed = options.status === undefined ? undefined : options.status === 'attributed';
@@ -211,7 +227,7 @@ export async function listTransfers(
     columns: columns.of('t'),
     order: 'id',
     range: [
-      ['t.transaction_hash = ?::bytea', options.hash && `\\x${options.hash.slice(2)}`],
+      ['t.transaction_hash = ?::bytea', byteaOf(options.transactionHash ?? '')],
       ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
     ],
     // As in the API: a transfer that was reorged before it was attributed can no longer be attributed.
@@ -219,13 +235,15 @@ export async function listTransfers(
       ['(t.payment_intent is not null) = ?::boolean', isAttributed],
       ["(t.state <> 'reorged' or ?::boolean)", isAttributed],
       ['t.is_refund = ?::boolean', false],
+      ['t.from_address = ?::bytea', byteaOf(options.fromAddress ?? '')],
+      ['t.to_address = ?::bytea', byteaOf(options.toAddress ?? '')],
     ],
   });
   return ofTransfers(em, rows.map(columns.read), note);
 }
 
 export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
-  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer) });
+  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer), isRefund: false });
   if (row === null)
     throw new AdministrationError(`there is no transfer ${transfer}: "transfer list" shows them`);
   const { json, rows } = await ofTransfers(em, [row]);
