@@ -23,8 +23,7 @@ export default defineConfig({
           name: 'together',
           include: ['test/faults/*.test.ts'],
           exclude: measured,
-          // They wait for processes, chains and databases half of the time.
-          maxWorkers: availableParallelism() + 1,
+          maxWorkers: availableParallelism(),
           sequence: { groupOrder: 0 },
         },
       },
