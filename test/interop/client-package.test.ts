@@ -707,6 +707,8 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/payments/v1/payment_intent_pb.js',
     'contract/gen/payments/v1/payment_intent_service_pb.js',
     'contract/gen/payments/v1/payment_pb.js',
+    'contract/gen/payments/v1/refund_pb.js',
+    'contract/gen/payments/v1/refund_service_pb.js',
     'contract/gen/payments/v1/transfer_pb.js',
     'contract/gen/payments/v1/transfer_service_pb.js',
     'contract/gen/payments/v1/webhook_endpoint_pb.js',
