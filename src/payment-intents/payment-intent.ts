@@ -72,6 +72,7 @@ function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | unde
   };
 }
 
-function momentField<Name extends string>(name: Name, moment: Date | null | undefined) {
+/** The field of a moment, if there is one. */
+export function momentField<Name extends string>(name: Name, moment: Date | null | undefined) {
   return moment == null ? {} : { [name]: timestampFromDate(moment) };
 }

@@ -24,6 +24,7 @@ import {
 } from '../payment-intents/create-payment-intent-request.ts';
 import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
+import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
@@ -110,7 +111,7 @@ async function build(
   const destination = destinationOf(request);
   const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);
   const { rows } = await inside(findOwnWallet, [
-    bytes(destination),
+    byteaOf(destination),
     identity.merchantId,
     networkIds,
     destination,
@@ -212,8 +213,6 @@ const countRefunds = preparedStatement(
   'select count(*)::int as count from refunds where payment_intent = $1',
 );
 
-const bytes = (hex: string) => `\\x${hex.slice(2)}`;
-
 async function insert(inside: RunPrepared, row: RefundRow): Promise<void> {
   const { rowCount } = await inside(insertRefund, [
     row.id,
@@ -222,8 +221,8 @@ async function insert(inside: RunPrepared, row: RefundRow): Promise<void> {
     row.paymentIntent,
     row.network,
     String(row.amountUnits),
-    bytes(row.destination),
-    bytes(row.wallet),
+    byteaOf(row.destination),
+    byteaOf(row.wallet),
     row.status,
     row.reason,
     JSON.stringify(row.metadata),

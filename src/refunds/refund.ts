@@ -9,6 +9,7 @@ import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { isNewer, numberOf } from '../contract/words.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
+import { momentField } from '../payment-intents/payment-intent.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
@@ -20,7 +21,6 @@ export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund 
   const id = formatIdentifier('rf', row.id);
   const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
   const chainId = BigInt(network.chainId);
-  const moments = { succeededAt: row.succeededAt, canceledAt: row.canceledAt, expiredAt: row.expiredAt };
   return create(RefundSchema, {
     id,
     paymentIntent: formatIdentifier('pi', row.paymentIntent),
@@ -35,11 +35,9 @@ export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund 
     metadata: row.metadata,
     createdAt: timestampFromDate(row.createdAt),
     expiresAt: timestampFromDate(row.expiresAt),
-    ...Object.fromEntries(
-      Object.entries(moments).flatMap(([name, moment]) =>
-        moment == null ? [] : [[name, timestampFromDate(moment)]],
-      ),
-    ),
+    ...momentField('succeededAt', row.succeededAt),
+    ...momentField('canceledAt', row.canceledAt),
+    ...momentField('expiredAt', row.expiredAt),
     transaction: {
       chainId,
       to: network.tokenAddress,

@@ -35,5 +35,5 @@ export const addressViolations = (filters: Readonly<Record<string, string>>) =>
 export const hashViolations = (filters: Readonly<Record<string, string>>) =>
   hexViolations(filters, 64, 'the hash of a transaction');
 
-/** The bytes of a filter as a parameter of type `bytea`; undefined if it is not set. */
+/** An address or a hash as a parameter of type `bytea`; undefined for a filter that is not set. */
 export const byteaOf = (text: string) => (text === '' ? undefined : `\\x${text.slice(2)}`);

@@ -5,7 +5,12 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import {
+  createPreparedStatements,
+  type PreparedStatement,
+  preparedStatement,
+  type RunPrepared,
+} from '../database/prepared.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Identity } from '../requests/request-context.ts';
 
@@ -28,15 +33,23 @@ export interface TransferChanges {
   ): Promise<T>;
 }
 
+/** Finds a transfer by its UUID, merchant and mode, with the last block read of its chain as `head`. */
+export function findTransferStatement(em: EntityManager): PreparedStatement {
+  const transfers = entityColumns<TransferRow>(em, TransferEntity);
+  return preparedStatement(
+    'find_transfer',
+    `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head
+       from transfers t left join watched_chains c on c.chain_id = t.chain_id
+      where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`,
+  );
+}
+
 export function createTransferChanges(em: EntityManager): TransferChanges {
   const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const ofMerchant = `from transfers t left join watched_chains c on c.chain_id = t.chain_id
-                     where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`;
-  const selected = `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head`;
-  const findTransfer = preparedStatement('find_transfer', `${selected} ${ofMerchant}`);
-  const lockTransfer = preparedStatement('lock_transfer', `${selected} ${ofMerchant} for update of t`);
+  const findTransfer = findTransferStatement(em);
+  const lockTransfer = preparedStatement('lock_transfer', `${findTransfer.text} for update of t`);
   const lockIntent = preparedStatement(
     'lock_payment_intent',
     `select ${intents.of('i')} from payment_intents i
@@ -45,7 +58,7 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
   return {
     change: (publicId, { merchantId, mode }, intentIdOf, work) =>
       transaction(async (inside) => {
-        const find = async (statement: typeof findTransfer): Promise<FoundTransferRow> => {
+        const find = async (statement: PreparedStatement): Promise<FoundTransferRow> => {
           const id = parseIdentifier('tr', publicId);
           const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
           if (row === undefined) throw plainRefusal('resource_missing');

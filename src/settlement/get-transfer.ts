@@ -16,7 +16,9 @@ import { formatIdentifier, lowestUuid, parseIdentifier } from '../database/ident
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { plainRefusal } from '../requests/errors.ts';
+import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
+import { findTransferStatement } from './change-transfer.ts';
 import { toTransfer } from './transfer.ts';
 
 const maxCandidates = 5;
@@ -27,17 +29,12 @@ const maxSearched = 1_000;
 export function getTransfer(em: EntityManager): Method<GetTransferRequest, Transfer> {
   const { read } = createPreparedStatements(em);
   const columns = entityColumns<TransferRow>(em, TransferEntity);
-  const find = preparedStatement(
-    'get_transfer',
-    `select ${columns.of('t')}, coalesce(c.cursor_number, t.block_number) as head
-       from transfers t left join watched_chains c on c.chain_id = t.chain_id
-      where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`,
-  );
+  const find = findTransferStatement(em);
 
   const candidatesOf = async (row: TransferRow): Promise<TransferCandidate[]> => {
     if (row.paymentIntent != null || row.state === 'reorged') return [];
     const { rows } = await read(row.merchantId, findNearest, [
-      `\\x${row.toAddress.slice(2)}`,
+      byteaOf(row.toAddress),
       row.merchantId,
       String(row.amountUnits),
       networks.filter(({ chainId }) => chainId === row.chainId).map(({ id }) => id),

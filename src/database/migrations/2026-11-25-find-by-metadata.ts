@@ -1,6 +1,6 @@
 import { Migration } from '@mikro-orm/migrations';
 
-/** Intents are found by their metadata. Those of before are entered in the background: 10 million in about 20 minutes. */
+/** Intents are found by their metadata. Those of before are entered in the background, some 2,200 a second. */
 export class FindByMetadata extends Migration {
   override up(): void {
     this.addSql(`
