@@ -336,6 +336,9 @@ describe('money', () => {
     attribute[5] = (await service.call('createPaymentIntent', { amount_units: 5 })).json.id;
     expect(await json(...attribute)).toMatchObject({ status: 'attributed', payment_intent: attribute[5] });
     expect(await json('transfer', 'detach', '--transfer', free)).toMatchObject({ status: 'unattributed' });
+    const shown = ['transfer', 'show', '--transfer', free];
+    expect((await json(...shown)).candidates[0]).toMatchObject({ id: attribute[5], amount_units: 5 });
+    expect((await admin(...shown)).stdout).toContain(`${attribute[5]} (5 units)`);
   });
 
   test('refund list and show have the refunds of any merchant', async () => {

@@ -7,7 +7,7 @@ import {
   ListEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import type { EventRow } from '../database/entities/event.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
@@ -69,19 +69,13 @@ function rowsOf({ data }: EventRow): number {
 }
 
 function violationsOf(request: ListEventsRequest): FieldViolation[] {
-  const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
   const { type, after, pageToken, paymentIntent, refund } = request;
+  const violations = [...unknownFieldViolations(request), ...pageSizeViolations(request.pageSize)];
   const wantedType = type === '' ? undefined : wantedEventType(type);
   if (wantedType !== undefined) violations.push({ field: 'type', message: `must be ${wantedType}` });
-  if (paymentIntent !== '' && parseIdentifier('pi', paymentIntent) === undefined) {
-    violations.push({ field: 'payment_intent', message: 'must be the id of a payment intent' });
-  }
-  if (refund !== '' && parseIdentifier('rf', refund) === undefined) {
-    violations.push({ field: 'refund', message: 'must be the id of a refund' });
-  }
-  if (after !== '' && parseIdentifier('evt', after) === undefined) {
-    violations.push({ field: 'after', message: 'must be the id of an event' });
-  }
+  violations.push(
+    ...idViolations({ payment_intent: [paymentIntent, 'pi'], refund: [refund, 'rf'], after: [after, 'evt'] }),
+  );
   if (after !== '' && pageToken !== '') {
     violations.push({ field: 'after', message: 'cannot be combined with page_token' });
   }

@@ -29,6 +29,24 @@ export interface ApplySteps {
   ): Promise<IntentChange[]>;
 }
 
+/** Returns a function that locks an intent by its UUID, if it is one of the merchant and mode. */
+export function createIntentLock(em: EntityManager) {
+  const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const lockIntent = preparedStatement(
+    'lock_payment_intent',
+    `select ${intents.of('i')} from payment_intents i
+      where i.id = $1 and i.merchant_id = $2 and i.mode = $3 for update`,
+  );
+  return async (
+    inside: RunPrepared,
+    id: string | null | undefined,
+    { merchantId, mode }: Pick<PaymentIntentRow, 'merchantId' | 'mode'>,
+  ): Promise<PaymentIntentRow | undefined> => {
+    const [found] = id == null ? [] : (await inside(lockIntent, [id, merchantId, mode])).rows;
+    return found && intents.read(found);
+  };
+}
+
 /** `traceparentNow` returns the trace in which steps are applied, unless `apply` is told another. */
 export function createApplySteps(
   em: EntityManager,
@@ -75,3 +93,9 @@ export function createApplySteps(
     },
   };
 }
+
+/** Locks a chain, by its id, against reverts and confirmations. */
+export const holdChain = preparedStatement(
+  'hold_chain',
+  'select from watched_chains where chain_id = $1 for share',
+);

@@ -12,6 +12,7 @@ const maxLimit = 1_000;
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./list-tasks.ts');
+const loadMoneyTasks = () => import('./money-tasks.ts');
 
 /** Returns the group of the commands about transfers, for those that change them. */
 export function addListCommands(program: AdminProgram): { transfer: Command } {
@@ -63,11 +64,11 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
       ),
     );
   withExample(transfer.command('show'), 'transfer show --transfer tr_…')
-    .description('show a transfer')
+    .description('show a transfer; an unattributed one with the intents it may be for')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
     .action((options) =>
       withDatabase(async (database) =>
-        print(await (await loadTasks()).showTransfer(database, options.transfer)),
+        print(await (await loadMoneyTasks()).show(database, options.transfer)),
       ),
     );
 

@@ -1,5 +1,4 @@
-// Implements `admin intent …`, `transfer …`, `event list` and `delivery list`: the read methods of the API, for any
-// merchant.
+// Implements the commands that list and show intents, transfers, refunds, events and deliveries of any merchant.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -168,17 +167,25 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
   return ofIntents(em, rows.map(columns.read), note);
 }
 
+/** Returns what was found. Throws AdministrationError if nothing was. */
+function existing<Found>(row: Found | null, what: string, list: string): Found {
+  if (row !== null) return row;
+  throw new AdministrationError(`there is no ${what}: "${list}" shows them`);
+}
+
+/** One resource, of an output with one. */
+function single({ json, rows }: Output): Output {
+  const [shown] = json as Record<string, unknown>[];
+  return { json: shown ?? {}, rows };
+}
+
 async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
   const row = await em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(intent) });
-  if (row !== null) return row;
-  throw new AdministrationError(`there is no payment intent ${intent}: "intent list" shows them`);
+  return existing(row, `payment intent ${intent}`, 'intent list');
 }
 
 export async function showIntent({ orm: { em } }: Database, intent: string): Promise<Output> {
-  const row = await findIntent(em, intent);
-  const { json, rows } = await ofIntents(em, [row]);
-  const [shown] = json as Record<string, unknown>[];
-  return { json: shown ?? {}, rows };
+  return single(await ofIntents(em, [await findIntent(em, intent)]));
 }
 
 /** Without client secrets. */
@@ -242,13 +249,13 @@ export async function listTransfers(
   return ofTransfers(em, rows.map(columns.read), note);
 }
 
-export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
+export async function findTransfer(em: EntityManager, transfer: string): Promise<TransferRow> {
   const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer), isRefund: false });
-  if (row === null)
-    throw new AdministrationError(`there is no transfer ${transfer}: "transfer list" shows them`);
-  const { json, rows } = await ofTransfers(em, [row]);
-  const [shown] = json as Record<string, unknown>[];
-  return { json: shown ?? {}, rows };
+  return existing(row, `transfer ${transfer}`, 'transfer list');
+}
+
+export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
+  return single(await ofTransfers(em, [await findTransfer(em, transfer)]));
 }
 
 async function ofTransfers(
@@ -294,12 +301,13 @@ export async function listRefunds(
   return ofRefunds(em, rows.map(columns.read), note);
 }
 
-export async function showRefund({ orm: { em } }: Database, refund: string): Promise<Output> {
+export async function findRefund(em: EntityManager, refund: string): Promise<RefundRow> {
   const row = await em.fork().findOne(RefundEntity, { id: refundUuidOf(refund) });
-  if (row === null) throw new AdministrationError(`there is no refund ${refund}: "refund list" shows them`);
-  const { json, rows } = await ofRefunds(em, [row]);
-  const [shown] = json as Record<string, unknown>[];
-  return { json: shown ?? {}, rows };
+  return existing(row, `refund ${refund}`, 'refund list');
+}
+
+export async function showRefund({ orm: { em } }: Database, refund: string): Promise<Output> {
+  return single(await ofRefunds(em, [await findRefund(em, refund)]));
 }
 
 async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?: string): Promise<Output> {
@@ -325,7 +333,6 @@ async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?
 }
 
 const intentIdOf = (id: string | null | undefined) => (id == null ? undefined : formatIdentifier('pi', id));
-
 export async function listEvents(
   { orm: { em } }: Database,
   options: ListOptions & { type?: string; intent?: string; refund?: string },

@@ -1,27 +1,45 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { type Transfer, TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
   AttributeTransferRequestSchema,
   DetachTransferRequestSchema,
+  GetTransferRequestSchema,
 } from '../contract/gen/payments/v1/transfer_service_pb.ts';
-import { RefundEntity } from '../database/entities/refund.ts';
-import { TransferEntity } from '../database/entities/settlement.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer } from '../settlement/attribute-transfer.ts';
 import { detachTransfer } from '../settlement/detach-transfer.ts';
+import { getTransfer } from '../settlement/get-transfer.ts';
 import type { Output } from './admin-program.ts';
 import { type Environment, sendTestMoney } from './chain-tasks.ts';
-import { showTransfer } from './list-tasks.ts';
+import { findRefund, findTransfer, showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 /** Running processes give the event its position within a second. */
 const onEvent = () => {};
+const transferCodec = createJsonCodec(TransferSchema);
+
+/** A transfer as GetTransfer returns it: an unattributed one with its candidates. */
+export async function show(database: Database, transfer: string): Promise<Output> {
+  const { em } = database.orm;
+  const found = await callFor(
+    em,
+    transfer,
+    getTransfer(em),
+    create(GetTransferRequestSchema, { id: transfer }),
+  );
+  const { json, rows } = await showTransfer(database, transfer);
+  const nearest = found.candidates.map(({ id, amountUnits }) => `${id} (${amountUnits} units)`).join(', ');
+  return {
+    json: { ...json, ...JSON.parse(transferCodec.encode(found)) },
+    rows: rows.map((row) => ({ ...row, may_be_for: nearest || undefined })),
+  };
+}
 
 export async function attribute(
   database: Database,
@@ -44,12 +62,8 @@ async function callFor<Request>(
   transfer: string,
   method: Method<Request, Transfer>,
   request: Request,
-): Promise<void> {
-  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer), isRefund: false });
-  if (row === null) {
-    throw new AdministrationError(`there is no transfer ${transfer}: "transfer list" shows them`);
-  }
-  const { merchantId, mode } = row;
+): Promise<Transfer> {
+  const { merchantId, mode } = await findTransfer(em, transfer);
   const identity = {
     merchantId,
     mode,
@@ -62,7 +76,7 @@ async function callFor<Request>(
     header: new Headers(),
     signal: new AbortController().signal,
   };
-  await method.run(request, identity, call).catch((reason) => {
+  return method.run(request, identity, call).catch((reason) => {
     if (!(reason instanceof ServiceError)) throw reason;
     const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
     throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
@@ -71,8 +85,7 @@ async function callFor<Request>(
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */
 export async function testRefund(database: Database, env: Environment, publicId: string): Promise<Output> {
-  const row = await database.orm.em.fork().findOne(RefundEntity, { id: refundUuidOf(publicId) });
-  if (row === null) throw new AdministrationError(`there is no refund ${publicId}: "refund list" shows them`);
+  const row = await findRefund(database.orm.em, publicId);
   const amountUnits = BigInt(row.amountUnits);
   return sendTestMoney(database, env, { ...row, amountUnits, wallet: row.destination, refund: publicId });
 }

@@ -6,16 +6,13 @@ import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
 import { isNewer } from '../contract/words.ts';
-import {
-  maxAmountUnits,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-} from '../database/entities/payment-intent.ts';
+import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
+import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
   canonicalJson,
   findMetadataProblem,
@@ -41,12 +38,7 @@ const expiresInMs = 30 * 86_400_000;
 export function createRefund(em: EntityManager): Method<CreateRefundRequest, Refund> {
   const { transaction } = createPreparedStatements(em);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
-  const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const lockIntent = preparedStatement(
-    'lock_payment_intent',
-    `select ${intents.of('i')} from payment_intents i
-      where i.id = $1 and i.merchant_id = $2 and i.mode = $3 for update`,
-  );
+  const lockIntent = createIntentLock(em);
   const findByKey = preparedStatement(
     'find_refund_by_key',
     `select ${columns.of('r')} from refunds r where r.merchant_id = $1 and r.mode = $2 and r.idempotency_key = $3`,
@@ -61,14 +53,12 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
       const { merchantId, mode } = identity;
       const { row, isReplayed } = await orUnavailable(() =>
         transaction(async (inside) => {
-          const id = parseIdentifier('pi', request.paymentIntent) ?? null;
-          const [locked] = (await inside(lockIntent, [id, merchantId, mode])).rows;
+          const intent = await lockIntent(inside, parseIdentifier('pi', request.paymentIntent), identity);
           if (idempotencyKey !== undefined) {
             const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
             if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
           }
-          if (locked === undefined) throw notYours();
-          const intent = intents.read(locked);
+          if (intent === undefined) throw notYours();
           const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
           await insert(inside, row);
           return { row, isReplayed: false };

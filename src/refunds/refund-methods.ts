@@ -17,7 +17,7 @@ import { nameOf } from '../contract/words.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
   preparedStatement,
@@ -26,7 +26,7 @@ import {
 } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { createApplySteps } from '../payment-intents/apply-steps.ts';
+import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { plainRefusal, refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
@@ -87,9 +87,7 @@ export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListR
     ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...wordViolations({ status: [request.status, refundStatusWords] }),
-    ...(request.paymentIntent === '' || parseIdentifier('pi', request.paymentIntent) !== undefined
-      ? []
-      : [{ field: 'payment_intent', message: 'must be the id of a payment intent' }]),
+    ...idViolations({ payment_intent: [request.paymentIntent, 'pi'] }),
   ];
   return {
     ratePolicy: 'reads',
@@ -201,7 +199,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
     };
     // Refused without a lock: a merchant that asks all the time must not keep the chain.
     if ((await find()) === undefined) return false;
-    await inside(lockChain, [chainId]);
+    await inside(holdChain, [chainId]);
     const locked = await intents.lock(inside, [refund.paymentIntent]);
     const found = await find();
     if (found === undefined) return false;
@@ -253,7 +251,6 @@ function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): Servic
   });
 }
 
-const lockChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');
 const setRefund = preparedStatement(
   'confirm_refund',
   `update transfers set refund = $2, counts = $3, labels = string_to_array($4, ' ') where id = $1`,

@@ -1,7 +1,7 @@
 // What `AttributeTransfer` and `DetachTransfer` have in common.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
@@ -11,6 +11,7 @@ import {
   preparedStatement,
   type RunPrepared,
 } from '../database/prepared.ts';
+import { createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { plainRefusal } from '../requests/errors.ts';
 import type { Identity } from '../requests/request-context.ts';
 
@@ -47,14 +48,9 @@ export function findTransferStatement(em: EntityManager): PreparedStatement {
 export function createTransferChanges(em: EntityManager): TransferChanges {
   const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
-  const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const lockIntent = createIntentLock(em);
   const findTransfer = findTransferStatement(em);
   const lockTransfer = preparedStatement('lock_transfer', `${findTransfer.text} for update of t`);
-  const lockIntent = preparedStatement(
-    'lock_payment_intent',
-    `select ${intents.of('i')} from payment_intents i
-      where i.id = $1 and i.merchant_id = $2 and i.mode = $3 for update`,
-  );
   return {
     change: (publicId, { merchantId, mode }, intentIdOf, work) =>
       transaction(async (inside) => {
@@ -66,13 +62,9 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
         };
         // The lock order is the same everywhere: chain, intent, transfer.
         const { row } = await find(findTransfer);
-        await inside(lockChain, [row.chainId]);
-        const intentId = intentIdOf(row);
-        const [intent] =
-          intentId == null ? [] : (await inside(lockIntent, [intentId, merchantId, mode])).rows;
-        return work(inside, await find(lockTransfer), intent && intents.read(intent));
+        await inside(holdChain, [row.chainId]);
+        const intent = await lockIntent(inside, intentIdOf(row), { merchantId, mode });
+        return work(inside, await find(lockTransfer), intent);
       }),
   };
 }
-
-const lockChain = preparedStatement('hold_chain', 'select from watched_chains where chain_id = $1 for share');

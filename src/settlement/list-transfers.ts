@@ -13,7 +13,7 @@ import { chainWords, transferStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -106,13 +106,12 @@ function conditionsOf(
 function violations(request: ListTransfersRequest): FieldViolation[] {
   const { status, transactionHash, paymentIntent, fromAddress, toAddress, chain } = request;
   const { blockTimeFrom: block_time_from, blockTimeBefore: block_time_before } = request;
-  const isIntent = paymentIntent === '' || parseIdentifier('pi', paymentIntent) !== undefined;
   return [
     ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...wordViolations({ status: [status, transferStatusWords], chain: [chain, chainWords] }),
     ...hashViolations({ transaction_hash: transactionHash }),
-    ...(isIntent ? [] : [{ field: 'payment_intent', message: 'must be the id of a payment intent' }]),
+    ...idViolations({ payment_intent: [paymentIntent, 'pi'] }),
     ...addressViolations({ from_address: fromAddress, to_address: toAddress }),
     ...momentViolations({ block_time_from, block_time_before }),
   ];
