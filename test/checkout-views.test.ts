@@ -28,6 +28,7 @@ const checkoutOf = (fields: Partial<Checkout> = {}): Checkout => ({
   expires_at: new Date(expiresAtMs).toISOString(),
   amount_received_units: 0,
   payments_count: 0,
+  gasless: false,
   allowed_origins: [],
   ...fields,
 });

@@ -1,7 +1,13 @@
 import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
-import { type Checkout, CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
+import { type Authorizations, createAuthorizations } from '../authorizations/authorizations.ts';
+import {
+  type Checkout,
+  CheckoutSchema,
+  PaymentAuthorizationStatus,
+} from '../contract/gen/payments/v1/checkout_pb.ts';
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
@@ -24,17 +30,24 @@ const gatherMs = 10;
 /** The policy in the rate limit's configuration for what payers' pages ask. */
 export const checkoutPolicy = 'checkout';
 
-/** `GetCheckout`: what a payer may know of the intent that the client secret opens. */
-export function getCheckout(em: EntityManager): Method<GetCheckoutRequest, Checkout, OpenedIntent> {
-  const checkouts = createCheckoutReader(em);
-  return {
-    ratePolicy: checkoutPolicy,
-    async run(_, { id }) {
-      const checkout = await checkouts.add(id);
-      // A secret that we have made, of an intent that was never stored.
-      if (checkout === undefined) throw plainRefusal('client_secret_invalid');
-      return checkout;
-    },
+/** True if payers can pay on the network by a signature now. */
+export type IsGasless = (network: number) => boolean;
+
+/** Returns what a payer may know of the intent that the client secret opens. Throws `client_secret_invalid`. */
+export type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
+
+/** `GetCheckout`. */
+export function getCheckout(read: ReadCheckout): Method<GetCheckoutRequest, Checkout, OpenedIntent> {
+  return { ratePolicy: checkoutPolicy, run: (_, opened) => read(opened) };
+}
+
+export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
+  const checkouts = createCheckoutReader(em, isGasless);
+  return async ({ id }) => {
+    const checkout = await checkouts.add(id);
+    // A secret that we have made, of an intent that was never stored.
+    if (checkout === undefined) throw plainRefusal('client_secret_invalid');
+    return checkout;
   };
 }
 
@@ -51,17 +64,23 @@ interface Remembered {
  * Reads checkouts by the UUIDs of their intents. One without payments that has not changed since is the same object, of
  * which the public door knows the text: most of those who ask are told that nothing has happened.
  */
-function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | undefined> {
+function createCheckoutReader(
+  em: EntityManager,
+  isGasless: IsGasless,
+): Batcher<string, Checkout | undefined> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const readPayments = createPaymentsReader(em);
   const readRefunds = createTransfersReader(em, 'refunds');
+  const { currentOf } = createAuthorizations(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
   // renewed, would read a table of millions for every batch.
+  const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
+    `${version} ${isGasless(network)}`;
   const find = preparedStatement(
     'find_checkouts',
-    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins,
+    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
             concat_ws(' ', i.version, m.xmin, s.xmin) as version
        from unnest($1::uuid[]) as wanted (id)
       cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
@@ -76,6 +95,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
       run,
       intents.filter(({ paymentsCount }) => paymentsCount > 0),
     );
+    const authorizations = await Promise.all(intents.map(currentOf));
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;
       const checkout = create(CheckoutSchema, {
@@ -83,9 +103,12 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],
+        ...signedOf(row, authorizations[i], isGasless),
       });
-      // Payments are confirmed with each block.
-      if (row.paymentsCount === 0) remembered.set(row.id, { version: result.version, checkout });
+      // Payments are confirmed with each block, and authorizations end.
+      if (row.paymentsCount === 0 && row.authorizationsCount == null) {
+        remembered.set(row.id, { version: versionOf(result), checkout });
+      }
       return checkout;
     });
   };
@@ -101,7 +124,7 @@ function createCheckoutReader(em: EntityManager): Batcher<string, Checkout | und
         const byId = new Map<string, Checkout>();
         const others = found.filter((result) => {
           const known = remembered.get(result.id);
-          const isSame = known?.version === result.version;
+          const isSame = known?.version === versionOf(result);
           if (isSame) byId.set(result.id, known.checkout);
           return !isSame;
         });
@@ -120,9 +143,40 @@ interface FoundCheckout extends Readonly<Record<string, unknown>> {
   id: string;
   merchant_name: string;
   allowed_origins: string[] | null;
+  intent_network: number;
   /** The transactions that last changed the rows it is read from. */
   version: string;
 }
+
+/** What the payer has signed, and whether they can sign. */
+function signedOf(
+  { status, network }: PaymentIntentRow,
+  current: Awaited<ReturnType<Authorizations['currentOf']>>,
+  isGasless: IsGasless,
+) {
+  const isOpen = status === 'requires_payment';
+  const shown = current && shownStatuses[current.status];
+  return {
+    gasless: isOpen && current?.status !== 'submitted' && isGasless(network),
+    ...(isOpen &&
+      current &&
+      shown && {
+        authorization: {
+          status: shown,
+          expiresAt: timestampFromDate(current.validBefore),
+          transactionHash: current.claimedHash == null ? '' : `0x${current.claimedHash}`,
+        },
+      }),
+  };
+}
+
+/** One that has landed is among the payments, and of one that was released nothing is left to say. */
+const shownStatuses = {
+  submitted: PaymentAuthorizationStatus.SUBMITTED,
+  failed: PaymentAuthorizationStatus.FAILED,
+  landed: undefined,
+  released: undefined,
+} as const;
 
 /** The fields of an intent that its payer may know: neither its metadata, nor its secret. */
 function shownOf(row: PaymentIntentRow, payments: readonly Payment[]) {

@@ -45,6 +45,10 @@ export interface Config {
   roles: ReadonlySet<Role>;
   /** The chains that are watched, each with its nodes. */
   chainNodes: readonly ChainNodes[];
+  /** The facilitators of x402, by the id of their chain. */
+  facilitators: readonly ChainFacilitator[];
+  /** The address of the public port as payers reach it, without a slash at its end; by default what they ask for. */
+  publicUrl: string | undefined;
   /** Modes in which intents are created also on unwatched chains. */
   allowUnwatched: ReadonlySet<ModeName>;
   /** Targets of webhooks that are permitted although they are not public. */
@@ -62,6 +66,14 @@ export interface Config {
   logLevel: LogLevel;
   /** True if OpenTelemetry's variables turn tracing on. The SDK reads them itself. */
   tracing: boolean;
+}
+
+/** Sends signed authorizations on a chain. */
+export interface ChainFacilitator {
+  chainId: number;
+  /** Without a slash at its end. */
+  url: string;
+  token: string | undefined;
 }
 
 export interface DatabaseTimeouts {
@@ -122,6 +134,8 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     trustedProxies: readTrustedProxies(env, problems),
     roles: readRoles(env, problems),
     chainNodes: readChainNodes(env, problems),
+    facilitators: readFacilitators(env, problems),
+    publicUrl: readAddress(env, 'PUBLIC_URL', problems),
     allowUnwatched: readAllowUnwatched(env, databaseUrl === undefined ? 'all' : 'testnet', problems),
     webhookAllow: readWebhookAllow(env, databaseUrl === undefined, problems),
     unattributedMinUnits: BigInt(integer('UNATTRIBUTED_MIN_UNITS', 10_000, 0, 999_999_999)),
@@ -314,6 +328,28 @@ function readChainNodes(env: Environment, problems: string[]): ChainNodes[] {
       return [];
     }
   });
+}
+
+function readFacilitators(env: Environment, problems: string[]): ChainFacilitator[] {
+  return chains.flatMap(({ chainId, rpcVariable }) => {
+    const variable = rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
+    const token = given(env, `${variable}_TOKEN`);
+    const url = readAddress(env, variable, problems);
+    if (url === undefined) return [];
+    if (given(env, rpcVariable) === undefined) problems.push(`${variable} needs ${rpcVariable} to be set`);
+    return [{ chainId, url, token }];
+  });
+}
+
+/** An address without a slash at its end; undefined if the variable is not set or not usable. */
+function readAddress(env: Environment, name: string, problems: string[]): string | undefined {
+  const text = given(env, name);
+  if (text === undefined) return undefined;
+  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && !/[?#]/.test(text)) {
+    return text.replace(/\/+$/, '');
+  }
+  problems.push(`${name} must be an address that begins with https:// or http://`);
+  return undefined;
 }
 
 function readTlsFiles(env: Environment, problems: string[]): TlsFiles | undefined {

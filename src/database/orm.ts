@@ -6,6 +6,7 @@ import { type DatabaseLocation, defaultConnectTimeoutMs, urlsOf } from '../confi
 import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
+import { AuthorizationEntity } from './entities/authorization.ts';
 import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
@@ -33,6 +34,7 @@ import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-trans
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
 import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
+import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization.ts';
 import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
@@ -55,6 +57,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-25-begin-event-epochs', class: BeginEventEpochs },
   { name: '2026-11-25-find-by-metadata', class: FindByMetadata },
   { name: '2026-11-25-return-money', class: ReturnMoney },
+  { name: '2026-11-25-pay-by-authorization', class: PayByAuthorization },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -99,6 +102,7 @@ export function createOrm(
       PaymentIntentMetadataEntity,
       MetadataProgressEntity,
       RefundEntity,
+      AuthorizationEntity,
     ],
     extensions: [Migrator],
     migrations: {

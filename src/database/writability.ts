@@ -13,6 +13,7 @@ const neededRights = {
   payment_intent_metadata: ['select', 'insert'],
   metadata_progress: ['select', 'update'],
   refunds: ['select', 'insert', 'update'],
+  authorizations: ['select', 'insert', 'update'],
   watched_chains: ['select', 'insert', 'update'],
   block_headers: ['select', 'insert', 'update', 'delete'],
   transfers: ['select', 'insert', 'update'],

@@ -13,8 +13,13 @@ export function docUrlOf(
   header: RequestHeader | undefined,
   scheme: 'http' | 'https',
 ): string {
+  return `${addressOf(header, scheme) ?? ''}${docPathOf(code)}`;
+}
+
+/** The address of this service, without a slash at its end, as the client reaches it; undefined if that is not known. */
+export function addressOf(header: RequestHeader | undefined, scheme: 'http' | 'https'): string | undefined {
   const host = header?.get(':authority') ?? header?.get('host') ?? '';
-  if (!plainHost.test(host)) return docPathOf(code);
+  if (!plainHost.test(host)) return undefined;
   const isTls = scheme === 'https' || header?.get('x-forwarded-proto') === 'https';
-  return `${isTls ? 'https' : 'http'}://${host}${docPathOf(code)}`;
+  return `${isTls ? 'https' : 'http'}://${host}`;
 }

@@ -5,7 +5,7 @@ import type { ChainClient } from './chain-client.ts';
 // Accounts of every anvil, with keys that everybody knows and it has itself. They have 10,000 ETH each.
 /** Has the money to pay with. */
 export const payerAddress: Address = '0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266';
-/** Has Circle's roles on this chain. */
+/** Has Circle's roles on this chain, and pays the fees of what others have signed. */
 export const issuerAddress: Address = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8';
 /** Has put the contracts there. */
 export const deployerAddress: Address = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';

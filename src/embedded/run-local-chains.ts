@@ -2,12 +2,13 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
-import type { Config } from '../config/config.ts';
+import type { ChainFacilitator, Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chainNamed, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
+import type { LocalFacilitator } from './facilitator.ts';
 
 /** Polling interval: these chains have a block each second while they are used. */
 const pollMs = 1_000;
@@ -31,6 +32,12 @@ export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): Loc
   return typeof anvil === 'object' ? { chains: [], missing: anvil.missing } : { chains, missing: undefined };
 }
 
+/** What is told of the chains that have started. */
+export interface LocalChainsServer {
+  watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
+  addFacilitator(nodes: ChainNodes, facilitator: ChainFacilitator): void;
+}
+
 /**
  * Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped.
  */
@@ -38,7 +45,7 @@ export function runLocalChains(
   { chains }: LocalChainPlan,
   { dataDir }: Config,
   em: EntityManager,
-  server: { watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void> },
+  server: LocalChainsServer,
   logger: Logger,
 ): () => Promise<void> {
   if (chains.length === 0) return async () => {};
@@ -48,6 +55,7 @@ export function runLocalChains(
     const { rows } = await run(findAwaited, [id, chainId]);
     return rows[0]?.is_awaited === true;
   };
+  const facilitators: LocalFacilitator[] = [];
   // In the background, because loading viem takes a while.
   const starting = import('./start-local-chains.ts').then(({ startLocalChains }) =>
     startLocalChains({ dataDir, chains, isBusy, logger }),
@@ -58,24 +66,40 @@ export function runLocalChains(
         logger.warn(`no local chains: ${started.missing}`);
         return;
       }
-      await server.watch(
-        chains.flatMap((name) => {
-          const url = started.rpcUrls[name];
-          return url === undefined ? [] : [{ ...chainNamed('testnet', name), urls: [url] as const }];
-        }),
-        pollMs,
-      );
+      const nodes = chains.flatMap((name) => {
+        const url = started.rpcUrls[name];
+        return url === undefined ? [] : [{ ...chainNamed('testnet', name), urls: [url] as const }];
+      });
+      await server.watch(nodes, pollMs);
       logger.info(
         { chains: started.rpcUrls },
         'local chains in place of the test networks: their money is worth nothing',
       );
+      for (const each of nodes) facilitators.push(await runFacilitator(each, server));
     })
-    .catch((reason) => logger.error({ err: reason }, 'could not run the local chains'));
+    .catch((reason) => {
+      if (isMissingPackage(reason))
+        logger.warn('no facilitator: the development dependencies of x402 are not installed');
+      else logger.error({ err: reason }, 'could not run the local chains');
+    });
   return async () => {
     await running;
+    for (const facilitator of facilitators) await facilitator.stop();
     const started = await starting.catch(() => undefined);
     if (started !== undefined && 'stop' in started) await started.stop();
   };
+}
+
+async function runFacilitator(nodes: ChainNodes, server: LocalChainsServer): Promise<LocalFacilitator> {
+  const { startFacilitator } = await import('./facilitator.ts');
+  const { chainId, chain, urls } = nodes;
+  const facilitator = await startFacilitator(networkFor('testnet', chain), urls[0]);
+  server.addFacilitator(nodes, { chainId, url: facilitator.url, token: undefined });
+  return facilitator;
+}
+
+function isMissingPackage(reason: unknown): boolean {
+  return (reason as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
 }
 
 /** An intent waits for its payment or its end, or a payment for its confirmations. */

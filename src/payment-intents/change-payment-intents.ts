@@ -116,6 +116,7 @@ export async function storeChanges(
     events.map(({ data }) => data),
     events.map(({ traceparent }) => traceparent),
     events.map(({ at }) => at.toISOString()),
+    rows.map(({ authorizationsCount }) => authorizationsCount ?? null),
   ]);
   return new Set(result.rows.map(({ payment_intent }) => payment_intent));
 }
@@ -124,9 +125,9 @@ const changeStatement = preparedStatement(
   'change_payment_intents',
   `with next as (
      select * from unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::payment_intent_status[], $6::bigint[], $7::int[],
-                          $8::text[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[])
+                          $8::text[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $20::int[])
        as n (id, merchant_id, event_count_before, event_count, status, amount_received_units, payments_count, labels,
-             succeeded_at, canceled_at, expired_at)
+             succeeded_at, canceled_at, expired_at, authorizations_count)
    ), changed as (
      update payment_intents i
         set status = n.status, amount_received_units = n.amount_received_units, payments_count = n.payments_count,
@@ -134,6 +135,8 @@ const changeStatement = preparedStatement(
             canceled_at = n.canceled_at, expired_at = n.expired_at
        from next n
       where i.id = n.id and i.merchant_id = n.merchant_id and i.event_count = n.event_count_before
+        -- Nothing that a payer has signed meanwhile is canceled.
+        and (n.status <> 'canceled' or i.authorizations_count is not distinct from n.authorizations_count)
      returning i.id, i.merchant_id
    )
    insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, traceparent)

@@ -1,9 +1,16 @@
 // The services, and what all doors do before a method of them runs.
 
-import { checkoutPolicy } from '../checkout/get-checkout.ts';
+import type { Logger } from 'pino';
+import type { Gasless } from '../authorizations/gasless.ts';
+import { createPayCheckout, type PayObserver } from '../authorizations/pay-checkout.ts';
+import { createPayerLimit } from '../authorizations/payer-limit.ts';
+import { checkoutPolicy, createReadCheckout } from '../checkout/get-checkout.ts';
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import { networkOf } from '../contract/chains.ts';
+import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
 import { createGate } from '../doors/call.ts';
@@ -27,6 +34,8 @@ import type { Background } from './background.ts';
 import type { Database } from './open-database.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
+const checkoutCodec = createJsonCodec(CheckoutSchema);
+
 /** A failover takes some seconds. */
 const minToleratedMs = 5_000;
 
@@ -37,6 +46,10 @@ interface Work {
   background: Background;
   webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
+  gasless: Gasless;
+  logger: Pick<Logger, 'warn'>;
+  /** Aborts when the service stops. */
+  stopping: AbortSignal;
   /** Called when the database has done something. */
   onDatabaseWorked: () => void;
 }
@@ -46,7 +59,16 @@ export function createCore(
   config: Config,
   database: Database,
   { metrics, tracing }: Telemetry,
-  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains, onDatabaseWorked }: Work,
+  {
+    feed,
+    background: { onEvent, onDeliveries },
+    webhooks,
+    watchedChains,
+    gasless,
+    logger,
+    stopping,
+    onDatabaseWorked,
+  }: Work,
 ) {
   const { em } = database.orm;
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
@@ -69,7 +91,9 @@ export function createCore(
     createTransferService(em, onEvent),
     createRefundService(em, onEvent),
   ];
-  const checkout = createCheckoutService(em);
+  const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
+  const readCheckout = createReadCheckout(em, isGasless);
+  const checkout = createCheckoutService(readCheckout);
   const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
@@ -83,6 +107,14 @@ export function createCore(
     store,
     services,
     gate: createGate(takeFromLimit),
+    payCheckout: createPayCheckout(em, {
+      gasless,
+      toleranceUnits: config.unattributedMinUnits,
+      checkoutText: async (opened) => checkoutCodec.encode(await readCheckout(opened)),
+      stopping,
+      takeOf: createPayerLimit(),
+      observer: payObserverOf(metrics, logger),
+    }),
     /** The gate of what the checkout page calls besides its method. */
     async admitPayer(context: RequestContext, header: RequestHeader) {
       const opened = await bySecret(context, header);
@@ -90,5 +122,22 @@ export function createCore(
       return opened;
     },
     readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
+  };
+}
+
+/** What becomes of payments by a signature, in the metrics and in the log. */
+function payObserverOf(metrics: Telemetry['metrics'], logger: Pick<Logger, 'warn'>): PayObserver {
+  return {
+    onRefused: metrics.pay.refused,
+    onSent: ({ settings: { mode, chain } }) => metrics.pay.sent(mode, chain),
+    onLanded: ({ settings: { mode, chain } }, ms) => metrics.pay.landed(mode, chain, ms),
+    onAnswer({ settings: { mode, chain } }, { isAccepted, reason }, paymentIntent) {
+      metrics.pay.facilitatorAnswered(mode, chain, isAccepted);
+      if (isAccepted) return;
+      logger.warn(
+        { mode, chain, reason, payment_intent: paymentIntent },
+        'the facilitator has refused an authorization; only the chain decides what becomes of it',
+      );
+    },
   };
 }

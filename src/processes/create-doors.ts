@@ -12,6 +12,7 @@ import type { Connection } from '../doors/listener.ts';
 import { createOperationsDoor } from '../doors/operations/operations-door.ts';
 import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
+import { createPayDoor } from '../doors/public/pay-door.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
 import type { Strangers } from '../doors/strangers.ts';
 import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
@@ -32,7 +33,7 @@ interface DoorSettings {
 
 /** Creates the doors. Nothing listens yet. */
 export async function createDoors(
-  { services, gate, admitPayer, readiness }: Core,
+  { services, gate, admitPayer, payCheckout, readiness }: Core,
   { onEnd, tracing, metrics }: Telemetry,
   strangers: Strangers,
   shutdownSignal: AbortSignal,
@@ -43,8 +44,12 @@ export async function createDoors(
   const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
   const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
+  const { isDraining } = readiness;
+  if (config.facilitators.length > 0 || localChains.length > 0) {
+    const { publicUrl } = config;
+    sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl, isDraining, scheme }));
+  }
   if (localChains.length > 0) {
-    const { isDraining } = readiness;
     const pay = testWalletOf(config, database, localChains);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }

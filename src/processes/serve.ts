@@ -22,6 +22,7 @@ import { assertWebhookKeys } from '../webhooks/key-versions.ts';
 import { type Background, startBackground } from './background.ts';
 import { type Core, createCore } from './core.ts';
 import { createDoors } from './create-doors.ts';
+import { offerGasless, type RunningGasless } from './offer-gasless.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
@@ -39,6 +40,8 @@ export interface RunningServer {
    * the drain timeout are cut. The database is left open for its owner to close.
    */
   close(): Promise<void>;
+  /** Lets payers of more chains pay by a signature. */
+  addFacilitator: RunningGasless['add'];
   /** Watches more chains. Throws StartupError if a node is on another chain. */
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   /**
@@ -84,14 +87,18 @@ export async function startServer(
     addressPolicy,
     watchedChains,
   });
+  const stopping = new AbortController();
+  const gasless = offerGasless(config, logger);
   const core = createCore(config, database, telemetry, {
     feed,
     background,
     webhooks: { keys: webhookKeys, policy: addressPolicy },
     watchedChains,
+    gasless,
+    logger,
+    stopping: stopping.signal,
     onDatabaseWorked: outages.onWorked,
   });
-  const stopping = new AbortController();
   const strangers = { doors: new Strangers(), operations: new Strangers() };
   const doors = await createDoors(core, telemetry, strangers.doors, stopping.signal, {
     config,
@@ -117,6 +124,7 @@ export async function startServer(
       // The background announces the changes made by the watchers, so it stops last.
       watches.stop().then(() => background.stop(timeoutMs)),
       feed.stop(),
+      gasless.stop(),
     ]);
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
@@ -148,6 +156,7 @@ export async function startServer(
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
     watch: watches.watch,
+    addFacilitator: gasless.add,
     reloadTls: () => reloadTls(config, servers),
   };
 }

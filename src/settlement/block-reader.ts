@@ -2,7 +2,10 @@
 
 import { type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
+import { authorizationSelectors, authorizationUsedTopic, uuidInNonce } from '../contract/eip-3009.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
 import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
+import type { Authorizations } from './ledger/authorizations.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Owners } from './ledger/owners.ts';
 import type { RefundOwners } from './ledger/refund-owners.ts';
@@ -13,7 +16,11 @@ import { type Header, NodeError, type Receipt, type TransferLog } from './node-a
 const maxReceiptsAtOnce = 16;
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
-export type RelevantLog = TransferLog & Pick<FoundTransfer, 'owners' | 'mayBeRefund'>;
+export type RelevantLog = TransferLog &
+  Pick<FoundTransfer, 'owners' | 'mayBeRefund'> & {
+    /** Its sender has signed an authorization for its wallet. */
+    mayBeAuthorized?: boolean;
+  };
 
 /**
  * Keeps the transfers to wallets of merchants, and those that may be of their refunds. Both are looked up after the block
@@ -21,10 +28,15 @@ export type RelevantLog = TransferLog & Pick<FoundTransfer, 'owners' | 'mayBeRef
  */
 export async function transfersToMerchants(
   logs: readonly TransferLog[],
-  { ownersOf, refundsAt }: Pick<Owners, 'ownersOf'> & RefundOwners,
+  {
+    ownersOf,
+    refundsAt,
+    authorizedAt,
+  }: Pick<Owners, 'ownersOf'> & RefundOwners & Pick<Authorizations, 'authorizedAt'>,
 ): Promise<RelevantLog[]> {
   const owners = await ownersOf([...new Set(logs.map(({ to }) => to))]);
   const refunds = await refundsAt(logs);
+  const authorized = await authorizedAt(logs.filter(({ to }) => owners.has(to)));
   return logs.flatMap((log) => {
     const own = owners.get(log.to);
     const lookingAlike = refunds.get(log);
@@ -35,7 +47,9 @@ export async function transfersToMerchants(
         ? []
         : [{ merchantId, isPayoutWallet: false, isExpected: false, refund: { id: undefined } }],
     );
-    return [{ ...log, owners: [...(own ?? []), ...ofRefunds], mayBeRefund: lookingAlike !== undefined }];
+    const mayBeRefund = lookingAlike !== undefined;
+    const mayBeAuthorized = authorized.has(log);
+    return [{ ...log, owners: [...(own ?? []), ...ofRefunds], mayBeRefund, mayBeAuthorized }];
   });
 }
 
@@ -64,9 +78,15 @@ export async function readTransfers(
     [...transactions].map(([hash, transaction]) => [hash, readNamedIntents(transaction)]),
   );
   const needing = new Set<TransferLog>();
+  const sentAuthorization = new Set<Hash>();
+  for (const { hash, input } of transactions.values()) {
+    await nextSlice();
+    if (authorizationSelectors.some((selector) => input.includes(selector))) sentAuthorization.add(hash);
+  }
   for (const log of logs) {
     await nextSlice();
-    if (await readers.get(log.transactionHash)?.needsReceipt(log)) needing.add(log);
+    if (isSent(log) && (log.mayBeAuthorized || sentAuthorization.has(log.transactionHash))) needing.add(log);
+    else if (await readers.get(log.transactionHash)?.needsReceipt(log)) needing.add(log);
   }
   const receipts = await receiptsOf(
     node,
@@ -85,9 +105,30 @@ export async function readTransfers(
   };
   const inOrder = [...logs].sort((a, b) => a.logIndex - b.logIndex);
   return mapInSlices(inOrder, async (found) => {
-    const { owners, mayBeRefund, ...log } = found;
-    return { log, blockTime: header.time, named: await namedBy(found), owners, mayBeRefund };
+    const { owners, mayBeRefund, mayBeAuthorized, ...log } = found;
+    const named = await namedBy(found);
+    const nonce = nonceUsedBy(log, receipts.get(log.transactionHash));
+    const intent = nonce && uuidInNonce(nonce);
+    return {
+      log,
+      blockTime: header.time,
+      named: intent ? formatIdentifier('pi', intent) : named,
+      nonce,
+      owners,
+      mayBeRefund,
+    };
   });
+}
+
+/**
+ * The nonce of the authorization that a transfer has used. Circle's contract marks it used and then transfers, with no call
+ * in between: the log before that of the transfer says which.
+ */
+function nonceUsedBy({ token, from, logIndex }: TransferLog, receipt: Receipt | undefined): Hash | undefined {
+  const { address, topics = [] } = receipt?.logAt.get(logIndex - 1) ?? {};
+  const [topic, authorizer = '', nonce] = topics;
+  const isUsed = address === token && topic === authorizationUsedTopic;
+  return isUsed && authorizer.slice(26) === from.slice(2) ? nonce : undefined;
 }
 
 /** True if the receipt is of this block and has this transfer. */

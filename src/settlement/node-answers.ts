@@ -208,6 +208,11 @@ export function readChainId(value: unknown): number {
   return numberOf(value, 'a chain id');
 }
 
+/** Parses bytes of any length. Throws NodeError (`malformed`). */
+export function readBytes(value: unknown, name: string): Hex {
+  return bytesOf(value, name);
+}
+
 function readPlainLog(log: Readonly<Record<string, unknown>>): PlainLog {
   return {
     address: addressOf(log.address, 'address'),

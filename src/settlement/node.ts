@@ -10,6 +10,7 @@ import {
   NodeError,
   type NodeFault,
   type Receipt,
+  readBytes,
   readChainId,
   readFullBlock,
   readHeader,
@@ -73,6 +74,12 @@ export interface Node {
   ): Promise<Map<Hash, Transaction>>;
   /** Undefined if the transaction is in no block. */
   receiptOf(hash: Hash): Promise<Receipt | undefined>;
+  /** Calls a contract without a transaction. Rejects with the fault `refused` if it reverts. */
+  call(to: Hex, data: Hex, at: number | 'latest'): Promise<Hex>;
+  /** True if there is code at the address. */
+  hasCode(address: Hex): Promise<boolean>;
+  /** True if there is a log of the contract with these topics between two blocks, inclusive. */
+  hasLog(address: Hex, topics: readonly Hex[], from: number, to: number): Promise<boolean>;
 }
 
 export interface NodeOptions {
@@ -183,6 +190,22 @@ class NodeClient implements Node {
       return receipt;
     };
     return this.#ask('eth_getTransactionReceipt', [hash], read, () => receiptLogs);
+  }
+
+  call(to: Hex, data: Hex, at: number | 'latest'): Promise<Hex> {
+    const block = typeof at === 'number' ? hex(at) : at;
+    return this.#ask('eth_call', [{ to, data }, block], (answer) =>
+      readBytes(answer, 'the result of a call'),
+    );
+  }
+
+  hasCode(address: Hex): Promise<boolean> {
+    return this.#ask('eth_getCode', [address, 'latest'], (answer) => readBytes(answer, 'code') !== '0x');
+  }
+
+  hasLog(address: Hex, topics: readonly Hex[], from: number, to: number): Promise<boolean> {
+    const filter = { fromBlock: hex(from), toBlock: hex(to), address, topics };
+    return this.#ask('eth_getLogs', [filter], (answer) => Array.isArray(answer) && answer.length > 0);
   }
 
   #logsOf(header: Header): Promise<TransferLog[]> {

@@ -18,6 +18,7 @@ import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-
 import { createRangeSize, type RangeSize } from './range-size.ts';
 import { createReadBetween } from './read-between.ts';
 import { createReadChain, type ReadChain } from './read-chain.ts';
+import { createReleaseAuthorizations, type ReleaseAuthorizations } from './release-authorizations.ts';
 import { createReorganisation, maxHeaders, type Reorganisation } from './reorganisation.ts';
 import { Verification } from './verify-final-blocks.ts';
 
@@ -76,6 +77,7 @@ class ChainWatcher implements Watcher {
   readonly #followChain: ReturnType<typeof createFollowChain>;
   readonly #readChain: ReadChain;
   readonly #confirmDue: ConfirmDue;
+  readonly #releaseAuthorizations: ReleaseAuthorizations;
   readonly #verification: Verification;
   #forgottenAt = 0;
   /** The verification in progress. */
@@ -117,6 +119,7 @@ class ChainWatcher implements Watcher {
     this.#followChain = createFollowChain(settings.confirmations);
     this.#readChain = createReadChain(context, identity, readBetween, rangeOf);
     this.#confirmDue = createConfirmDue(context, identity);
+    this.#releaseAuthorizations = createReleaseAuthorizations(context, identity);
     this.#verification = new Verification(context, identity, readBetween, rangeOf, deniedAgainMs);
   }
 
@@ -197,6 +200,7 @@ class ChainWatcher implements Watcher {
     const mayExpireMore = await this.#expire(lease);
     await this.#forget(lease, tip(), final);
     const mayConfirmMore = await this.#confirmDue(lease, tip());
+    await this.#releaseAuthorizations(lease, tip());
     return tip().number < head.number || mayExpireMore || mayConfirmMore;
   }
 

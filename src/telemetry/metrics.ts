@@ -8,6 +8,7 @@ import {
   durationBuckets,
   type ExpiryMetrics,
 } from './chain-metrics.ts';
+import { createPayMetrics, type PayMetrics } from './pay-metrics.ts';
 
 /** The size of the database's connection pool, as `pg` reports it. */
 export interface PoolUse {
@@ -53,6 +54,7 @@ export interface MetricSources {
 }
 
 export interface Metrics {
+  readonly pay: PayMetrics;
   /** Counts a completed request. `rpc` is undefined if no route matched. */
   request(context: RequestContext, rpc: string | undefined, outcome: RequestOutcome): void;
   /** Records a statement that wrote `size` creates, or failed to. */
@@ -99,6 +101,7 @@ export function createMetrics(): Metrics {
     expiry: (...counted) => expiry.count('service', ...counted),
     ...createWebhookMetrics(registry),
     ...createChainMetrics(registry, expiry),
+    pay: createPayMetrics(registry),
     ...createTransferMetrics(registry),
     replication: createReplicationMetrics(registry),
     watch(sources) {

@@ -52,6 +52,14 @@ export type CheckoutPaymentStatus = OrNewer<
   | 'reorged'
 >;
 
+/** What can become of a signed authorization. */
+export type CheckoutPaymentAuthorizationStatus = OrNewer<
+  /** It can still be used. */
+  | 'submitted'
+  /** It was given to nobody. */
+  | 'failed'
+>;
+
 /**
  * What a payer may know of an intent: all that it takes to pay it, and what has arrived. Your metadata is not
  * part of it.
@@ -101,6 +109,10 @@ export interface Checkout {
   allowed_origins: string[];
   /** Money that was returned, or is being returned: the newest 100 transfers, oldest first. */
   refunds?: CheckoutPayment[];
+  /** The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. */
+  gasless: boolean;
+  /** What the payer has signed and what nobody has seen on the chain yet. Absent without one. */
+  authorization?: CheckoutPaymentAuthorization;
 }
 
 /** A transfer on the chain that belongs to an intent. */
@@ -173,5 +185,15 @@ export interface CheckoutPayment {
    * field.
    */
   counts?: boolean;
+}
+
+/** A signed authorization to pay (EIP-3009). */
+export interface CheckoutPaymentAuthorization {
+  /** `submitted` while it can still be used: pay in no other way. `failed` if it was given to nobody. */
+  status: CheckoutPaymentAuthorizationStatus;
+  /** Moment after which no block takes it, in UTC with milliseconds. */
+  expires_at: string;
+  /** Hash of the transaction that is said to send it. Nothing is certain before it is one of the payments. */
+  transaction_hash: string;
 }
 

@@ -88,6 +88,19 @@ export const paymentIntentStatusWords = {
   canceled: 5,
 } as const satisfies Record<PaymentIntentStatus, number>;
 
+/** What can become of a signed authorization. */
+export type PaymentAuthorizationStatus =
+  /** It can still be used. */
+  | 'submitted'
+  /** It was given to nobody. */
+  | 'failed';
+
+/** The numbers of a {@link PaymentAuthorizationStatus} in messages. */
+export const paymentAuthorizationStatusWords = {
+  submitted: 1,
+  failed: 2,
+} as const satisfies Record<PaymentAuthorizationStatus, number>;
+
 /** Where a refund stands. */
 export type RefundStatus =
   /** Its transfer has not been seen yet. */

@@ -49,6 +49,8 @@ export const PaymentIntentEntity = defineEntity({
     paymentsCount: p.integer().default(0),
     /** Sum of the confirmed transfers of its refunds. */
     amountRefundedUnits: p.bigint().nullable(),
+    /** The number of its signed authorizations. Each that is stored changes the row, and who has read it notices. */
+    authorizationsCount: p.integer().nullable(),
     /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
@@ -100,6 +102,7 @@ export const laterProperties = [
   'amountReceivedUnits',
   'paymentsCount',
   'amountRefundedUnits',
+  'authorizationsCount',
   'eventCount',
   'labels',
   'succeededAt',

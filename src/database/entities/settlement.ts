@@ -109,6 +109,8 @@ export const TransferEntity = defineEntity({
      */
     isRefund: p.boolean().default(false),
     refund: p.uuid().nullable(),
+    /** The signed authorization that it has used. */
+    authorizedBy: p.uuid().nullable(),
     /** It is part of its intent's sum, or the one transfer of its refund, unless it is reorged. */
     counts: p.boolean().default(false),
     labels: p.array().$type<string[]>().nullable(),

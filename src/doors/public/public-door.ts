@@ -41,6 +41,8 @@ export interface Site {
   readonly name: string;
   /** True for a path of the site. */
   has(path: string): boolean;
+  /** Headers of its refusals to a browser of any origin. */
+  readonly shared?: readonly [string, string][];
   /** Answers a request for one of its paths, or throws a `ServiceError`. */
   serve(exchange: SiteRequest): Promise<void>;
 }
@@ -113,7 +115,7 @@ export function createPublicDoor(
         clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
     const rpc = site?.name ?? route?.method.name;
-    const shared = isShared ? browserHeaders : none;
+    const shared = isShared ? browserHeaders : (site?.shared ?? none);
     const exchange: Exchange = { path, request, header, response, context, match, route, shared };
 
     const serve = async (): Promise<RequestOutcome> => {

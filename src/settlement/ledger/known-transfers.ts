@@ -1,3 +1,4 @@
+import type { Hash } from 'viem';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
@@ -9,6 +10,8 @@ export interface FoundTransfer {
   blockTime: Date;
   /** The public id of the intent or refund named by the owner of the money. */
   named: string | undefined;
+  /** The nonce of the signed authorization that the transfer has used. */
+  nonce?: Hash | undefined;
   owners: readonly WalletOwner[];
   /** It goes to the destination of a refund, and has its amount or comes from its wallet. */
   mayBeRefund: boolean;

@@ -1,7 +1,7 @@
 // Everything recorded about one chain. Every change names the lease under which its data was read: a watcher that has
 // lost the lease cannot change anything.
 //
-// The lock order is the same everywhere: lease, intents by id, refunds by id, transfers, events.
+// The lock order is the same everywhere: lease, intents by id, refunds by id, authorizations, transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
@@ -11,6 +11,7 @@ import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
 import type { Tracing } from '../../requests/tracing.ts';
+import { type Authorizations, createAuthorizations } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
 import { type Cursor, createCursor } from './cursor.ts';
@@ -26,6 +27,7 @@ export interface Ledger
     Cursor,
     Owners,
     RefundOwners,
+    Authorizations,
     Confirming,
     Reverting {
   apply: RecordBlock;
@@ -105,6 +107,7 @@ export function createLedger(
     ...createCursor(run, { holding }, settings),
     ...createOwners(runLimited, settings),
     ...createRefundOwners(runLimited, settings),
+    ...createAuthorizations(runLimited, { holding }, settings),
     ...createConfirming(em, run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,
     restartChain: serialised(reverting.restartChain),

@@ -17,6 +17,7 @@ import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
+import { findClaims } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
@@ -143,14 +144,15 @@ class Recording {
       return before?.paymentIntent == null && transfer.named !== undefined;
     });
     const payments = arriving.filter(({ refund }) => refund === undefined);
+    const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings.mode, payments);
     const attributions = await this.#attribute(
       block.time,
-      payments.map(({ merchantId, transfer, isThere, before }) => ({
-        merchantId,
-        wallet: transfer.log.to,
-        amountUnits: transfer.log.amountUnits,
-        named: transfer.named,
-        requiresId: isThere || before?.isDetached === true,
+      payments.map((known) => ({
+        merchantId: known.merchantId,
+        wallet: known.transfer.log.to,
+        amountUnits: known.transfer.log.amountUnits,
+        named: claims.get(known)?.named ?? known.transfer.named,
+        requiresId: known.isThere || known.before?.isDetached === true,
       })),
       () => this.#options.lease.renew(lease),
     );
@@ -166,7 +168,8 @@ class Recording {
       if (intentId === undefined && (known.isThere || !known.isReported)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
-      else entries.push({ ...known, id: newUuid(at.getTime()), intentId });
+      else
+        entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy: claims.get(known)?.id });
     }
     reportLargest(entries);
     return { entries, dust };

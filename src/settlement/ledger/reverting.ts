@@ -179,12 +179,18 @@ const findByIds = preparedStatement(
   `select id, payment_intent, refund, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 
-/** Payments of open intents, and transfers of refunds, are judged anew if they return, so their verdict is cleared. */
+/**
+ * Payments of open intents, and transfers of refunds, are judged anew if they return, so their verdict is cleared. A signed
+ * authorization can be used again.
+ */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
-  `update transfers
-      set state = 'reorged',
-          counts = counts and not is_refund and payment_intent <> all ($2::uuid[]),
-          labels = case when is_refund or payment_intent = any ($2::uuid[]) then null else labels end
-    where id = any ($1::uuid[])`,
+  `with reverted as (
+     update transfers
+        set state = 'reorged',
+            counts = counts and not is_refund and payment_intent <> all ($2::uuid[]),
+            labels = case when is_refund or payment_intent = any ($2::uuid[]) then null else labels end
+      where id = any ($1::uuid[]) returning authorized_by
+   )
+   update authorizations a set status = 'submitted' from reverted where a.id = reverted.authorized_by`,
 );

@@ -10,6 +10,7 @@ import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
+import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
@@ -19,6 +20,8 @@ export interface Entry extends KnownTransfer {
   /** The id of the new row, if there is none yet. */
   id: string;
   intentId: string | undefined;
+  /** The UUID of the signed authorization that it has used. */
+  authorizedBy?: string | undefined;
   /** Recording it as a payment failed: it is recorded as unattributed. */
   hasFailed?: boolean;
   /** Set on the largest of the merchant's new unattributed transfers of a block: their number. */
@@ -71,6 +74,10 @@ export function createStoring(options: StoringOptions): StoreTransfers {
       inside,
       arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
     );
+    await noteLanded(
+      inside,
+      arrived.flatMap(({ row }) => row.authorizedBy ?? []),
+    );
     await upsert(
       inside,
       arrived.map(({ row }) => row),
@@ -89,7 +96,7 @@ export function createStoring(options: StoringOptions): StoreTransfers {
 
 function newRow(
   { mode, chainId }: ChainSettings,
-  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund }: Entry,
+  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund, authorizedBy }: Entry,
   at: Date,
 ): TransferRow {
   return {
@@ -113,6 +120,7 @@ function newRow(
     isDetached: false,
     isRefund: refund !== undefined,
     refund: refund?.id ?? null,
+    authorizedBy: authorizedBy ?? before?.authorizedBy ?? null,
     counts: false,
     labels: null,
     createdAt: before?.createdAt ?? at,
@@ -245,6 +253,7 @@ async function upsert(
     rows.map(({ labels }) => labels?.join(' ') ?? null),
     rows.map(({ isRefund }) => isRefund),
     rows.map(({ refund }) => refund ?? null),
+    rows.map(({ authorizedBy }) => authorizedBy ?? null),
     mode,
     chainId,
     at.toISOString(),
@@ -255,20 +264,20 @@ const upsertTransfers = preparedStatement(
   'upsert_transfers',
   `insert into transfers as t (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash,
                                block_time, from_address, to_address, token_address, amount_units, ordinal, state,
-                               payment_intent, counts, labels, is_refund, refund, created_at)
-   select n.id, n.merchant_id, $18::payment_mode, $19, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
+                               payment_intent, counts, labels, is_refund, refund, authorized_by, created_at)
+   select n.id, n.merchant_id, $19::payment_mode, $20, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
           n.block_time, n.from_address, n.to_address, n.token_address, n.amount_units, n.ordinal, 'pending',
-          n.payment_intent, n.counts, string_to_array(n.labels, ' '), n.is_refund, n.refund, $20
+          n.payment_intent, n.counts, string_to_array(n.labels, ' '), n.is_refund, n.refund, n.authorized_by, $21
      from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::int[], $5::bigint[], $6::bytea[], $7::timestamptz[], $8::bytea[],
                  $9::bytea[], $10::bytea[], $11::bigint[], $12::int[], $13::uuid[], $14::bool[], $15::text[], $16::bool[],
-                 $17::uuid[])
+                 $17::uuid[], $18::uuid[])
             as n (id, merchant_id, transaction_hash, log_index, block_number, block_hash, block_time, from_address,
-                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels, is_refund, refund)
+                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels, is_refund, refund, authorized_by)
    on conflict (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)
    do update set log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
                  block_time = excluded.block_time, state = 'pending', payment_intent = excluded.payment_intent,
                  counts = excluded.counts, labels = excluded.labels, is_refund = excluded.is_refund,
-                 refund = excluded.refund`,
+                 refund = excluded.refund, authorized_by = excluded.authorized_by`,
 );
 
 const insertTransferEvents = preparedStatement(

@@ -2,8 +2,8 @@
 // @generated from file payments/v1/checkout.proto (package payments.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_json } from "./json_pb.ts";
@@ -11,13 +11,13 @@ import type { Payment } from "./payment_pb.ts";
 import { file_payments_v1_payment } from "./payment_pb.ts";
 import type { Chain, Lane, Mode, PaymentIntentStatus } from "./payment_intent_pb.ts";
 import { file_payments_v1_payment_intent } from "./payment_intent_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file payments/v1/checkout.proto.
  */
 export const file_payments_v1_checkout: GenFile = /*@__PURE__*/
-  fileDesc("ChpwYXltZW50cy92MS9jaGVja291dC5wcm90bxILcGF5bWVudHMudjEi0gsKCENoZWNrb3V0Em0KAmlkGAEgASgJQmGStRhdElt7InBhdHRlcm4iOiJecGlfWzAtN11bMC05YS1oamttbnAtdHYtel17MjV9JCIsImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6Il19ElkKBnN0YXR1cxgCIAEoDjIgLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRTdGF0dXNCJ5K1GCMSIXsiZXhhbXBsZXMiOlsicmVxdWlyZXNfcGF5bWVudCJdfRI/CgRtb2RlGAMgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjoKDW1lcmNoYW50X25hbWUYBCABKAlCI5K1GB8SHXsiZXhhbXBsZXMiOlsiRXhhbXBsZSBTaG9wIl19EjsKBGxhbmUYBSABKA4yES5wYXltZW50cy52MS5MYW5lQhqStRgWEhR7ImV4YW1wbGVzIjpbInNkayJdfRI+CgVjaGFpbhgGIAEoDjISLnBheW1lbnRzLnYxLkNoYWluQhuStRgXEhV7ImV4YW1wbGVzIjpbImJhc2UiXX0SSgoIY2hhaW5faWQYByABKANCOJK1GDQSMnsiZW51bSI6Wzg0NTMsODQ1MzIsMTM3LDgwMDAyXSwiZXhhbXBsZXMiOls4NDUzMl19EkMKFmNvbmZpcm1hdGlvbnNfcmVxdWlyZWQYCCABKAVCI5K1GB8SHXsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMF19EloKDGFtb3VudF91bml0cxgJIAEoA0JEkrUYQBI+eyJtaW5pbXVtIjoxLCJtYXhpbXVtIjo5MDA3MTk5MjU0NzQwOTkxLCJleGFtcGxlcyI6WzEyNTAwMDAwXX0SNAoIZGVjaW1hbHMYCiABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls2XX0SQAoMdG9rZW5fc3ltYm9sGAsgASgJQiqStRgmEiR7ImNvbnN0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX0SeAoNdG9rZW5fYWRkcmVzcxgMIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRJ6Cg9leHBlY3RlZF93YWxsZXQYDSABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SYQoKZXhwaXJlc19hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCMZK1GC0IARIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjMwOjE1LjUxNFoiXX0SQQoVYW1vdW50X3JlY2VpdmVkX3VuaXRzGA8gASgDQiKStRgeEhx7Im1pbmltdW0iOjAsImV4YW1wbGVzIjpbMF19EjAKCHBheW1lbnRzGBAgAygLMhQucGF5bWVudHMudjEuUGF5bWVudEIIkrUYBBICe30SOgoOcGF5bWVudHNfY291bnQYESABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOlswXX0SGAoGbGFiZWxzGBIgAygJQgiStRgEEgJ7fRJICg9hbGxvd2VkX29yaWdpbnMYEyADKAlCL5K1GCsSJ3siZXhhbXBsZXMiOltbImh0dHBzOi8vc2hvcC5leGFtcGxlIl1dfSABEi8KB3JlZnVuZHMYFCADKAsyFC5wYXltZW50cy52MS5QYXltZW50QgiStRgEEgJ7fWIGcHJvdG8z", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment, file_payments_v1_payment_intent]);
+  fileDesc("ChpwYXltZW50cy92MS9jaGVja291dC5wcm90bxILcGF5bWVudHMudjEixQwKCENoZWNrb3V0Em0KAmlkGAEgASgJQmGStRhdElt7InBhdHRlcm4iOiJecGlfWzAtN11bMC05YS1oamttbnAtdHYtel17MjV9JCIsImV4YW1wbGVzIjpbInBpXzAxbTd5em4wbXRleHdhZ3Iwc3BxNHdnN3Z6Il19ElkKBnN0YXR1cxgCIAEoDjIgLnBheW1lbnRzLnYxLlBheW1lbnRJbnRlbnRTdGF0dXNCJ5K1GCMSIXsiZXhhbXBsZXMiOlsicmVxdWlyZXNfcGF5bWVudCJdfRI/CgRtb2RlGAMgASgOMhEucGF5bWVudHMudjEuTW9kZUIekrUYGhIYeyJleGFtcGxlcyI6WyJ0ZXN0bmV0Il19EjoKDW1lcmNoYW50X25hbWUYBCABKAlCI5K1GB8SHXsiZXhhbXBsZXMiOlsiRXhhbXBsZSBTaG9wIl19EjsKBGxhbmUYBSABKA4yES5wYXltZW50cy52MS5MYW5lQhqStRgWEhR7ImV4YW1wbGVzIjpbInNkayJdfRI+CgVjaGFpbhgGIAEoDjISLnBheW1lbnRzLnYxLkNoYWluQhuStRgXEhV7ImV4YW1wbGVzIjpbImJhc2UiXX0SSgoIY2hhaW5faWQYByABKANCOJK1GDQSMnsiZW51bSI6Wzg0NTMsODQ1MzIsMTM3LDgwMDAyXSwiZXhhbXBsZXMiOls4NDUzMl19EkMKFmNvbmZpcm1hdGlvbnNfcmVxdWlyZWQYCCABKAVCI5K1GB8SHXsibWluaW11bSI6MSwiZXhhbXBsZXMiOlsxMF19EloKDGFtb3VudF91bml0cxgJIAEoA0JEkrUYQBI+eyJtaW5pbXVtIjoxLCJtYXhpbXVtIjo5MDA3MTk5MjU0NzQwOTkxLCJleGFtcGxlcyI6WzEyNTAwMDAwXX0SNAoIZGVjaW1hbHMYCiABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOls2XX0SQAoMdG9rZW5fc3ltYm9sGAsgASgJQiqStRgmEiR7ImNvbnN0IjoiVVNEQyIsImV4YW1wbGVzIjpbIlVTREMiXX0SeAoNdG9rZW5fYWRkcmVzcxgMIAEoCUJhkrUYXRJbeyJwYXR0ZXJuIjoiXjB4WzAtOWEtZkEtRl17NDB9JCIsImV4YW1wbGVzIjpbIjB4MDM2Q2JENTM4NDJjNTQyNjYzNGU3OTI5NTQxZUMyMzE4ZjNkQ0Y3ZSJdfRJ6Cg9leHBlY3RlZF93YWxsZXQYDSABKAlCYZK1GF0SW3sicGF0dGVybiI6Il4weFswLTlhLWZBLUZdezQwfSQiLCJleGFtcGxlcyI6WyIweEREZjZFRGU1Qzk1MjVCZDdBNUJGMjQ0QzYwMDE5NWM1NTkzNThBYjIiXX0SYQoKZXhwaXJlc19hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCMZK1GC0IARIpeyJleGFtcGxlcyI6WyIyMDI2LTExLTIxVDEyOjMwOjE1LjUxNFoiXX0SQQoVYW1vdW50X3JlY2VpdmVkX3VuaXRzGA8gASgDQiKStRgeEhx7Im1pbmltdW0iOjAsImV4YW1wbGVzIjpbMF19EjAKCHBheW1lbnRzGBAgAygLMhQucGF5bWVudHMudjEuUGF5bWVudEIIkrUYBBICe30SOgoOcGF5bWVudHNfY291bnQYESABKAVCIpK1GB4SHHsibWluaW11bSI6MCwiZXhhbXBsZXMiOlswXX0SGAoGbGFiZWxzGBIgAygJQgiStRgEEgJ7fRJICg9hbGxvd2VkX29yaWdpbnMYEyADKAlCL5K1GCsSJ3siZXhhbXBsZXMiOltbImh0dHBzOi8vc2hvcC5leGFtcGxlIl1dfSABEi8KB3JlZnVuZHMYFCADKAsyFC5wYXltZW50cy52MS5QYXltZW50QgiStRgEEgJ7fRItCgdnYXNsZXNzGBUgASgIQhyStRgYEhR7ImV4YW1wbGVzIjpbZmFsc2VdfSABEkIKDWF1dGhvcml6YXRpb24YFiABKAsyIS5wYXltZW50cy52MS5QYXltZW50QXV0aG9yaXphdGlvbkIIkrUYBBICe30ilwIKFFBheW1lbnRBdXRob3JpemF0aW9uElkKBnN0YXR1cxgBIAEoDjInLnBheW1lbnRzLnYxLlBheW1lbnRBdXRob3JpemF0aW9uU3RhdHVzQiCStRgcEhp7ImV4YW1wbGVzIjpbInN1Ym1pdHRlZCJdfRJhCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIxkrUYLQgBEil7ImV4YW1wbGVzIjpbIjIwMjYtMTEtMjFUMTI6MjA6MTUuMDAwWiJdfRJBChB0cmFuc2FjdGlvbl9oYXNoGAMgASgJQieStRgjEiF7InBhdHRlcm4iOiJeKDB4WzAtOWEtZl17NjR9KT8kIn0qnwEKGlBheW1lbnRBdXRob3JpemF0aW9uU3RhdHVzEiwKKFBBWU1FTlRfQVVUSE9SSVpBVElPTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIqCiZQQVlNRU5UX0FVVEhPUklaQVRJT05fU1RBVFVTX1NVQk1JVFRFRBABEicKI1BBWU1FTlRfQVVUSE9SSVpBVElPTl9TVEFUVVNfRkFJTEVEEAJiBnByb3RvMw", [file_google_protobuf_timestamp, file_payments_v1_json, file_payments_v1_payment, file_payments_v1_payment_intent]);
 
 /**
  * What a payer may know of an intent: all that it takes to pay it, and what has arrived. Your metadata is not part of it.
@@ -164,6 +164,20 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
    * @generated from field: repeated payments.v1.Payment refunds = 20;
    */
   refunds: Payment[];
+
+  /**
+   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`.
+   *
+   * @generated from field: bool gasless = 21;
+   */
+  gasless: boolean;
+
+  /**
+   * What the payer has signed and what nobody has seen on the chain yet. Absent without one.
+   *
+   * @generated from field: payments.v1.PaymentAuthorization authorization = 22;
+   */
+  authorization?: PaymentAuthorization | undefined;
 };
 
 /**
@@ -172,4 +186,80 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
  */
 export const CheckoutSchema: GenMessage<Checkout> = /*@__PURE__*/
   messageDesc(file_payments_v1_checkout, 0);
+
+/**
+ * A signed authorization to pay (EIP-3009).
+ *
+ * @generated from message payments.v1.PaymentAuthorization
+ */
+export type PaymentAuthorization = Message<"payments.v1.PaymentAuthorization"> & {
+  /**
+   * `submitted` while it can still be used: pay in no other way. `failed` if it was given to nobody.
+   *
+   * @generated from field: payments.v1.PaymentAuthorizationStatus status = 1;
+   */
+  status: PaymentAuthorizationStatus;
+
+  /**
+   * Moment after which no block takes it, in UTC with milliseconds.
+   *
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * Hash of the transaction that is said to send it. Nothing is certain before it is one of the payments.
+   *
+   * @generated from field: string transaction_hash = 3;
+   */
+  transactionHash: string;
+};
+
+/**
+ * Describes the message payments.v1.PaymentAuthorization.
+ * Use `create(PaymentAuthorizationSchema)` to create a new message.
+ */
+export const PaymentAuthorizationSchema: GenMessage<PaymentAuthorization> = /*@__PURE__*/
+  messageDesc(file_payments_v1_checkout, 1);
+
+/**
+ * What can become of a signed authorization.
+ *
+ * @generated from enum payments.v1.PaymentAuthorizationStatus
+ */
+export const PaymentAuthorizationStatus = {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: PAYMENT_AUTHORIZATION_STATUS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * It can still be used.
+   *
+   * @generated from enum value: PAYMENT_AUTHORIZATION_STATUS_SUBMITTED = 1;
+   */
+  SUBMITTED: 1,
+
+  /**
+   * It was given to nobody.
+   *
+   * @generated from enum value: PAYMENT_AUTHORIZATION_STATUS_FAILED = 2;
+   */
+  FAILED: 2,
+} as const;
+
+/**
+ * What can become of a signed authorization.
+ *
+ * @generated from enum payments.v1.PaymentAuthorizationStatus
+ */
+export type PaymentAuthorizationStatus = (typeof PaymentAuthorizationStatus)[keyof typeof PaymentAuthorizationStatus] | UnknownEnum;
+
+/**
+ * Describes the enum payments.v1.PaymentAuthorizationStatus.
+ */
+export const PaymentAuthorizationStatusSchema: GenEnum<PaymentAuthorizationStatus> = /*@__PURE__*/
+  enumDesc(file_payments_v1_checkout, 0);
 

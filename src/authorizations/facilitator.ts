@@ -1,0 +1,130 @@
+// The three requests to an x402 facilitator, which sends authorizations and pays for it. It is trusted with nothing: only
+// the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
+
+import { networkName, type SignedPayment, x402Version } from '../contract/x402.ts';
+
+const timeoutMs = 30_000;
+const maxAnswerBytes = 64 * 1024;
+const maxReason = 100;
+
+export interface FacilitatorOptions {
+  /** Without a slash at its end. */
+  url: string;
+  /** Sent as a Bearer token. */
+  token: string | undefined;
+}
+
+/** What a facilitator answered to a payment. */
+export interface FacilitatorAnswer {
+  isAccepted: boolean;
+  /** Why not, in its words; or the fault of the request. */
+  reason: string;
+  /** The hash of the transaction that it says it has sent. */
+  transaction?: `0x${string}`;
+  /** It was never given the authorization. */
+  isUnasked?: boolean;
+}
+
+export interface Facilitator {
+  /** Rejects if it cannot be asked. */
+  supports(chainId: number): Promise<boolean>;
+  /** Has the payment verified and sent. Never rejects. */
+  send(payment: SignedPayment): Promise<FacilitatorAnswer>;
+}
+
+export function createFacilitator({ url, token }: FacilitatorOptions): Facilitator {
+  const ask = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+    const response = await fetch(`${url}${path}`, {
+      method: body === undefined ? 'GET' : 'POST',
+      headers: {
+        ...(body !== undefined && { 'Content-Type': 'application/json' }),
+        ...(token !== undefined && { Authorization: `Bearer ${token}` }),
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      redirect: 'manual',
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    const answer = await readObject(response);
+    // A refusal may come with a status of its own.
+    if (response.ok || 'isValid' in answer || 'success' in answer) return answer;
+    throw new Error(`status ${response.status}`);
+  };
+
+  return {
+    async supports(chainId) {
+      const { kinds } = await ask('/supported');
+      return (Array.isArray(kinds) ? kinds : []).some(
+        (kind) =>
+          kind?.x402Version === x402Version &&
+          kind?.scheme === 'exact' &&
+          [networkName(chainId), 'eip155:*'].includes(kind?.network),
+      );
+    },
+    async send({ payload, accepted }) {
+      const request = { x402Version, paymentPayload: payload, paymentRequirements: accepted };
+      try {
+        const verified = await ask('/verify', request);
+        if (verified.isValid !== true) return { isAccepted: false, reason: wordOf(verified.invalidReason) };
+      } catch (reason) {
+        return { isAccepted: false, reason: faultOf(reason), isUnasked: isUnasked(reason) };
+      }
+      try {
+        const settled = await ask('/settle', request);
+        const { transaction } = settled;
+        const isHash = typeof transaction === 'string' && /^0x[0-9a-f]{64}$/i.test(transaction);
+        return {
+          isAccepted: settled.success === true,
+          reason: settled.success === true ? '' : wordOf(settled.errorReason),
+          ...(isHash && { transaction: transaction.toLowerCase() as `0x${string}` }),
+        };
+      } catch (reason) {
+        return { isAccepted: false, reason: faultOf(reason) };
+      }
+    },
+  };
+}
+
+async function readObject({ body }: Response): Promise<Record<string, unknown>> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body ?? []) {
+    size += chunk.length;
+    if (size > maxAnswerBytes) throw new Error('an answer of more than 64 KiB');
+    chunks.push(chunk);
+  }
+  try {
+    const value = JSON.parse(Buffer.concat(chunks).toString());
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** x402's reasons are words. Anything else is not repeated. */
+function wordOf(reason: unknown): string {
+  return typeof reason === 'string' && /^[\w-]+$/.test(reason) ? reason.slice(0, maxReason) : 'unspecified';
+}
+
+/** The connection was never made, so nothing was sent. */
+const unconnected = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+]);
+
+function codeOf(reason: unknown): string | undefined {
+  const { code } = ((reason as Error).cause ?? {}) as { code?: string };
+  return code;
+}
+
+function isUnasked(reason: unknown): boolean {
+  return unconnected.has(codeOf(reason) ?? '');
+}
+
+function faultOf(reason: unknown): string {
+  if (reason instanceof DOMException && reason.name === 'TimeoutError') return 'timeout';
+  return codeOf(reason) ?? (reason as Error).message;
+}

@@ -1,0 +1,151 @@
+// The chains on which payers can pay by a signature: those with a node and with a facilitator that supports them.
+
+import { LRUCache } from 'lru-cache';
+import { decode, encode } from 'ox/AbiParameters';
+import type { Logger } from 'pino';
+import type { ChainSettings } from '../contract/chains.ts';
+import { transferWithAuthorization } from '../contract/eip-3009.ts';
+import type { SignedPayment } from '../contract/x402.ts';
+import type { Node } from '../settlement/node.ts';
+import { NodeError } from '../settlement/node-answers.ts';
+import type { Facilitator } from './facilitator.ts';
+import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
+
+export interface GaslessChain {
+  readonly settings: ChainSettings;
+  readonly facilitator: Facilitator;
+  readonly domain: TokenDomain;
+  /** True if the address has code, which is asked once. Throws NodeError. */
+  hasCode(address: `0x${string}`): Promise<boolean>;
+  /** Returns why the chain would not take the payment now. Throws NodeError. */
+  refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined>;
+}
+
+export interface Gasless {
+  /** The chain, if one can pay by a signature there now. */
+  on(chainId: number): GaslessChain | undefined;
+}
+
+export interface GaslessOptions {
+  settings: ChainSettings;
+  node: Node;
+  facilitator: Facilitator;
+}
+
+const maxCodes = 10_000;
+/** `name()` and `version()`. */
+const nameSelector = '0x06fdde03';
+const versionSelector = '0x54fd4d50';
+
+/** Knows no chain yet. `refresh` asks the facilitators, and rejects if one does not answer. */
+export function createGasless(
+  logger: Pick<Logger, 'info' | 'warn'>,
+): Gasless & { add(options: GaslessOptions): void; refresh(): Promise<false> } {
+  const all: GaslessOptions[] = [];
+  const possible = new Map<number, GaslessChain>();
+  const connected = new Map<number, GaslessChain>();
+  const refresh = async (options: GaslessOptions): Promise<void> => {
+    const { settings, facilitator } = options;
+    const { mode, chain, chainId } = settings;
+    const wasPossible = possible.delete(chainId);
+    if (!(await facilitator.supports(chainId))) {
+      logger.warn(
+        { mode, chain },
+        'the facilitator does not take x402 version 2 with the scheme exact on this chain',
+      );
+      return;
+    }
+    const found = connected.get(chainId) ?? (await connect(options));
+    connected.set(chainId, found);
+    possible.set(chainId, found);
+    if (!wasPossible) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
+  };
+  return {
+    on: (chainId) => possible.get(chainId),
+    add: (options) => void all.push(options),
+    async refresh() {
+      const ended = await Promise.allSettled(all.map(refresh));
+      const failed = ended.find((each) => each.status === 'rejected');
+      if (failed !== undefined) throw failed.reason;
+      return false;
+    },
+  };
+}
+
+async function connect({ settings, node, facilitator }: GaslessOptions): Promise<GaslessChain> {
+  const [network] = settings.networks;
+  const token = network?.tokenAddress.toLowerCase() as `0x${string}`;
+  const textOf = async (selector: `0x${string}`) => {
+    const [text] = decode([{ type: 'string' }], await node.call(token, selector, 'latest'));
+    return text;
+  };
+  const domain = { name: await textOf(nameSelector), version: await textOf(versionSelector) };
+  const codes = new LRUCache<string, boolean>({ max: maxCodes });
+  return {
+    settings,
+    facilitator,
+    domain,
+    async hasCode(address) {
+      const found = codes.get(address) ?? (await node.hasCode(address));
+      codes.set(address, found);
+      return found;
+    },
+    async refusalOf(payment) {
+      try {
+        await node.call(token, callOf(payment), 'latest');
+        return undefined;
+      } catch (reason) {
+        if (reason instanceof NodeError && reason.fault === 'refused') return refusalOfRevert(reason);
+        throw reason;
+      }
+    },
+  };
+}
+
+function callOf({
+  from,
+  to,
+  value,
+  validAfter,
+  validBefore,
+  nonce,
+  signature,
+}: SignedPayment): `0x${string}` {
+  const types = ['address', 'address', 'uint256', 'uint256', 'uint256', 'bytes32', 'bytes'] as const;
+  const parameters = types.map((type) => ({ type }));
+  const values = [from, to, value, validAfter, validBefore, nonce, signature];
+  return `${transferWithAuthorization}${encode(parameters, values).slice(2)}`;
+}
+
+/** What Circle's contract says when it reverts, and x402's word for it. */
+const reverts: readonly [RegExp, reason: string, message: string][] = [
+  [/invalid signature/i, 'invalid_exact_evm_signature', 'The signature is not that of the account.'],
+  [/exceeds balance/i, 'invalid_exact_evm_insufficient_balance', 'The account does not have the amount.'],
+  [
+    /used or canceled/i,
+    'invalid_exact_evm_nonce_already_used',
+    'The authorization is used or canceled already.',
+  ],
+  [
+    /blacklisted/i,
+    'invalid_exact_evm_account_blocked',
+    "The token's issuer has blocked this account or the wallet.",
+  ],
+  [/paused/i, 'invalid_exact_evm_token_paused', "The token's issuer has paused all transfers."],
+  [
+    /not yet valid/i,
+    'invalid_exact_evm_payload_authorization_valid_after',
+    'The authorization is not valid yet.',
+  ],
+  [/expired/i, 'invalid_exact_evm_payload_authorization_valid_before', 'The authorization has expired.'],
+];
+
+function refusalOfRevert(error: NodeError): PaymentRefusal {
+  const [, reason, message] = reverts.find(([form]) => form.test(error.message)) ?? [];
+  if (reason !== undefined && message !== undefined) return refused(reason, message);
+  if (!/revert/i.test(error.message)) throw error;
+  return refused(
+    'invalid_exact_evm_transaction_simulation_failed',
+    'The token would not take this authorization.',
+  );
+}

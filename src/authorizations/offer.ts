@@ -1,0 +1,186 @@
+// What a payer is asked to sign, and the checks of what was signed that need nobody else.
+
+import { recoverAddress } from 'ox/Secp256k1';
+import { fromHex as signatureFromHex } from 'ox/Signature';
+import { getSignPayload } from 'ox/TypedData';
+import { isRightToken, type Network } from '../contract/chains.ts';
+import { authorizationTypes } from '../contract/eip-3009.ts';
+import { networkName, type PaymentRequirements, type SignedPayment } from '../contract/x402.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+
+/** How a token names itself for signatures (EIP-712). */
+export interface TokenDomain {
+  name: string;
+  version: string;
+}
+
+/** Why a payment is refused: x402's word, and a sentence for whoever reads it. */
+export interface PaymentRefusal {
+  reason: string;
+  message: string;
+}
+
+/** An intent that expires sooner is not offered any more: nobody can sign, send and see it land in that time. */
+const lastOfferMs = 120_000;
+const maxTimeoutSeconds = 300;
+/** How much sooner than the intent an offer ends. */
+const marginSeconds = 60;
+/** How long an authorization has to be valid yet, for a block to take it. */
+const minValidSeconds = 15;
+
+const scheme = 'exact';
+
+/** True while an intent is open for long enough to sign. */
+export function isOffered({ expiresAt }: Pick<PaymentIntentRow, 'expiresAt'>, nowMs: number): boolean {
+  return expiresAt.getTime() - nowMs > lastOfferMs;
+}
+
+/** What the intent still expects, in the token's smallest unit. */
+export function missingUnits(intent: PaymentIntentRow): bigint {
+  return BigInt(intent.amountUnits) - BigInt(intent.amountReceivedUnits);
+}
+
+export function offerOf(
+  intent: PaymentIntentRow,
+  network: Network,
+  domain: TokenDomain,
+  nowMs: number,
+): PaymentRequirements {
+  const seconds = Math.floor((intent.expiresAt.getTime() - nowMs) / 1_000) - marginSeconds;
+  return {
+    scheme,
+    network: networkName(network.chainId),
+    amount: String(missingUnits(intent)),
+    asset: network.tokenAddress,
+    payTo: intent.expectedWallet,
+    maxTimeoutSeconds: Math.min(maxTimeoutSeconds, seconds),
+    extra: { ...domain, assetTransferMethod: 'eip3009' },
+  };
+}
+
+/** What a payment is compared with. */
+export interface Expected {
+  intent: PaymentIntentRow;
+  network: Network;
+  domain: TokenDomain;
+  /** What an authorization may be worth beyond what is missing: somebody may have paid a little in between. */
+  toleranceUnits: bigint;
+  /** The later of now and the time of the newest block that was read. */
+  nowMs: number;
+}
+
+/** Returns why a payment is none of this intent, by what it says itself. */
+export function refusalOf(payment: SignedPayment, expected: Expected): PaymentRefusal | undefined {
+  return (
+    refusalOfTerms(payment, expected) ??
+    refusalOfAmount(payment, expected) ??
+    refusalOfTime(payment, expected)
+  );
+}
+
+function refusalOfTerms(
+  { accepted, to }: SignedPayment,
+  { intent, network, domain }: Expected,
+): PaymentRefusal | undefined {
+  const { name, version, assetTransferMethod = 'eip3009' } = accepted.extra;
+  if (accepted.scheme !== scheme || assetTransferMethod !== 'eip3009') {
+    return refused('invalid_scheme', `Pay by the scheme ${scheme} with EIP-3009.`);
+  }
+  if (accepted.network !== networkName(network.chainId)) {
+    return refused('invalid_network', `Pay on ${networkName(network.chainId)}.`);
+  }
+  if (!isRightToken(network, accepted.asset)) {
+    return refused('invalid_payment_requirements', `Pay in the token ${network.tokenAddress}.`);
+  }
+  const wallet = intent.expectedWallet.toLowerCase();
+  if (accepted.payTo.toLowerCase() !== wallet || to !== wallet) {
+    return refused('invalid_exact_evm_recipient_mismatch', `Pay to ${intent.expectedWallet}.`);
+  }
+  if (name !== domain.name || version !== domain.version) {
+    return refused(
+      'invalid_exact_evm_token_name_mismatch',
+      `The token's domain has the name ${domain.name} and the version ${domain.version}.`,
+    );
+  }
+  return undefined;
+}
+
+function refusalOfAmount(
+  { accepted, value }: SignedPayment,
+  { intent, toleranceUnits }: Expected,
+): PaymentRefusal | undefined {
+  const missing = missingUnits(intent);
+  if (value !== BigInt(accepted.amount)) {
+    return refused(
+      'invalid_exact_evm_payload_authorization_value_mismatch',
+      'The authorization has another value than the amount that it accepts.',
+    );
+  }
+  return value >= missing && value <= missing + toleranceUnits
+    ? undefined
+    : refused(
+        'invalid_exact_evm_authorization_value',
+        `What is missing is ${missing} units. Ask again, and sign that.`,
+      );
+}
+
+function refusalOfTime(
+  { validAfter, validBefore }: SignedPayment,
+  { intent, nowMs }: Expected,
+): PaymentRefusal | undefined {
+  const seconds = BigInt(Math.floor(nowMs / 1_000));
+  if (validAfter >= seconds) {
+    return refused(
+      'invalid_exact_evm_payload_authorization_valid_after',
+      'The authorization is not valid yet.',
+    );
+  }
+  const until = BigInt(Math.floor(intent.expiresAt.getTime() / 1_000));
+  if (validBefore > until) {
+    return refused(
+      'invalid_exact_evm_payload_authorization_valid_before',
+      'The authorization is valid for longer than the payment intent.',
+    );
+  }
+  return validBefore >= seconds + BigInt(minValidSeconds)
+    ? undefined
+    : refused(
+        'invalid_exact_evm_payload_authorization_valid_before',
+        `The authorization has to be valid for another ${minValidSeconds} s.`,
+      );
+}
+
+/** Bytes of the signature of an account without code. */
+const ownKeyBytes = 65;
+/** ERC-6492 ends with this: the signature of an account that is not deployed yet. */
+const erc6492Suffix = '6492'.repeat(16);
+
+/** What a signature proves by itself: `owner` if the key of `from` made it; `unknown` if only code at `from` can tell. */
+export function signatureOf(
+  { signature, from, to, value, validAfter, validBefore, nonce }: SignedPayment,
+  { network, domain }: Pick<Expected, 'network' | 'domain'>,
+): 'owner' | 'unknown' | PaymentRefusal {
+  if (signature.endsWith(erc6492Suffix)) {
+    return refused(
+      'invalid_exact_evm_signature',
+      'Signatures of accounts that are not deployed (ERC-6492) are not taken. Deploy the account first.',
+    );
+  }
+  if (signature.length !== 2 + 2 * ownKeyBytes) return 'unknown';
+  const payload = getSignPayload({
+    domain: { ...domain, chainId: network.chainId, verifyingContract: network.tokenAddress },
+    types: authorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message: { from, to, value, validAfter, validBefore, nonce },
+  });
+  try {
+    const signer = recoverAddress({ payload, signature: signatureFromHex(signature) });
+    return signer.toLowerCase() === from ? 'owner' : 'unknown';
+  } catch {
+    return 'unknown';
+  }
+}
+
+export function refused(reason: string, message: string): PaymentRefusal {
+  return { reason, message };
+}

@@ -1,0 +1,55 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import type { WalletAddress } from '../../contract/wallet-address.ts';
+import { modeNames } from '../../contract/words.ts';
+import { AddressType, HexType } from './column-types.ts';
+import { modeType } from './network.ts';
+
+/**
+ * `submitted`: somebody can send it. `landed`: a recorded transfer has used it. `released`: the chain will never take it.
+ * `failed`: nobody was given it.
+ */
+export const authorizationStatuses = ['submitted', 'landed', 'released', 'failed'] as const;
+
+/** A payer's signed authorization (EIP-3009) to transfer tokens for an intent. The signature itself is not kept. */
+export const AuthorizationEntity = defineEntity({
+  name: 'Authorization',
+  tableName: 'authorizations',
+  properties: {
+    id: p.uuid().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    paymentIntent: p.uuid(),
+    /** The network of the intent, which says the chain and the token. */
+    network: p.smallint(),
+    fromAddress: p.type(AddressType).$type<WalletAddress>(),
+    /** Of the payer's choice, used once on the chain. */
+    nonce: p.type(HexType).$type<string>(),
+    /** The wallet that is paid. */
+    wallet: p.type(AddressType).$type<WalletAddress>(),
+    amountUnits: p.bigint(),
+    /** Blocks from this time on do not take it. */
+    validBefore: p.datetime(3).columnType('timestamptz(3)'),
+    status: p.enum(authorizationStatuses).nativeEnumName('authorization_status'),
+    /** What the facilitator says that it has sent. Nothing follows from it. */
+    claimedHash: p.type(HexType).$type<string>().nullable(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+  indexes: [
+    { name: 'authorizations_payment_intent_index', properties: ['paymentIntent', 'id'] },
+    // Whether a transfer may have used one.
+    { name: 'authorizations_wallet_index', properties: ['fromAddress', 'wallet'] },
+    {
+      name: 'authorizations_submitted_index',
+      properties: ['network', 'validBefore'],
+      where: "status = 'submitted'",
+    },
+  ],
+  uniques: [
+    {
+      name: 'authorizations_nonce_unique',
+      properties: ['fromAddress', 'nonce', 'merchantId', 'mode'],
+    },
+  ],
+});
+
+export type AuthorizationRow = InferEntity<typeof AuthorizationEntity>;

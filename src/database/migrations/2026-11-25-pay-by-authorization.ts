@@ -1,0 +1,43 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/**
+ * Signed authorizations. Processes of the release before do not recognise the transfers that use them: name a facilitator
+ * after they have ended.
+ */
+export class PayByAuthorization extends Migration {
+  override up(): void {
+    this.addSql("create type authorization_status as enum ('submitted', 'landed', 'released', 'failed')");
+    this.addSql(`
+      create table authorizations (
+        id             uuid                 not null primary key,
+        merchant_id    uuid                 not null,
+        mode           payment_mode         not null,
+        payment_intent uuid                 not null,
+        network        smallint             not null,
+        from_address   bytea                not null,
+        nonce          bytea                not null,
+        wallet         bytea                not null,
+        amount_units   bigint               not null,
+        valid_before   timestamptz(3)       not null,
+        status         authorization_status not null,
+        claimed_hash   bytea,
+        created_at     timestamptz(3)       not null
+      )`);
+    this.addSql('create index authorizations_payment_intent_index on authorizations (payment_intent, id)');
+    this.addSql('create index authorizations_wallet_index on authorizations (from_address, wallet)');
+    this.addSql(`
+      create index authorizations_submitted_index on authorizations (network, valid_before)
+        where status = 'submitted'`);
+    this.addSql(`
+      create unique index authorizations_nonce_unique on authorizations (from_address, nonce, merchant_id, mode)`);
+    this.addSql('alter table payment_intents add column authorizations_count int');
+    this.addSql('alter table transfers add column authorized_by uuid');
+  }
+
+  override down(): void {
+    this.addSql('alter table transfers drop column authorized_by');
+    this.addSql('alter table payment_intents drop column authorizations_count');
+    this.addSql('drop table authorizations');
+    this.addSql('drop type authorization_status');
+  }
+}

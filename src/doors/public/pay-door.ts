@@ -1,0 +1,64 @@
+// `POST /v1/checkout/pay`: x402 speaks by status codes and headers of its own, which the transcoder does not have.
+
+import type { PayAnswer, PayRequest } from '../../authorizations/pay-checkout.ts';
+import { ServiceError } from '../../requests/errors.ts';
+import type { Authenticate } from '../../requests/method.ts';
+import { answerHeaders, type OpenedIntent } from '../../requests/request-context.ts';
+import { addressOf } from '../doc-url.ts';
+import { discardBody } from '../request-body.ts';
+import type { Site } from './public-door.ts';
+import { sendJson } from './send-json.ts';
+
+const path = '/v1/checkout/pay';
+
+/** Sent with every answer, refusals too: any origin may have the page or the program that pays. */
+const shared: readonly [string, string][] = [
+  ['Access-Control-Allow-Origin', '*'],
+  ['Access-Control-Expose-Headers', 'Retry-After, X-Request-Id, PAYMENT-REQUIRED, PAYMENT-RESPONSE'],
+];
+/** The client of x402 sends `Access-Control-Expose-Headers` with its request. */
+const preflight: readonly [string, string][] = [
+  ['Access-Control-Allow-Methods', 'POST'],
+  [
+    'Access-Control-Allow-Headers',
+    'Authorization, Content-Type, If-None-Match, PAYMENT-SIGNATURE, Access-Control-Expose-Headers',
+  ],
+  ['Access-Control-Max-Age', '7200'],
+];
+
+export interface PayDoorOptions {
+  /** The secret that opens the checkout, whose requests are counted together with these. */
+  admit: Authenticate<OpenedIntent>;
+  pay(request: PayRequest): Promise<PayAnswer>;
+  /** The address of this port as clients reach it, without a slash at its end; by default what they ask for. */
+  publicUrl: string | undefined;
+  isDraining: () => boolean;
+  scheme: 'http' | 'https';
+}
+
+export function createPayDoor({ admit, pay, publicUrl, isDraining, scheme }: PayDoorOptions): Site {
+  return {
+    name: 'PayCheckout',
+    has: (candidate) => candidate === path,
+    shared,
+    async serve({ request, header, response, context }) {
+      const send = (answer: PayAnswer) =>
+        sendJson(
+          { request, response, context },
+          { ...answer, headers: [...shared, ...answer.headers] },
+          isDraining,
+        );
+      if (request.method === 'OPTIONS') return send({ status: 204, body: '', headers: [...preflight] });
+      if (request.method !== 'POST') {
+        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
+      }
+      const opened = await admit(context, header);
+      // Nothing is read from it.
+      discardBody(request);
+      const resourceUrl = `${publicUrl ?? addressOf(header, scheme) ?? ''}${path}`;
+      const signature = header.get('payment-signature');
+      const answer = await pay({ opened, signature, resourceUrl, context });
+      send({ ...answer, headers: [...answerHeaders(context), ...answer.headers] });
+    },
+  };
+}
