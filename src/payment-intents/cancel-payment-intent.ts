@@ -26,6 +26,11 @@ const lockInOrder = preparedStatement(
   'select from payment_intents where id = any ($1::uuid[]) order by id for update',
 );
 
+const findSubmitted = preparedStatement(
+  'find_submitted_authorization',
+  `select valid_before from authorizations where payment_intent = $1 and status = 'submitted' limit 1`,
+);
+
 /**
  * `CancelPaymentIntent`: cancels an intent that requires payment, once, however many calls there are. Calls `onEvent`
  * after the commit.
@@ -60,6 +65,13 @@ export function cancelPaymentIntent(
     run: store,
   });
 
+  /** When the authorization ends that the payer has signed and that can still be used. */
+  const signedFor = async ({ id, authorizationsCount }: PaymentIntentRow): Promise<Date | undefined> => {
+    if (authorizationsCount == null) return undefined;
+    const { rows } = await orUnavailable(() => run(findSubmitted, [id]));
+    return rows[0] && new Date(rows[0].valid_before);
+  };
+
   /** Undefined if the row has changed since it was read. */
   const cancel = async (
     row: PaymentIntentRow,
@@ -80,6 +92,9 @@ export function cancelPaymentIntent(
       for (;;) {
         const row = await findPaymentIntent(reader, request.id, identity, context);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
+        // Counted in the row: one that is signed after this has changed it.
+        const signed = row.status === 'canceled' ? undefined : await signedFor(row);
+        if (signed !== undefined) throw stillPayable(signed);
         const canceled = row.status === 'canceled' ? row : await cancel(row, context.trace);
         if (canceled !== undefined) {
           return presentPaymentIntent(canceled, await paymentsOf(reader, canceled), clientSecretKeys);
@@ -87,6 +102,14 @@ export function cancelPaymentIntent(
       }
     },
   };
+}
+
+function stillPayable(until: Date): ServiceError {
+  return new ServiceError('invalid_state', {
+    message:
+      'The payment intent cannot be canceled. The payer has signed an authorization for it, which can be used until ' +
+      `${until.toISOString()}.`,
+  });
 }
 
 /** Throws if the row has a value that only a newer version knows. */

@@ -13,6 +13,8 @@ import type { Node } from './node.ts';
 const maxRange = 2_000;
 /** An authorization that cannot be released is looked at again after this time. */
 const againMs = 60_000;
+/** How far the clock of a chain may be behind ours. */
+const maxSkewMs = 60_000;
 const used = `0x${'1'.padStart(64, '0')}`;
 
 /** Releases what is due below the tip. */
@@ -34,11 +36,12 @@ export function createReleaseAuthorizations(
     const authorizer = pad(from, { size: 32 });
     const question = concat([authorizationState, authorizer, nonce]);
     if ((await asked.call(token, question, 'latest')) !== used) return true;
-    const age = Math.ceil((Date.now() - createdAt.getTime()) / settings.blockTimeMs) + settings.confirmations;
-    for (let first = Math.max(0, head.number - age); first <= head.number; first += maxRange) {
-      const last = Math.min(first + maxRange - 1, head.number);
-      if (await asked.hasLog(token, [authorizationCanceledTopic, authorizer, nonce], first, last))
-        return true;
+    const topics = [authorizationCanceledTopic, authorizer, nonce] as const;
+    for (let { number: last } = head; last >= 0; last -= maxRange) {
+      const first = Math.max(0, last - maxRange + 1);
+      if (await asked.hasLog(token, topics, first, last)) return true;
+      const oldest = await asked.header(first);
+      if (oldest === undefined || oldest.time.getTime() < createdAt.getTime() - maxSkewMs) return false;
     }
     return false;
   };

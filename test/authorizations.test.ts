@@ -1,0 +1,677 @@
+// Payments by a signature: each check, each thing that a facilitator may do, whose payment a transfer is, and that nobody pays
+// twice. The chain, the facilitator and the watcher move when the test says so.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Hex } from 'viem';
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
+import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { startChain } from './support/chain.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startLyingNode } from './support/lying-node.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createTestWatcher } from './support/settlement.ts';
+import {
+  type Behaviour,
+  callOf,
+  cancelCall,
+  nonceOf,
+  paymentHeader,
+  randomNonce,
+  type Signed,
+  type SignedFields,
+  sign,
+  startTestFacilitator,
+} from './support/x402.ts';
+
+const chain = await startChain();
+const facilitator = await startTestFacilitator(chain);
+const node = await startLyingNode(chain.url);
+const service = await startService({
+  ROLES: 'api,expiry',
+  RPC_URL_BASE_SEPOLIA: node.url,
+  X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+  RATE_LIMIT_CHECKOUT: '0',
+});
+const watcher = createTestWatcher(service, { urls: [chain.url] });
+await service.loggedLine(({ message }) => message === 'payers can pay by a signature, without gas');
+await watcher.catchUp();
+afterAll(async () => {
+  await service.close();
+  await Promise.all([facilitator.close(), node.close()]);
+  await chain.stop();
+});
+afterEach(() => {
+  facilitator.behaviour = {};
+});
+
+const amount = 1_000_000;
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+type Json = any;
+interface Answer {
+  status: number;
+  json: Json;
+  /** Of `PAYMENT-RESPONSE`. */
+  settled: SettleResponse | undefined;
+}
+
+async function pay(secret: string, signature?: string, from: TestService = service): Promise<Answer> {
+  const { status, body, headers } = await httpRequest(`${from.publicUrl}/v1/checkout/pay`, {
+    headers: {
+      authorization: `Bearer ${secret}`,
+      ...(signature !== undefined && { 'payment-signature': signature }),
+    },
+  });
+  const response = headers['payment-response'];
+  const settled = response && JSON.parse(Buffer.from(String(response), 'base64').toString());
+  return { status, json: JSON.parse(body), settled };
+}
+
+interface Order {
+  id: string;
+  secret: string;
+  offer: PaymentRequirements;
+  account: PrivateKeyAccount;
+}
+
+async function createIntent(fields: object = {}) {
+  const { json } = await service.call('createPaymentIntent', { amount_units: amount, ...fields });
+  return { id: json.id as string, secret: json.client_secret as string };
+}
+
+async function newAccount(units = 10n * BigInt(amount)): Promise<PrivateKeyAccount> {
+  const account = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(account.address, units);
+  await chain.mine();
+  return account;
+}
+
+/** An intent, what is asked for it, and somebody who has the money. */
+async function newOrder(fields: object = {}): Promise<Order> {
+  const [intent, account] = [await createIntent(fields), await newAccount()];
+  const { json } = await pay(intent.secret);
+  return { ...intent, offer: json.accepts[0], account };
+}
+
+const statusOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;
+const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> => {
+  const answer = await httpRequest(`${service.publicUrl}/v1/checkout`, {
+    method: 'GET',
+    headers: { authorization: `Bearer ${secret}` },
+  });
+  return JSON.parse(answer.body);
+};
+const statusesOf = async (id: string) =>
+  (
+    await service.query<{ status: string }>(
+      'select status from authorizations where payment_intent = $1 order by id',
+      [parseIdentifier('pi', id)],
+    )
+  ).map(({ status }) => status);
+
+/** Sends a payment, and mines its block as soon as the facilitator has sent it. */
+async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<Answer> {
+  const answer = pay(secret, paymentHeader(signed, offer));
+  await facilitator.nextAsked('/settle');
+  await pooled();
+  await readBlock();
+  return answer;
+}
+
+/** Resolves when a transaction waits for the next block. */
+async function pooled(): Promise<void> {
+  while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
+}
+
+async function readBlock(blocks = 1): Promise<void> {
+  await chain.mine(blocks);
+  await watcher.catchUp();
+}
+
+test('a payment lands, is attributed by its nonce, and is answered with its transaction', async () => {
+  const order = await newOrder();
+  const signed = await sign(order.account, order.offer);
+  const answer = await payAndMine(order, signed);
+  expect(answer).toMatchObject({
+    status: 200,
+    json: { status: 'processing', gasless: false },
+    settled: { success: true, network: 'eip155:84532', payer: order.account.address },
+  });
+  expect(answer.settled?.transaction).toBe(answer.json.payments[0].transaction_hash);
+  expect(await statusesOf(order.id)).toEqual(['landed']);
+  await readBlock(10);
+  expect((await statusOf(order.id)).status).toBe('succeeded');
+  // The same again, and without a signature: what has become of it.
+  expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
+    status: 200,
+    settled: { success: true },
+  });
+  expect(await pay(order.secret)).toMatchObject({
+    status: 200,
+    json: { status: 'succeeded' },
+    settled: undefined,
+  });
+});
+
+describe('a payment is refused before anybody is asked', () => {
+  const now = () => BigInt(Math.floor(Date.now() / 1_000));
+  const other = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+  test.each<[string, Partial<SignedFields>, Partial<PaymentRequirements>, string]>([
+    ['another scheme', {}, { scheme: 'upto' }, 'invalid_scheme'],
+    [
+      'Permit2',
+      {},
+      { extra: { name: 'USDC', version: '2', assetTransferMethod: 'permit2' } },
+      'invalid_scheme',
+    ],
+    ['another chain', {}, { network: 'eip155:8453' }, 'invalid_network'],
+    ['another token', {}, { asset: other }, 'invalid_payment_requirements'],
+    ['another wallet', { to: other }, {}, 'invalid_exact_evm_recipient_mismatch'],
+    ['another wallet in what it accepts', {}, { payTo: other }, 'invalid_exact_evm_recipient_mismatch'],
+    [
+      'another domain',
+      {},
+      { extra: { name: 'USD Coin', version: '2' } },
+      'invalid_exact_evm_token_name_mismatch',
+    ],
+    [
+      'another value than it accepts',
+      { value: 1_000_001n },
+      {},
+      'invalid_exact_evm_payload_authorization_value_mismatch',
+    ],
+    [
+      'less than is missing',
+      { value: 999_999n },
+      { amount: '999999' },
+      'invalid_exact_evm_authorization_value',
+    ],
+    [
+      'more than dust above it',
+      { value: 1_010_001n },
+      { amount: '1010001' },
+      'invalid_exact_evm_authorization_value',
+    ],
+    [
+      'a later beginning',
+      { validAfter: now() + 100n },
+      {},
+      'invalid_exact_evm_payload_authorization_valid_after',
+    ],
+    [
+      'an end within 15 s',
+      { validBefore: now() + 10n },
+      {},
+      'invalid_exact_evm_payload_authorization_valid_before',
+    ],
+    [
+      "an end after the intent's",
+      { validBefore: now() + 86_400n },
+      {},
+      'invalid_exact_evm_payload_authorization_valid_before',
+    ],
+  ])('%s', async (_, fields, accepted, reason) => {
+    const order = await newOrder();
+    const [asked, requests] = [facilitator.asked.length, node.requests.length];
+    const answer = await pay(
+      order.secret,
+      paymentHeader(await sign(order.account, order.offer, fields), { ...order.offer, ...accepted }),
+    );
+    expect(answer).toMatchObject({
+      status: 402,
+      settled: { success: false, errorReason: reason, transaction: '' },
+    });
+    expect(answer.json.errorMessage).toMatch(/\.$/);
+    expect([facilitator.asked.length, node.requests.length]).toEqual([asked, requests]);
+    expect(await statusesOf(order.id)).toEqual([]);
+  });
+
+  test('a signature of another key, an undeployed account, and no signature at all', async () => {
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const stranger = privateKeyToAccount(generatePrivateKey());
+    const byStranger = await sign(stranger, order.offer, {
+      from: order.account.address,
+      nonce: signed.nonce,
+    });
+    for (const signature of [
+      byStranger.signature,
+      `${signed.signature}${'6492'.repeat(16)}` as Hex,
+      '0x00' as Hex,
+    ]) {
+      const asked = facilitator.asked.length;
+      const answer = await pay(order.secret, paymentHeader({ ...signed, signature }, order.offer));
+      expect(answer).toMatchObject({ status: 402, settled: { errorReason: 'invalid_exact_evm_signature' } });
+      expect(facilitator.asked.length).toBe(asked);
+    }
+    // The code of an account is asked for once.
+    expect(
+      node.requests.filter(
+        ({ method, params: [address] }) => method === 'eth_getCode' && address === signed.from.toLowerCase(),
+      ),
+    ).toHaveLength(1);
+  });
+
+  test('what the token would refuse: too little money, a used nonce, a blocked account, a pause', async () => {
+    const poor = await newOrder();
+    const account = await newAccount(1n);
+    expect(await pay(poor.secret, paymentHeader(await sign(account, poor.offer), poor.offer))).toMatchObject({
+      settled: { errorReason: 'invalid_exact_evm_insufficient_balance' },
+    });
+    const used = await newOrder();
+    const signed = await sign(used.account, used.offer);
+    await facilitator.send({
+      ...(await sign(used.account, { ...used.offer, payTo: other }, { nonce: signed.nonce })),
+    });
+    await readBlock();
+    expect(await pay(used.secret, paymentHeader(signed, used.offer))).toMatchObject({
+      settled: { errorReason: 'invalid_exact_evm_nonce_already_used' },
+    });
+    const blocked = await newOrder();
+    await chain.blacklist(blocked.account.address);
+    await readBlock();
+    expect(
+      await pay(blocked.secret, paymentHeader(await sign(blocked.account, blocked.offer), blocked.offer)),
+    ).toMatchObject({ settled: { errorReason: 'invalid_exact_evm_account_blocked' } });
+    const paused = await newOrder();
+    await chain.pause();
+    await readBlock();
+    const whilePaused = await pay(
+      paused.secret,
+      paymentHeader(await sign(paused.account, paused.offer), paused.offer),
+    );
+    await chain.unpause();
+    await readBlock();
+    expect(whilePaused).toMatchObject({ settled: { errorReason: 'invalid_exact_evm_token_paused' } });
+  });
+
+  test('malformed headers are named field by field', async () => {
+    const { secret, offer, account } = await newOrder();
+    const fieldsOf = ({ json }: Answer) => json.error.details.map(({ field }: Json) => field);
+    const notJson = await pay(secret, 'e30');
+    expect([notJson.status, notJson.json.error.code]).toEqual([400, 'invalid_body']);
+    expect(fieldsOf(notJson)).toContain('PAYMENT-SIGNATURE.payload.authorization.nonce');
+    expect(fieldsOf(await pay(secret, '%%%'))).toEqual(['PAYMENT-SIGNATURE']);
+    const wrong = { ...(await sign(account, offer)), nonce: '0x12' as Hex };
+    expect(fieldsOf(await pay(secret, paymentHeader(wrong, offer)))).toEqual([
+      'PAYMENT-SIGNATURE.payload.authorization.nonce',
+    ]);
+    const long = Buffer.from(JSON.stringify({ a: 'x'.repeat(8_000) })).toString('base64');
+    expect((await pay(secret, long)).json.error.details[0].message).toMatch(/at most 8192/);
+  });
+
+  test('more than ten payments of an address within a minute', async () => {
+    const order = await newOrder();
+    const account = await newAccount(1n);
+    const answers: number[] = [];
+    for (let i = 0; i < 11; i++) {
+      answers.push(
+        (await pay(order.secret, paymentHeader(await sign(account, order.offer), order.offer))).status,
+      );
+    }
+    expect(answers).toEqual([...Array(10).fill(402), 429]);
+  });
+});
+
+describe('a facilitator', () => {
+  /** Pays with one that behaves so. Resolves with the answer as soon as there is one. */
+  async function payWith(behaviour: Partial<Record<string, Behaviour>>, fields: object = {}) {
+    const order = await newOrder(fields);
+    facilitator.behaviour = behaviour;
+    const signed = await sign(order.account, order.offer);
+    return { order, signed, answer: pay(order.secret, paymentHeader(signed, order.offer)) };
+  }
+  const refusesToVerify = { '/verify': () => ({ isValid: false, invalidReason: 'insufficient_funds' }) };
+
+  test('that says no releases nothing: the authorization can still be used', async () => {
+    const { order, signed, answer } = await payWith(refusesToVerify);
+    expect(await answer).toMatchObject({
+      status: 202,
+      json: { status: 'requires_payment', gasless: false, authorization: { status: 'submitted' } },
+      settled: undefined,
+    });
+    expect(facilitator.asked.at(-1)).toBe('/verify');
+    // Neither another signature nor none is taken, and nothing is offered or canceled.
+    const another = await sign(order.account, order.offer);
+    for (const header of [paymentHeader(another, order.offer), undefined]) {
+      expect(await pay(order.secret, header)).toMatchObject({
+        status: 409,
+        json: {
+          error: { code: 'invalid_state', message: expect.stringMatching(/can still be used until 20/) },
+        },
+      });
+    }
+    const cancel = await service.call('cancelPaymentIntent', { id: order.id });
+    expect([cancel.code, cancel.message]).toEqual(['invalid_state', expect.stringMatching(/until 20/)]);
+    // Somebody has copied what was signed.
+    await facilitator.send(signed);
+    await readBlock();
+    expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
+  });
+
+  test.each<[string, Behaviour]>([
+    [
+      'says no and sends',
+      async (signed) => ({ success: !(await facilitator.send(signed)), errorReason: 'no' }),
+    ],
+    [
+      'sends twice',
+      async (signed) => {
+        const [transaction] = [await facilitator.send(signed), await facilitator.send(signed)];
+        return { success: true, transaction, network: '' };
+      },
+    ],
+    [
+      'answers with 1 GB',
+      async (signed, response) => {
+        await facilitator.send(signed);
+        response.writeHead(200);
+        const chunk = Buffer.alloc(65_536, ' ');
+        while (!response.destroyed && response.write(chunk)) await sleep(0);
+      },
+    ],
+    [
+      'redirects',
+      async (signed, response) => {
+        await facilitator.send(signed);
+        response.writeHead(307, { location: `${facilitator.url}/elsewhere` }).end();
+      },
+    ],
+    [
+      'answers with an error',
+      async (signed, response) => {
+        await facilitator.send(signed);
+        response.writeHead(500).end('<h1>no</h1>');
+      },
+    ],
+    ['hangs', async (signed) => void (await facilitator.send(signed))],
+    [
+      'breaks the connection',
+      async (signed, response) => {
+        await facilitator.send(signed);
+        response.destroy();
+      },
+    ],
+  ])('that %s has paid once', async (_, settle) => {
+    const { order, answer } = await payWith({ '/settle': settle });
+    await pooled();
+    await readBlock();
+    expect([200, 202]).toContain((await answer).status);
+    expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
+    expect(await statusesOf(order.id)).toEqual(['landed']);
+    expect(facilitator.asked).not.toContain('/elsewhere');
+  });
+
+  test('that says yes and does nothing, or sends another amount, has paid nothing', async () => {
+    const claimed = `0x${'ab'.repeat(32)}`;
+    const lies = { success: true, transaction: claimed, network: 'eip155:84532' };
+    const { order, answer } = await payWith({
+      '/settle': async (signed) => {
+        await facilitator.send({ ...signed, value: signed.value / 2n });
+        setTimeout(() => service.server.close, 0);
+        return lies;
+      },
+    });
+    await pooled();
+    await readBlock();
+    while ((await checkoutOf(order)).authorization?.transaction_hash !== claimed) await sleep(20);
+    expect(await statusOf(order.id)).toMatchObject({ status: 'requires_payment', amount_received_units: 0 });
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    void answer;
+  });
+
+  test('that was never reached has nothing: the payer may sign again', async () => {
+    const closed = await startTestFacilitator(chain);
+    const other = await startService(
+      {
+        ROLES: 'api',
+        RPC_URL_BASE_SEPOLIA: node.url,
+        X402_FACILITATOR_URL_BASE_SEPOLIA: closed.url,
+        RATE_LIMIT_CHECKOUT: '0',
+      },
+      { beside: service },
+    );
+    onTestFinished(other.close);
+    await other.loggedLine(({ message }) => message === 'payers can pay by a signature, without gas');
+    await closed.close();
+    const order = await newOrder();
+    const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+    expect(await pay(order.secret, header, other)).toMatchObject({
+      status: 402,
+      settled: { errorReason: 'facilitator_unreachable' },
+    });
+    expect(await statusesOf(order.id)).toEqual(['failed']);
+    expect(await checkoutOf(order)).toMatchObject({ gasless: true, authorization: { status: 'failed' } });
+    // The same again is not sent. Another one is.
+    expect(await pay(order.secret, header)).toMatchObject({ status: 402 });
+    expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
+  });
+
+  test('its token, its reason and nothing else are in the log', async () => {
+    const { signed, answer } = await payWith(refusesToVerify);
+    await answer;
+    const text = JSON.stringify(service.log);
+    expect(text).toContain('"reason":"insufficient_funds"');
+    expect(text).not.toContain(signed.signature);
+    expect(text).not.toContain(signed.nonce);
+  });
+});
+
+describe('never twice', () => {
+  test('concurrent signatures: one is stored and sent', async () => {
+    const order = await newOrder();
+    const asked = facilitator.asked.length;
+    const headers = await Promise.all(
+      Array.from({ length: 8 }, async () =>
+        paymentHeader(await sign(order.account, order.offer), order.offer),
+      ),
+    );
+    const answers = headers.map((header) => pay(order.secret, header));
+    await pooled();
+    await readBlock();
+    const statuses = (await Promise.all(answers)).map(({ status }) => status).sort();
+    expect(statuses).toEqual([200, 409, 409, 409, 409, 409, 409, 409]);
+    expect(facilitator.asked.slice(asked)).toEqual(['/verify', '/settle']);
+    expect(await statusOf(order.id)).toMatchObject({ amount_received_units: amount, payments_count: 1 });
+  });
+
+  test('the same signature again, meanwhile and afterwards, is sent once', async () => {
+    const order = await newOrder();
+    const asked = facilitator.asked.length;
+    const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+    const answers = [pay(order.secret, header)];
+    await pooled();
+    answers.push(pay(order.secret, header), pay(order.secret, header));
+    await readBlock();
+    for (const answer of answers)
+      expect(await answer).toMatchObject({ status: 200, settled: { success: true } });
+    expect(facilitator.asked.slice(asked)).toEqual(['/verify', '/settle']);
+  });
+
+  test('a cancel and a signature at the same time: one of them', async () => {
+    for (let i = 0; i < 5; i++) {
+      const order = await newOrder();
+      facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+      const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+      const [paid, canceled] = await Promise.all([
+        pay(order.secret, header),
+        service.call('cancelPaymentIntent', { id: order.id }),
+      ]);
+      const isCanceled = canceled.code === 'ok';
+      expect([paid.status, canceled.code]).toEqual(isCanceled ? [409, 'ok'] : [202, 'invalid_state']);
+      expect(await statusesOf(order.id)).toEqual(isCanceled ? [] : ['submitted']);
+    }
+  });
+
+  test('a reorganised transfer makes its authorization usable again, and nothing else is taken', async () => {
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const answer = await payAndMine(order, signed);
+    await chain.reorg(1);
+    await chain.mine();
+    await expect(watcher.catchUp()).rejects.toThrow('asked again');
+    await watcher.catchUp();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    expect(await checkoutOf(order)).toMatchObject({
+      status: 'requires_payment',
+      authorization: { status: 'submitted', transaction_hash: answer.settled?.transaction },
+    });
+    const another = paymentHeader(await sign(order.account, order.offer), order.offer);
+    expect((await pay(order.secret, another)).status).toBe(409);
+    const again = pay(order.secret, paymentHeader(signed, order.offer));
+    await facilitator.send(signed);
+    await readBlock();
+    expect(await again).toMatchObject({ status: 200, settled: { success: true } });
+    expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
+  });
+
+  /** A submitted authorization that nobody has sent, with 20 s to go. */
+  async function submitted() {
+    const order = await newOrder();
+    const head = await chain.client.getBlock();
+    const now = Math.max(Number(head.timestamp), Math.floor(Date.now() / 1_000));
+    const validBefore = BigInt(now + 20);
+    const signed = await sign(order.account, order.offer, { validBefore });
+    facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+    expect((await pay(order.secret, paymentHeader(signed, order.offer))).status).toBe(202);
+    return { order, signed, validBefore: Number(validBefore) };
+  }
+  const { confirmationsRequired } = chain.network;
+
+  test('it is released by a block at its end with all confirmations, and not before', async () => {
+    const { order, signed, validBefore } = await submitted();
+    await chain.mine(1, { timestamp: validBefore - 1 });
+    await readBlock(confirmationsRequired);
+    await chain.mine(1, { timestamp: validBefore });
+    await readBlock(confirmationsRequired - 2);
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    await readBlock(1);
+    expect(await statusesOf(order.id)).toEqual(['released']);
+    expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
+      status: 402,
+      settled: { errorReason: 'authorization_released' },
+    });
+    expect(await checkoutOf(order)).toMatchObject({ gasless: true });
+    facilitator.behaviour = {};
+    expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
+    expect(await statusesOf(order.id)).toEqual(['released', 'landed']);
+  });
+
+  test('one that was canceled on the chain is released; a used one that the watcher has not seen is not', async () => {
+    const { order, signed, validBefore } = await submitted();
+    await chain.send(order.account.address, {
+      to: chain.usdc,
+      data: await cancelCall(order.account, order.offer, signed.nonce),
+    });
+    await readBlock();
+    const hidden = await submitted();
+    // A node that hides the transfer, and says that it is used.
+    const blind = await startLyingNode(chain.url);
+    onTestFinished(blind.close);
+    await watcher.release();
+    const blinded = createTestWatcher(service, { urls: [blind.url] });
+    await facilitator.send(hidden.signed);
+    await chain.mine();
+    blind.lie('empty logs');
+    await blinded.catchUp();
+    await chain.mine(1, { timestamp: hidden.validBefore });
+    await chain.mine(confirmationsRequired);
+    await blinded.catchUp();
+    expect(await statusesOf(hidden.order.id)).toEqual(['submitted']);
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    blind.lie(undefined);
+    await blinded.release();
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['released']);
+  });
+});
+
+describe('whose payment', () => {
+  test.each<[string, (order: Order) => Promise<void>]>([
+    [
+      "with the checkout's nonce, sent by anybody, never shown to us",
+      async ({ id, account, offer }) => {
+        await facilitator.send(await sign(account, offer, { nonce: nonceOf(id) }));
+      },
+    ],
+    [
+      'the same in a multicall',
+      async ({ id, account, offer }) => {
+        const signed = await sign(account, offer, { nonce: nonceOf(id) });
+        await chain.multicall([{ to: chain.usdc, data: callOf(signed) }]);
+      },
+    ],
+    [
+      'receiveWithAuthorization by the wallet itself',
+      async ({ id, account, offer }) => {
+        const signed = await sign(account, offer, { nonce: nonceOf(id), type: 'ReceiveWithAuthorization' });
+        const data = callOf(signed, 'receiveWithAuthorization');
+        await chain.send(signed.to, { to: chain.usdc, data });
+      },
+    ],
+  ])('%s', async (_, send) => {
+    // Without the nonce, any of these could be meant.
+    const [order] = [await newOrder(), await createIntent(), await createIntent()];
+    await send(order);
+    await readBlock();
+    expect(await statusOf(order.id)).toMatchObject({ status: 'processing', payments_count: 1 });
+  });
+
+  test('a random nonce is that of the intent which was shown it, whoever sends it and however', async () => {
+    const [order] = [await newOrder(), await createIntent()];
+    facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+    const signed = await sign(order.account, order.offer);
+    await pay(order.secret, paymentHeader(signed, order.offer));
+    // Packed so that nobody reads it from the transaction's input: a contract that keeps it.
+    await chain.multicall([
+      chain.transferCall({ to: signed.to, amountUnits: 0n }),
+      { to: chain.usdc, data: callOf(signed) },
+    ]);
+    await readBlock();
+    expect(await statusOf(order.id)).toMatchObject({ status: 'processing', payments_count: 1 });
+  });
+
+  test('a nonce that was shown at one intent is refused at another, and so is one with the id of another', async () => {
+    const [first, second] = [await newOrder(), await newOrder()];
+    facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+    const signed = await sign(first.account, first.offer);
+    expect((await pay(first.secret, paymentHeader(signed, first.offer))).status).toBe(202);
+    const foreign = await sign(second.account, second.offer, { nonce: nonceOf(first.id) });
+    for (const each of [signed, foreign]) {
+      expect(await pay(second.secret, paymentHeader(each, second.offer))).toMatchObject({
+        status: 402,
+        settled: {
+          errorReason: 'invalid_exact_evm_nonce_already_used',
+          errorMessage: expect.stringMatching(/another/),
+        },
+      });
+    }
+    expect(await statusesOf(second.id)).toEqual([]);
+  });
+
+  test('two transfers of one transaction are each of their own nonce', async () => {
+    const [first, second] = [await newOrder(), await newOrder()];
+    const calls = await Promise.all(
+      [second, first].map(async ({ id, account, offer }) => ({
+        to: chain.usdc,
+        data: callOf(await sign(account, offer, { nonce: nonceOf(id) })),
+      })),
+    );
+    await chain.multicall(calls);
+    await readBlock();
+    for (const { id, account } of [first, second]) {
+      expect((await statusOf(id)).payments).toMatchObject([{ from_address: account.address }]);
+    }
+  });
+
+  test('any 32 bytes are a nonce', async () => {
+    const order = await newOrder();
+    for (const nonce of [`0x${'00'.repeat(32)}`, `0x${'ff'.repeat(32)}`, randomNonce()] as Hex[]) {
+      await facilitator.send(await sign(order.account, order.offer, { nonce }));
+    }
+    await readBlock();
+    expect(watcher.faults).toEqual([]);
+  });
+});

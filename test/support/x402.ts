@@ -1,0 +1,163 @@
+// A payer who signs, and a facilitator that does what the test says.
+
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import { json } from 'node:stream/consumers';
+import { type Address, bytesToHex, encodeFunctionData, type Hex, hexToBytes, parseAbi } from 'viem';
+import type { LocalAccount } from 'viem/accounts';
+import { authorizationTypes } from '../../src/contract/eip-3009.ts';
+import type { PaymentRequirements } from '../../src/contract/x402.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import type { TestChain } from './chain.ts';
+import { relayer } from './chain-contracts.ts';
+import { listen } from './listen.ts';
+
+export interface SignedFields {
+  from: Address;
+  to: Address;
+  value: bigint;
+  validAfter: bigint;
+  validBefore: bigint;
+  nonce: Hex;
+}
+
+export interface Signed extends SignedFields {
+  signature: Hex;
+}
+
+export const randomNonce = (): Hex => bytesToHex(randomBytes(32));
+
+/** As the checkout makes it: the intent's UUID, and 16 random bytes. */
+export function nonceOf(intentId: string): Hex {
+  const uuid = hexToBytes(`0x${parseIdentifier('pi', intentId)?.replaceAll('-', '')}`);
+  return bytesToHex(Buffer.concat([uuid, randomBytes(16)]));
+}
+
+/** Signs what is offered, with other fields where they are given. */
+export async function sign(
+  account: Pick<LocalAccount, 'address' | 'signTypedData'>,
+  offer: PaymentRequirements,
+  fields: Partial<SignedFields> & { type?: 'TransferWithAuthorization' | 'ReceiveWithAuthorization' } = {},
+): Promise<Signed> {
+  const { type = 'TransferWithAuthorization', ...others } = fields;
+  const message: SignedFields = {
+    from: account.address,
+    to: offer.payTo as Address,
+    value: BigInt(offer.amount),
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1_000) + offer.maxTimeoutSeconds),
+    nonce: randomNonce(),
+    ...others,
+  };
+  const signature = await account.signTypedData({
+    domain: {
+      ...(offer.extra as { name: string; version: string }),
+      chainId: Number(offer.network.split(':')[1]),
+      verifyingContract: offer.asset as Address,
+    },
+    types: { [type]: authorizationTypes.TransferWithAuthorization },
+    primaryType: type,
+    message: { ...message },
+  });
+  return { ...message, signature };
+}
+
+/** The header `PAYMENT-SIGNATURE`. */
+export function paymentHeader(signed: Signed, accepted: PaymentRequirements): string {
+  const { signature, ...message } = signed;
+  const authorization = Object.fromEntries(
+    Object.entries(message).map(([key, value]) => [key, String(value)]),
+  );
+  const payment = { x402Version: 2, accepted, payload: { signature, authorization } };
+  return Buffer.from(JSON.stringify(payment)).toString('base64');
+}
+
+const fields =
+  'address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce';
+const tokenAbi = parseAbi([
+  `function transferWithAuthorization(${fields}, bytes signature)`,
+  `function receiveWithAuthorization(${fields}, bytes signature)`,
+  'function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature)',
+]);
+
+/** The call of the token that uses what was signed. */
+export function callOf(
+  { from, to, value, validAfter, validBefore, nonce, signature }: Signed,
+  functionName: 'transferWithAuthorization' | 'receiveWithAuthorization' = 'transferWithAuthorization',
+): Hex {
+  const args = [from, to, value, validAfter, validBefore, nonce, signature] as const;
+  return encodeFunctionData({ abi: tokenAbi, functionName, args });
+}
+
+/** Signs that a nonce is not to be used. */
+export async function cancelCall(
+  account: LocalAccount,
+  offer: PaymentRequirements,
+  nonce: Hex,
+): Promise<Hex> {
+  const signature = await account.signTypedData({
+    domain: {
+      ...(offer.extra as { name: string; version: string }),
+      chainId: Number(offer.network.split(':')[1]),
+      verifyingContract: offer.asset as Address,
+    },
+    types: {
+      CancelAuthorization: [
+        { name: 'authorizer', type: 'address' },
+        { name: 'nonce', type: 'bytes32' },
+      ],
+    },
+    primaryType: 'CancelAuthorization',
+    message: { authorizer: account.address, nonce },
+  });
+  const args = [account.address, nonce, signature] as const;
+  return encodeFunctionData({ abi: tokenAbi, functionName: 'cancelAuthorization', args });
+}
+
+/** What the facilitator does with a payment: answers, or holds the response itself. */
+export type Behaviour = (signed: Signed, response: ServerResponse) => unknown;
+
+/** A facilitator. It sends with the chain's relayer, unless `behaviour` is set. Close it. */
+export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc' | 'network'>) {
+  const network = `eip155:${chain.network.chainId}`;
+  const asked: string[] = [];
+  const honest: Record<string, Behaviour> = {
+    '/verify': () => ({ isValid: true }),
+    '/settle': async (signed) => ({
+      success: true,
+      transaction: await facilitator.send(signed),
+      network,
+    }),
+  };
+  const server = createServer(async (request, response) => {
+    const path = String(request.url);
+    asked.push(path);
+    server.emit('asked', path);
+    if (path === '/supported') {
+      response.end(JSON.stringify({ kinds: [{ x402Version: 2, scheme: 'exact', network }] }));
+      return;
+    }
+    // biome-ignore lint/suspicious/noExplicitAny: it is what the service has sent.
+    const { paymentPayload } = (await json(request)) as any;
+    const { signature, authorization } = paymentPayload.payload;
+    const numbers = ['value', 'validAfter', 'validBefore'].map((name) => [name, BigInt(authorization[name])]);
+    const signed: Signed = { ...authorization, ...Object.fromEntries(numbers), signature };
+    const answer = await (facilitator.behaviour[path] ?? honest[path])?.(signed, response);
+    if (answer !== undefined) response.end(JSON.stringify(answer));
+  });
+  const { url, close } = await listen(server);
+  const facilitator = {
+    url,
+    close,
+    asked,
+    behaviour: {} as Partial<Record<string, Behaviour>>,
+    /** Sends a payment. The transaction waits for the next block. */
+    send: (signed: Signed) => chain.send(relayer, { to: chain.usdc, data: callOf(signed) }),
+    /** Resolves when it is next asked this. */
+    async nextAsked(path: string): Promise<void> {
+      for (;;) if ((await once(server, 'asked'))[0] === path) return;
+    },
+  };
+  return facilitator;
+}
