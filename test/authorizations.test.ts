@@ -8,8 +8,10 @@ import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vit
 import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain } from './support/chain.ts';
+import { accounts, deployer } from './support/chain-contracts.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startLyingNode } from './support/lying-node.ts';
+import { createSigningSafe } from './support/safe.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createTestWatcher } from './support/settlement.ts';
 import {
@@ -560,7 +562,7 @@ describe('never twice', () => {
   });
 
   test('one that was canceled on the chain is released; a used one that the watcher has not seen is not', async () => {
-    const { order, signed, validBefore } = await submitted();
+    const { order, signed } = await submitted();
     await chain.send(order.account.address, {
       to: chain.usdc,
       data: await cancelCall(order.account, order.offer, signed.nonce),
@@ -673,5 +675,44 @@ describe('whose payment', () => {
     }
     await readBlock();
     expect(watcher.faults).toEqual([]);
+  });
+});
+
+describe('accounts', () => {
+  async function payFrom(account: Pick<PrivateKeyAccount, 'address' | 'signTypedData'>): Promise<Answer> {
+    await chain.mint(account.address, BigInt(amount));
+    await chain.mine();
+    const intent = await createIntent();
+    const { accepts } = (await pay(intent.secret)).json;
+    const order = { ...intent, offer: accepts[0], account: accounts[0] };
+    return payAndMine(order, await sign(account, accepts[0]));
+  }
+
+  test('an account of EIP-7702, with code and a key', async () => {
+    const account = await newAccount();
+    await chain.fund(account.address);
+    await chain.batch7702(account, [chain.transferCall({ to: chain.multicall3Address, amountUnits: 1n })]);
+    await chain.mine();
+    expect(await chain.client.getCode(account)).toMatch(/^0xef0100/);
+    expect((await payFrom(account)).status).toBe(200);
+  });
+
+  test.each([1, 2])('a Safe of %i owners', async (count) => {
+    const owners = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()));
+    const safe = await createSigningSafe(chain.client, owners, deployer, chain.network.chainId);
+    expect((await payFrom(safe)).status).toBe(200);
+    // One signature of two is refused, before anybody is asked.
+    const { secret } = await createIntent();
+    const { accepts } = (await pay(secret)).json;
+    const [first] = owners;
+    await chain.mint(safe.address, BigInt(amount));
+    await chain.mine();
+    const signed = await sign(first as PrivateKeyAccount, accepts[0], { from: safe.address });
+    const asked = facilitator.asked.length;
+    expect(await pay(secret, paymentHeader(signed, accepts[0]))).toMatchObject({
+      status: 402,
+      settled: { success: false },
+    });
+    expect(facilitator.asked.length).toBe(asked);
   });
 });

@@ -1,10 +1,18 @@
 // A Safe 1.4.1 with one owner, and a transaction that the owner has signed.
 
-import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
+import {
+  type Address,
+  concatHex,
+  encodeFunctionData,
+  type Hex,
+  hashTypedData,
+  parseAbi,
+  zeroAddress,
+} from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { readArtifact } from '../../src/embedded/artifact.ts';
 import type { ChainClient } from '../../src/embedded/chain-client.ts';
-import type { Deployment } from '../../src/embedded/deploy-at.ts';
+import { type Deployment, deployAt } from '../../src/embedded/deploy-at.ts';
 
 export interface Safe {
   address: Address;
@@ -14,6 +22,8 @@ export interface Safe {
 const folder = '@safe-global/safe-contracts/build/artifacts/contracts';
 /** Canonical. */
 const singletonAddress = '0x41675C099F32341bf84BFc5382aF534df5C7461a';
+/** Of our choice. */
+const handlerAddress = '0x5afe000000000000000000000000000000000002';
 /** Of our choice. */
 const proxyAddress = '0x5aFE000000000000000000000000000000000001';
 
@@ -45,6 +55,63 @@ export async function setUpSafe(
     chain: null,
   });
   return { safe: { address: proxyAddress, owner }, hash };
+}
+
+/**
+ * A Safe of all these owners, which signs by ERC-1271 as an account would: each owner signs the hash of what the Safe signs.
+ * Mines two blocks.
+ */
+export async function createSigningSafe(
+  client: ChainClient,
+  owners: readonly PrivateKeyAccount[],
+  deployer: Address,
+  chainId: number,
+) {
+  const address = `0x5afe${owners[0]?.address.slice(6)}`.toLowerCase() as Address;
+  await deployAt(client, deployer, [
+    {
+      address: handlerAddress,
+      artifact: readArtifact(
+        `${folder}/handler/CompatibilityFallbackHandler.sol/CompatibilityFallbackHandler.json`,
+      ),
+    },
+    {
+      address,
+      artifact: readArtifact(`${folder}/proxies/SafeProxy.sol/SafeProxy.json`),
+      args: [singletonAddress],
+    },
+  ]);
+  const sorted = owners.toSorted((a, b) => (a.address.toLowerCase() < b.address.toLowerCase() ? -1 : 1));
+  const data = encodeFunctionData({
+    abi: safeAbi,
+    functionName: 'setup',
+    args: [
+      sorted.map((owner) => owner.address),
+      BigInt(owners.length),
+      zeroAddress,
+      '0x',
+      handlerAddress,
+      zeroAddress,
+      0n,
+      zeroAddress,
+    ],
+  });
+  await client.sendTransaction({ account: deployer, to: address, data, gas: 1_000_000n, chain: null });
+  await client.mine({ blocks: 1 });
+  const signTypedData: PrivateKeyAccount['signTypedData'] = async (typedData) => {
+    const signatures = await Promise.all(
+      sorted.map((owner) =>
+        owner.signTypedData({
+          domain: { chainId, verifyingContract: address },
+          types: { SafeMessage: [{ name: 'message', type: 'bytes' }] },
+          primaryType: 'SafeMessage',
+          message: { message: hashTypedData(typedData) },
+        }),
+      ),
+    );
+    return concatHex(signatures);
+  };
+  return { address, signTypedData };
 }
 
 /** Returns the calldata of `execTransaction` with the Safe's present nonce, signed by its owner. */
