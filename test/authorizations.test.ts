@@ -18,6 +18,7 @@ import {
   type Behaviour,
   callOf,
   cancelCall,
+  gaslessLine,
   nonceOf,
   paymentHeader,
   randomNonce,
@@ -37,7 +38,7 @@ const service = await startService({
   RATE_LIMIT_CHECKOUT: '0',
 });
 const watcher = createTestWatcher(service, { urls: [chain.url] });
-await service.loggedLine(({ message }) => message === 'payers can pay by a signature, without gas');
+await service.loggedLine(({ message }) => message === gaslessLine);
 await watcher.catchUp();
 afterAll(async () => {
   await service.close();
@@ -115,9 +116,9 @@ const statusesOf = async (id: string) =>
 
 /** Sends a payment, and mines its block as soon as the facilitator has sent it. */
 async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<Answer> {
+  const sent = facilitator.nextSent();
   const answer = pay(secret, paymentHeader(signed, offer));
-  await facilitator.nextAsked('/settle');
-  await pooled();
+  await sent;
   await readBlock();
   return answer;
 }
@@ -436,7 +437,7 @@ describe('a facilitator', () => {
       { beside: service },
     );
     onTestFinished(other.close);
-    await other.loggedLine(({ message }) => message === 'payers can pay by a signature, without gas');
+    await other.loggedLine(({ message }) => message === gaslessLine);
     await closed.close();
     const order = await newOrder();
     const header = paymentHeader(await sign(order.account, order.offer), order.offer);

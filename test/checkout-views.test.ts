@@ -62,6 +62,7 @@ const factsOf = (fields: Partial<Facts> = {}): Facts => ({
   session: { step: 'none' },
   transfer: undefined,
   transferPhase: 'unknown',
+  signing: 'none',
   failure: undefined,
   givenUp: [],
   ...fields,
@@ -107,6 +108,38 @@ describe('the view', () => {
     ],
     ['another chain', { session: connected({ chainId: 1 }) }, 'wrong-chain'],
     ['an account that can pay', { session: connected() }, 'ready'],
+    [
+      'an account that can sign',
+      { session: connected(), checkout: checkoutOf({ gasless: true }) },
+      'ready-to-sign',
+    ],
+    [
+      'an account that can sign, and has nothing for the fee',
+      { session: connected({ funds: { kind: 'too-little-gas' } }), checkout: checkoutOf({ gasless: true }) },
+      'ready-to-sign',
+    ],
+    [
+      'too little time for a signature',
+      { session: connected(), checkout: checkoutOf({ gasless: true }), nowMs: expiresAtMs - 120_000 },
+      'ready',
+    ],
+    ['a wallet that is asked to sign', { signing: 'asking' }, 'sign-in-wallet'],
+    ['a signature that the service is given', { signing: 'sending' }, 'signed'],
+    [
+      'a signature that can still be used, by hand and after the time',
+      {
+        checkout: checkoutOf({
+          authorization: {
+            status: 'submitted',
+            expires_at: new Date(expiresAtMs).toISOString(),
+            transaction_hash: '',
+          },
+        }),
+        lane: 'manual',
+        nowMs: expiresAtMs + 1,
+      },
+      'signed',
+    ],
     [
       'too little USDC',
       { session: connected({ funds: { kind: 'too-little-token', balanceUnits: 1n } }) },

@@ -45,6 +45,7 @@ describe('a checkout', () => {
       amount_received_units: 0,
       payments_count: 0,
       allowed_origins: [],
+      gasless: false,
     });
     expect(answer.headers).toMatchObject({
       'cache-control': 'no-store',

@@ -25,6 +25,8 @@ describe('the configuration', () => {
       trustedProxies: [],
       roles: new Set(['api', 'watcher', 'deliveries', 'expiry']),
       chainNodes: [],
+      facilitators: [],
+      publicUrl: undefined,
       unattributedMinUnits: 10_000n,
       eventRetentionDays: 30,
       // Without a DATABASE_URL, a developer's own machine.

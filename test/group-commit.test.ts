@@ -46,6 +46,7 @@ const untouched = {
   amountReceivedUnits: 0n,
   paymentsCount: 0,
   amountRefundedUnits: null,
+  authorizationsCount: null,
   eventCount: 0,
   labels: null,
   succeededAt: null,

@@ -17,6 +17,7 @@ const order = [
   'events',
   'webhooks',
   'settlement',
+  'authorizations',
   'checkout',
   'doors',
   'embedded',

@@ -18,6 +18,7 @@ import { createPayer } from '../src/embedded/payer.ts';
 import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
+import { gaslessLine } from './support/x402.ts';
 
 const dataDir = await mkdtemp(join(tmpdir(), 'pi-x402-'));
 const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
@@ -31,12 +32,7 @@ const stopChains = runLocalChains(
   pino({ level: 'silent' }),
 );
 beforeAll(() =>
-  vi.waitUntil(
-    () =>
-      service.log.filter(({ message }) => message === 'payers can pay by a signature, without gas').length ===
-      2,
-    60_000,
-  ),
+  vi.waitUntil(() => service.log.filter(({ message }) => message === gaslessLine).length === 2, 60_000),
 );
 afterAll(async () => {
   await service.close();

@@ -5,12 +5,15 @@ import { encode } from 'uqr';
 import { plainAmount } from './amount.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
 import { Button, type CopyName, type StepProps, type TestAmount } from './parts.tsx';
+import { canSign } from './state.ts';
 import { labels } from './texts.ts';
 
 /** Buttons of the test wallet, which the service has for the chain on its own machine. */
-export function TestWallet({ act, words }: StepProps) {
-  const amounts: readonly [TestAmount, string][] = [
+export function TestWallet({ act, words, facts, checkout }: StepProps) {
+  const signed: readonly [TestAmount, string] = ['signed', labels.testSign];
+  const amounts: readonly (readonly [TestAmount, string])[] = [
     ['exact', labels.pay(words)],
+    ...(canSign(facts, checkout) ? [signed] : []),
     ['too_little', labels.testLess],
     ['too_much', labels.testMore],
   ];

@@ -4,11 +4,13 @@
 import { render } from 'preact';
 import { copyText } from './by-hand.tsx';
 import type { Checkout } from './checkout.ts';
+import { createCopying } from './copying.ts';
 import { type Feed, followCheckout, type ServerClock } from './feed.ts';
 import { Page } from './page.tsx';
-import type { Actions, CopyName, TestAmount } from './parts.tsx';
+import type { Actions, TestAmount } from './parts.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
+import { createSigning } from './signing.ts';
 import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
 import { payFromTestWallet } from './test-wallet.ts';
 import {
@@ -31,8 +33,6 @@ import {
   type Wallet,
 } from './wallets.ts';
 
-/** How long a button says that it has copied. */
-const copiedMs = 2_000;
 /** How often the wallet's node is asked about a transaction that was sent. */
 const checkTransferEveryMs = 5_000;
 /** The clocks of a payer and of a chain differ by less. */
@@ -48,7 +48,7 @@ const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 let clock: ServerClock = () => Date.now();
 let feed: Feed | undefined;
 let wallets: readonly Wallet[] = [];
-let copied: { what: CopyName; isDone: boolean } | undefined;
+const copying = createCopying(() => paint());
 /** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
 let sessionNumber = 0;
 /** Increases when the payer chooses another way to pay: what fails of an earlier one is not shown. */
@@ -68,6 +68,7 @@ const facts: Facts = {
   session: { step: 'none' },
   transfer: undefined,
   transferPhase: 'unknown',
+  signing: 'none',
   failure: undefined,
   givenUp: [],
 };
@@ -87,7 +88,7 @@ function paint(): void {
     <Page
       facts={facts}
       act={actions}
-      copied={copied}
+      copied={copying.copied()}
       link={linkOf(opening.secret ?? '')}
       returnUrl={checkout && returnUrlOf(opening, checkout)}
       isPopup={window.opener !== null}
@@ -126,7 +127,7 @@ function follow(secret: string): void {
       change({ isInvalid: true });
     },
     onConnection: (connection) => change({ connection }),
-    isAwaiting: () => viewOf(facts) === 'sent',
+    isAwaiting: () => ['sent', 'signed'].includes(viewOf(facts)),
   });
   feed = followed.feed;
   clock = followed.serverNowMs;
@@ -134,6 +135,7 @@ function follow(secret: string): void {
 
 /** What begins with the first answer. */
 function begin({ id }: Checkout): void {
+  signing.resume(id);
   void readTransfer(id);
   onTransferOfAnotherTab(id, () => void readTransfer(id));
   if (facts.isStandIn) return;
@@ -254,7 +256,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     chainId === checkout.chain_id &&
     facts.connection === 'ok' &&
     rememberedTransfer(checkout.id) === undefined &&
-    ['ready', isFeeChecked ? 'ready' : 'too-little-gas'].includes(viewOf(facts));
+    ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
     change({ failure: 'changed' });
     return connectWith(wallet, account);
@@ -313,6 +315,14 @@ function pay(isFeeChecked: boolean): void {
 
 let isPaying = false;
 
+const signing = createSigning({
+  facts,
+  secret: () => opening.secret ?? '',
+  change,
+  refresh: async () => feed?.refresh(),
+  serverNowMs: () => clock(),
+});
+
 /** Looks whether another tab has finished, and whether the network has undone what was sent. */
 async function checkTransfer(): Promise<void> {
   const { transfer, transferPhase, checkout } = facts;
@@ -362,6 +372,12 @@ const actions: Actions = {
     void attempt(() => connectWith(wallet, session.account as `0x${string}`));
   },
   pay: () => pay(true),
+  sign() {
+    const wallet = walletOfSession();
+    const { session } = facts;
+    if (wallet !== undefined && session.step === 'connected')
+      void signing.sign(wallet, session.account as `0x${string}`);
+  },
   payAnyway: () => pay(false),
   take(lane) {
     leaveSession();
@@ -370,6 +386,7 @@ const actions: Actions = {
   reload: () => void feed?.refresh(),
   giveUp() {
     const { checkout } = facts;
+    if (facts.signing === 'asking') return signing.giveUp();
     if (checkout === undefined) return;
     const reorged = (checkout.payments ?? []).filter(({ status }) => status === 'reorged');
     change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
@@ -378,26 +395,7 @@ const actions: Actions = {
   },
   copy(what) {
     const { checkout } = facts;
-    if (checkout === undefined) return;
-    const say = (isDone: boolean) => {
-      const said = { what, isDone };
-      copied = said;
-      paint();
-      // A payer who has to copy it by hand needs longer.
-      if (!isDone) return;
-      setTimeout(() => {
-        if (copied !== said) return;
-        copied = undefined;
-        paint();
-      }, copiedMs);
-    };
-    const text = copyText(what, checkout, linkOf(opening.secret ?? ''));
-    // Pages without TLS have no clipboard.
-    if (navigator.clipboard === undefined) return say(false);
-    navigator.clipboard.writeText(text).then(
-      () => say(true),
-      () => say(false),
-    );
+    if (checkout !== undefined) copying.copy(what, copyText(what, checkout, linkOf(opening.secret ?? '')));
   },
   payWithTestWallet(amount) {
     change({ failure: undefined });
@@ -410,10 +408,12 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
   isPaying = true;
   try {
     const hash = await payFromTestWallet(opening.secret ?? '', amount);
-    change({
-      transfer: { from: '', wallet: '', askedAtMs: Date.now(), paidBefore: [], hash },
-      transferPhase: 'sent',
-    });
+    if (hash !== undefined) {
+      change({
+        transfer: { from: '', wallet: '', askedAtMs: Date.now(), paidBefore: [], hash },
+        transferPhase: 'sent',
+      });
+    }
     await feed?.refresh();
   } catch {
     change({ failure: 'test-wallet' });

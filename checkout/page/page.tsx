@@ -108,12 +108,17 @@ function wordsOf({ checkout, session, nowMs }: Facts): Words {
     feeToken,
     wallet: session.step === 'none' ? 'your wallet' : session.wallet.name,
     until: checkout === undefined ? '' : shownTime(Date.parse(checkout.expires_at), nowMs),
+    signedUntil:
+      checkout?.authorization === undefined
+        ? ''
+        : shownTime(Date.parse(checkout.authorization.expires_at), nowMs),
   };
 }
 
 /** Views in which nothing has to be paid: the title is larger than the amount. */
 const heroViews: readonly ViewName[] = [
   'sent',
+  'signed',
   'taken-back',
   'processing',
   'succeeded',
@@ -127,6 +132,8 @@ const waitingViews: readonly ViewName[] = [
   'waiting-for-shop',
   'connecting',
   'confirm-in-wallet',
+  'sign-in-wallet',
+  'signed',
   'paying-elsewhere',
   'sent',
   'taken-back',
@@ -287,6 +294,15 @@ function Step(props: StepProps) {
       );
     case 'ready':
       return <Pay {...props} />;
+    case 'ready-to-sign':
+      return (
+        <>
+          <Account {...props} />
+          <Button action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
+          <Button action="pay" label={labels.withFee} onClick={act.payAnyway} />
+          <OtherWallet {...props} />
+        </>
+      );
     case 'too-little-token':
       return <AskAgain {...props} />;
     case 'too-little-gas':
@@ -317,6 +333,10 @@ function Step(props: StepProps) {
     case 'confirm-in-wallet':
       return (
         <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} label={labels.notSent} />
+      );
+    case 'sign-in-wallet':
+      return (
+        <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
       );
     case 'sent':
     case 'taken-back':

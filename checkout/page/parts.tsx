@@ -15,6 +15,8 @@ export interface Actions {
   /** Pays although the account seems to lack the fee. */
   payAnyway(): void;
   pay(): void;
+  /** Pays by a signature. */
+  sign(): void;
   take(lane: 'wallet' | 'manual'): void;
   reload(): void;
   /** The payer says that nothing is on its way any more. */
@@ -24,7 +26,7 @@ export interface Actions {
 }
 
 export type CopyName = 'address' | 'amount' | 'link';
-export type TestAmount = 'exact' | 'too_little' | 'too_much';
+export type TestAmount = 'exact' | 'too_little' | 'too_much' | 'signed';
 
 export interface PageProps {
   facts: Facts;

@@ -64,6 +64,11 @@ export type Failure =
   | 'reverted'
   | 'storage'
   | 'changed'
+  | 'sign-refused'
+  | 'sign-too-little'
+  | 'sign-contract'
+  | 'sign-lapsed'
+  | 'sign-wallet'
   | 'test-wallet';
 
 /** All that the page knows. */
@@ -86,6 +91,8 @@ export interface Facts {
   session: Session;
   transfer: Transfer | undefined;
   transferPhase: TransferPhase;
+  /** The wallet is asked for a signature, or the service is given one. */
+  signing: 'none' | 'asking' | 'sending';
   failure: Failure | undefined;
   /** Hashes of transactions that the payer says will not come back. */
   givenUp: readonly string[];
@@ -103,6 +110,9 @@ export type ViewName =
   | 'connecting'
   | 'wrong-chain'
   | 'ready'
+  | 'ready-to-sign'
+  | 'sign-in-wallet'
+  | 'signed'
   | 'too-little-token'
   | 'too-little-gas'
   | 'refused-by-token'
@@ -144,9 +154,11 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
 
 /** The view while a transfer may still arrive, in which no other one is offered. */
 function whileOnTheWay(
-  { transfer, transferPhase, givenUp }: Facts,
-  { payments = [] }: Checkout,
+  { transfer, transferPhase, givenUp, signing }: Facts,
+  { payments = [], authorization }: Checkout,
 ): ViewName | undefined {
+  if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
+  if (signing === 'asking') return 'sign-in-wallet';
   const own = payments.find(({ transaction_hash }) => transaction_hash === transfer?.hash);
   if (transfer !== undefined && own === undefined) {
     if (transferPhase === 'asking') return 'confirm-in-wallet';
@@ -159,7 +171,17 @@ function whileOnTheWay(
   return mayReturn ? 'taken-back' : undefined;
 }
 
-function withWallet({ session, wallets, hasLooked }: Facts, { chain_id }: Checkout): ViewName {
+/** An intent that expires sooner is not paid by a signature. The service has the same limit. */
+const minSignMs = 120_000;
+
+/** True if the payer can pay by a signature, without the chain's own coin. */
+export function canSign({ nowMs }: Pick<Facts, 'nowMs'>, { gasless, expires_at }: Checkout): boolean {
+  return gasless === true && Date.parse(expires_at) - nowMs > minSignMs;
+}
+
+function withWallet(facts: Facts, checkout: Checkout): ViewName {
+  const { session, wallets, hasLooked } = facts;
+  const { chain_id } = checkout;
   if (session.step === 'connecting') return 'connecting';
   if (session.step === 'none') {
     if (wallets.length > 0) return 'choose-wallet';
@@ -170,11 +192,13 @@ function withWallet({ session, wallets, hasLooked }: Facts, { chain_id }: Checko
     case 'unknown':
       return 'connecting';
     case 'enough':
-      return 'ready';
+    case 'too-little-gas':
+      if (canSign(facts, checkout)) return 'ready-to-sign';
+      return session.funds.kind === 'enough' ? 'ready' : 'too-little-gas';
     case 'refused':
       return 'refused-by-token';
-    default:
-      return session.funds.kind;
+    case 'too-little-token':
+      return 'too-little-token';
   }
 }
 
@@ -196,6 +220,7 @@ export type Notice =
   | 'wrong-token'
   | 'underpaid'
   | 'hurry'
+  | 'not-sent'
   | 'offline'
   | 'unreachable';
 
@@ -209,6 +234,7 @@ export const offeringViews: readonly ViewName[] = [
   'no-wallet',
   'wrong-chain',
   'ready',
+  'ready-to-sign',
   'too-little-token',
   'too-little-gas',
   'refused-by-token',
@@ -240,6 +266,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['reorganised', labels.includes('reorged') && status === 'succeeded'],
     ['returning', refunds.some((refund) => refund.status === 'pending')],
     ['returned', refunds.some((refund) => refund.status === 'confirmed')],
+    ['not-sent', isOffering && checkout.authorization?.status === 'failed' && failure === undefined],
     ['hurry', isOffering && leftMs > 0 && leftMs < hurryMs],
   ];
   const notices = candidates.filter(([, applies]) => applies).map(([notice]) => notice);

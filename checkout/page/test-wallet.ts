@@ -3,9 +3,9 @@ import type { TestAmount } from './parts.tsx';
 
 /**
  * Pays from the wallet of the chain on this machine, which the service has in the embedded mode only. Returns the hash of
- * the transaction.
+ * the transaction, or nothing for a payment by a signature.
  */
-export async function payFromTestWallet(clientSecret: string, amount: TestAmount): Promise<Hex> {
+export async function payFromTestWallet(clientSecret: string, amount: TestAmount): Promise<Hex | undefined> {
   const response = await fetch('/checkout/test-wallet', {
     method: 'POST',
     headers: { Authorization: `Bearer ${clientSecret}`, 'Content-Type': 'application/json' },

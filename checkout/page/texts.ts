@@ -17,6 +17,8 @@ export interface Words {
   wallet: string;
   /** Until when, in the payer's time zone: `14:05 CET`. */
   until: string;
+  /** Until when a signed payment can arrive; empty if that is not known yet. */
+  signedUntil: string;
 }
 
 interface Said {
@@ -72,6 +74,28 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
   ready: ({ missing, merchant }) => ({
     title: 'Ready to pay',
     lines: [`Your wallet will ask you to confirm ${missing} to ${merchant}.`],
+  }),
+  'ready-to-sign': ({ missing, merchant, wallet, feeToken }) => ({
+    title: 'Ready to pay',
+    lines: [
+      `You pay no network fee, and need no ${feeToken}. ${wallet} will show a request to sign, which may be called “TransferWithAuthorization”: it allows one payment of ${missing} to ${merchant}, and nothing else.`,
+    ],
+  }),
+  'sign-in-wallet': ({ wallet, missing, merchant }) => ({
+    title: `Sign in ${wallet}`,
+    lines: [
+      `Open your wallet and sign the request there. It allows one payment of ${missing} to ${merchant}, and nothing else.`,
+    ],
+  }),
+  signed: ({ chain, signedUntil }) => ({
+    title: 'Payment on its way',
+    lines: [
+      `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
+      signedUntil === ''
+        ? 'Do not pay in another way.'
+        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged, and you can pay again here.`,
+      'You can leave this page and come back later.',
+    ],
   }),
   'too-little-token': ({ token, chain, missing }) => ({
     title: `Not enough ${token}`,
@@ -181,6 +205,16 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
   storage: () =>
     'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
   changed: () => 'Something changed while you were paying. Check the amount before you continue.',
+  'not-sent': () => 'What you have signed was sent to nobody. You were not charged. Pay again.',
+  'sign-refused': () =>
+    'The payment was not accepted, and you were not charged. Try again, or pay with the network fee.',
+  'sign-too-little': ({ missing, token }) =>
+    `This account does not have ${missing}. You were not charged. Add ${token} to it, or choose another account in your wallet.`,
+  'sign-contract': () =>
+    'Signatures of this account are not accepted by the token. You were not charged. Pay with the network fee, or choose another account.',
+  'sign-lapsed': () =>
+    'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
+  'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',
   'test-wallet': () => 'The test wallet could not pay. The log of the service says why.',
 };
 
@@ -202,6 +236,9 @@ export const labels = {
   payBefore: 'Pay before',
   timeLeft: (time: string) => `${time} left`,
   pay: ({ missing }: Words) => `Pay ${missing}`,
+  sign: ({ missing }: Words) => `Pay ${missing} without network fee`,
+  withFee: 'Pay with the network fee',
+  testSign: 'Pay without network fee',
   switchChain: ({ chain }: Words) => `Switch to ${chain}`,
   checkAgain: 'Check again',
   tryAnyway: 'My wallet pays the fee in another way',
@@ -213,6 +250,9 @@ export const labels = {
   failed: 'It failed: pay again',
   notSentHint:
     'If your wallet did not send it, you can pay again. If your wallet still shows the request, reject it first, or you may pay twice.',
+  notSignedHint:
+    'Nothing is sent before you sign. If your wallet still shows the request, reject it there, and start again.',
+  signAgain: 'Start again',
   noAnswer: 'No request in your wallet?',
   waitedLong: 'Taking too long?',
   notComing:

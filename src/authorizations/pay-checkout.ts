@@ -7,6 +7,7 @@ import { isNewer } from '../contract/words.ts';
 import {
   encodeHeader,
   networkName,
+  type PaymentRequired,
   readPayment,
   type SettleResponse,
   type SignedPayment,
@@ -268,7 +269,7 @@ function offer(
       message: 'The payment intent expires too soon to be paid by a signature.',
     });
   }
-  const required = {
+  const required: PaymentRequired = {
     x402Version,
     error: 'PAYMENT-SIGNATURE header is required',
     resource: { url: resourceUrl, description: 'A payment intent', mimeType: 'application/json' },

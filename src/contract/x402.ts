@@ -34,6 +34,14 @@ export interface SignedPayment {
   readonly nonce: `0x${string}`;
 }
 
+/** What is answered with status 402. */
+export interface PaymentRequired {
+  x402Version: number;
+  error: string;
+  resource: { url: string; description: string; mimeType: string };
+  accepts: readonly PaymentRequirements[];
+}
+
 /** What a facilitator or a server says of a payment. */
 export interface SettleResponse {
   success: boolean;

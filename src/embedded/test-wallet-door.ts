@@ -9,16 +9,20 @@ import type { Site } from '../doors/public/public-door.ts';
 import { sendJson } from '../doors/public/send-json.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
-import { answerHeaders, type OpenedIntent } from '../requests/request-context.ts';
-import { type TestAmount, testAmountNames } from './test-amounts.ts';
+import { answerHeaders, type OpenedIntent, type RequestContext } from '../requests/request-context.ts';
+import { type TestPaymentKind, testPaymentKinds } from './test-amounts.ts';
 
 const path = '/checkout/test-wallet';
 
 export interface TestWalletOptions {
   /** The secret that opens the checkout, whose requests are counted together with these. */
   admit: Authenticate<OpenedIntent>;
-  /** Pays the intent and returns the hash of the transaction. */
-  pay: (intent: OpenedIntent, amount: TestAmount) => Promise<string>;
+  /** Pays the intent. Returns the hash of the transaction, or nothing while it is not known. */
+  pay: (
+    intent: OpenedIntent,
+    amount: TestPaymentKind,
+    context: RequestContext,
+  ) => Promise<string | undefined>;
   isDraining: () => boolean;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
@@ -41,7 +45,7 @@ export function createTestWallet({ admit, pay, ...options }: TestWalletOptions):
       const opened = await admit(context, header);
       const bytes = await readJsonBytes(request, header, response, options.requestTimeoutMs);
       const amount = amountIn(parseJsonBody(bytes));
-      const transaction_hash = await pay(opened, amount);
+      const transaction_hash = await pay(opened, amount, context);
       const body = JSON.stringify({ transaction_hash });
       const headers = answerHeaders(context);
       sendJson({ request, response, context }, { status: 200, body, headers }, options.isDraining);
@@ -50,14 +54,14 @@ export function createTestWallet({ admit, pay, ...options }: TestWalletOptions):
 }
 
 /** Reads `{"amount":…}`. Throws `invalid_body` with every fault. */
-function amountIn(json: IJsonValue): TestAmount {
+function amountIn(json: IJsonValue): TestPaymentKind {
   if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
   const { amount, ...others } = json;
-  const known = testAmountNames.find((name) => name === amount);
+  const known = testPaymentKinds.find((name) => name === amount);
   const violations = Object.keys(others).map((name, i) => notAField('', name, ['amount'], i));
   if (known !== undefined && violations.length === 0) return known;
   if (known === undefined) {
-    const words = testAmountNames.map((name) => JSON.stringify(name)).join(' or ');
+    const words = testPaymentKinds.map((name) => JSON.stringify(name)).join(' or ');
     violations.push({ field: 'amount', message: `must be ${words}` });
   }
   throw invalidBody(violations);

@@ -2,31 +2,39 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hex } from 'viem';
-import { networkOf } from '../contract/chains.ts';
+import type { PayAnswer, PayRequest } from '../authorizations/pay-checkout.ts';
+import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { plainRefusal, ServiceError } from '../requests/errors.ts';
-import type { OpenedIntent } from '../requests/request-context.ts';
+import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
+import { findLocalChain } from './find-local-chain.ts';
 import { payIntent, TransferRefused } from './pay-intent.ts';
-import { type TestAmount, testAmountUnits } from './test-amounts.ts';
+import { signIntent } from './sign-intent.ts';
+import { type TestPaymentKind, testAmountUnits } from './test-amounts.ts';
 
 export interface TestWalletSettings {
   dataDir: string;
   /** The chains of this machine. */
   chains: readonly ChainName[];
+  /** Pays by a signature, as the public door does. */
+  payCheckout(request: PayRequest): Promise<PayAnswer>;
 }
 
 /**
- * Pays an open testnet intent of one of the chains. Returns the hash of the transaction. Throws `invalid_state` for any
+ * Pays an open testnet intent of one of the chains. Returns the hash of the transaction, or nothing for a payment by a
+ * signature, which somebody else sends. Throws `invalid_state` for any
  * other intent and if the token refuses the transfer, and `unavailable` while the chain does not run.
  */
 export async function payFromTestWallet(
   em: EntityManager,
-  { dataDir, chains }: TestWalletSettings,
-  { id, typeId }: OpenedIntent,
-  amount: TestAmount,
-): Promise<Hex> {
+  { dataDir, chains, payCheckout }: TestWalletSettings,
+  opened: OpenedIntent,
+  amount: TestPaymentKind,
+  context: RequestContext,
+): Promise<Hex | undefined> {
+  const { id, typeId } = opened;
   const intent = await orUnavailable(() => em.fork().findOne(PaymentIntentEntity, { id }));
   // A secret that we have made, of an intent that was never stored.
   if (intent === null) throw plainRefusal('client_secret_invalid');
@@ -37,6 +45,15 @@ export async function payFromTestWallet(
   const missing = BigInt(intent.amountUnits) - BigInt(intent.amountReceivedUnits);
   if (intent.status !== 'requires_payment' || missing <= 0n) {
     throw invalidState('The test wallet pays only an intent that requires payment.');
+  }
+  if (amount === 'signed') {
+    const local = await findLocalChain(dataDir, network.chain);
+    if (local === undefined) throw notRunning(network);
+    const answer = await signIntent(local.client, network, (signature) =>
+      payCheckout({ opened, signature, resourceUrl: '', context }),
+    );
+    if (answer.status === 402) throw invalidState(JSON.parse(answer.body).errorMessage);
+    return undefined;
   }
   const payment = {
     chain: network.chain,
@@ -49,12 +66,14 @@ export async function payFromTestWallet(
       ? invalidState(`The token refused the transfer: ${reason.message}`)
       : reason;
   });
-  if (hash === undefined) {
-    throw new ServiceError('unavailable', {
-      message: `The local chain for ${network.chain} does not run yet. Retry in a moment.`,
-    });
-  }
+  if (hash === undefined) throw notRunning(network);
   return hash;
+}
+
+function notRunning({ chain }: Network): ServiceError {
+  return new ServiceError('unavailable', {
+    message: `The local chain for ${chain} does not run yet. Retry in a moment.`,
+  });
 }
 
 function invalidState(message: string): ServiceError {

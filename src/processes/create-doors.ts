@@ -50,7 +50,7 @@ export async function createDoors(
     sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl, isDraining, scheme }));
   }
   if (localChains.length > 0) {
-    const pay = testWalletOf(config, database, localChains);
+    const pay = testWalletOf(config, database, localChains, payCheckout);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
   const common = { services, gate, strangers, logger, onEnd, tracing, requestTimeoutMs };
@@ -87,10 +87,11 @@ function testWalletOf(
   { dataDir }: Config,
   { orm }: Database,
   chains: readonly ChainName[],
+  payCheckout: Core['payCheckout'],
 ): TestWalletOptions['pay'] {
-  return async (intent, amount) => {
+  return async (intent, amount, context) => {
     // Loads viem, like the watcher of these chains.
     const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
-    return payFromTestWallet(orm.em, { dataDir, chains }, intent, amount);
+    return payFromTestWallet(orm.em, { dataDir, chains, payCheckout }, intent, amount, context);
   };
 }

@@ -17,14 +17,15 @@ export interface RunningGasless extends Gasless {
   stop(): Promise<void>;
 }
 
-export function offerGasless({ chainNodes, facilitators }: Config, logger: Logger): RunningGasless {
+/** Only processes that answer requests ask facilitators. */
+export function offerGasless({ chainNodes, facilitators, roles }: Config, logger: Logger): RunningGasless {
   const gasless = createGasless(logger);
   const add: RunningGasless['add'] = ({ urls: [url], ...settings }, { url: facilitatorUrl, token }) => {
     const { chainId, tokens } = settings;
     const node = connectNode({ url, chainId, tokens });
     gasless.add({ settings, node, facilitator: createFacilitator({ url: facilitatorUrl, token }) });
   };
-  for (const facilitator of facilitators) {
+  for (const facilitator of roles.has('api') ? facilitators : []) {
     const nodes = chainNodes.find(({ chainId }) => chainId === facilitator.chainId);
     if (nodes !== undefined) add(nodes, facilitator);
   }

@@ -73,26 +73,20 @@ export async function startServer(
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);
-  const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
-  await assertWebhookKeys(em, webhookKeys.versions);
-  const addressPolicy = createAddressPolicy(config.webhookAllow);
+  const keys = database.keyRing('WEBHOOK_SECRET_KEYS');
+  await assertWebhookKeys(em, keys.versions);
+  const policy = createAddressPolicy(config.webhookAllow);
   const watchedChains = createWatchedChains(em, config.allowUnwatched);
   await watchedChains.refresh();
-  const background = startBackground(em, {
-    config,
-    metrics: telemetry.metrics,
-    logger,
-    tracing: telemetry.tracing,
-    webhookKeys,
-    addressPolicy,
-    watchedChains,
-  });
+  const { metrics, tracing } = telemetry;
+  const shared = { config, metrics, logger, tracing, watchedChains };
+  const background = startBackground(em, { ...shared, webhookKeys: keys, addressPolicy: policy });
   const stopping = new AbortController();
   const gasless = offerGasless(config, logger);
   const core = createCore(config, database, telemetry, {
     feed,
     background,
-    webhooks: { keys: webhookKeys, policy: addressPolicy },
+    webhooks: { keys, policy },
     watchedChains,
     gasless,
     logger,

@@ -15,6 +15,7 @@ import { startChain } from './chain.ts';
 import { startService } from './service.ts';
 import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
 import { installWallet, type TestWallet, type WalletOptions } from './wallet.ts';
+import { gaslessLine, startTestFacilitator, type TestFacilitator } from './x402.ts';
 
 export type CheckoutWorld = Awaited<ReturnType<typeof startCheckoutWorld>>;
 
@@ -22,11 +23,18 @@ export type CheckoutWorld = Awaited<ReturnType<typeof startCheckoutWorld>>;
 export const amountUnits = 12_500_000n;
 
 /** Starts everything. Close it. */
-export async function startCheckoutWorld() {
-  const [service, chain] = await Promise.all([
-    startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }),
-    startChain(),
-  ]);
+export async function startCheckoutWorld({ isGasless = false } = {}) {
+  const chain = await startChain();
+  const facilitator = isGasless ? await startTestFacilitator(chain) : undefined;
+  const service = await startService({
+    ROLES: 'api',
+    RATE_LIMIT_CHECKOUT: '0',
+    ...(facilitator && {
+      RPC_URL_BASE_SEPOLIA: chain.url,
+      X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+    }),
+  });
+  if (isGasless) await service.loggedLine(({ message }) => message === gaslessLine);
   // Not for a test that brings another browser.
   let chromium: Promise<TestBrowser> | undefined;
   const merchant = createMerchantCalls(service);
@@ -59,6 +67,8 @@ export async function startCheckoutWorld() {
   return {
     service,
     chain,
+    /** There is one if payers can pay by a signature. */
+    facilitator: facilitator as TestFacilitator,
     watcher,
     merchant,
     mine,
@@ -134,8 +144,9 @@ export async function startCheckoutWorld() {
     async close(): Promise<void> {
       await (await chromium)?.close();
       await watcher.release();
-      await chain.stop();
       await service.close();
+      await facilitator?.close();
+      await chain.stop();
     },
   };
 }

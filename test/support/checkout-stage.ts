@@ -60,6 +60,8 @@ export interface State {
   fragment?: string;
   /** A page of the shop opens it, before it has a secret. */
   isPopup?: boolean;
+  /** What the service says to a payment by a signature: status and body; nothing unless given. */
+  paid?: readonly [status: number, body: object];
   /** Names of stand-in chains. */
   standIns?: string;
   /** May return another page, which then has the state. */
@@ -108,6 +110,12 @@ async function installStubWallet(context: BrowserContext, info = {}): Promise<Te
     eth_getTransactionByHash: null,
   };
   for (const [method, result] of Object.entries(honest)) wallet.answer(method, () => result);
+  // The token's name and version, and the balance.
+  const texts: Record<string, string> = { '0x06fdde03': 'USDC', '0x54fd4d50': '2' };
+  wallet.answer('eth_call', (_, { params: [{ data }] }) => {
+    const text = texts[data];
+    return text === undefined ? honest.eth_call : encodeAbiParameters([{ type: 'string' }], [text]);
+  });
   return wallet;
 }
 
@@ -149,6 +157,10 @@ export async function openState(context: BrowserContext, state: State): Promise<
   let answer: Answer | 401 | undefined = typeof first === 'string' ? undefined : first;
   let etag = 0;
   await context.route('**/*', (route) => answerWithFile(route, standIns));
+  await context.route('**/v1/checkout/pay', (route) => {
+    const [status, json] = state.paid ?? [];
+    return status === undefined ? route.abort('connectionrefused') : route.fulfill({ status, json });
+  });
   await context.route('**/v1/checkout', async (route) => {
     // Never answered: the page is still loading.
     if (first === 'late') return;

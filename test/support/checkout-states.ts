@@ -74,6 +74,15 @@ const refuse = (message: string) => () => {
   throw new WalletError(3, `execution reverted: ${message}`);
 };
 
+const gasless = { gasless: true };
+const submitted = { status: 'submitted', expires_at: '2026-11-21T12:08:15.000Z' };
+
+async function sign(stage: Stage): Promise<void> {
+  await connect(stage);
+  await stage.sees('ready-to-sign');
+  await stage.press('sign');
+}
+
 /** Every state, in the order in which a payer may see them. */
 export const states: readonly State[] = [
   { name: 'loading', view: 'loading', answer: 'late' },
@@ -122,6 +131,86 @@ export const states: readonly State[] = [
       stage.wallet.answer('eth_getBalance', () => '0x0');
       await connect(stage);
     },
+  },
+  { name: 'ready-to-sign', view: 'ready-to-sign', answer: gasless, act: connect },
+  {
+    name: 'ready-to-sign-without-fee',
+    view: 'ready-to-sign',
+    answer: gasless,
+    async act(stage) {
+      stage.wallet.answer('eth_getBalance', () => '0x0');
+      await connect(stage);
+    },
+  },
+  {
+    name: 'sign-in-wallet',
+    view: 'sign-in-wallet',
+    answer: gasless,
+    async act(stage) {
+      stage.wallet.answer('eth_signTypedData_v4', holdBack().answer);
+      await sign(stage);
+    },
+  },
+  {
+    name: 'sign-rejected',
+    view: 'ready-to-sign',
+    notices: ['rejected'],
+    answer: gasless,
+    async act(stage) {
+      stage.wallet.answer('eth_signTypedData_v4', reject);
+      await sign(stage);
+    },
+  },
+  {
+    name: 'sign-failed',
+    view: 'ready-to-sign',
+    notices: ['sign-wallet'],
+    answer: gasless,
+    async act(stage) {
+      stage.wallet.answer('eth_signTypedData_v4', () => 'nonsense');
+      await sign(stage);
+    },
+  },
+  // The service does not answer, so it may have been sent.
+  { name: 'signed', view: 'signed', answer: gasless, act: sign },
+  { name: 'signed-and-submitted', view: 'signed', answer: { authorization: submitted } },
+  {
+    name: 'sign-refused',
+    view: 'ready-to-sign',
+    notices: ['sign-refused'],
+    answer: gasless,
+    paid: [402, { errorReason: 'invalid_exact_evm_transaction_simulation_failed' }],
+    act: sign,
+  },
+  {
+    name: 'sign-too-little',
+    view: 'ready-to-sign',
+    notices: ['sign-too-little'],
+    answer: gasless,
+    paid: [402, { errorReason: 'invalid_exact_evm_insufficient_balance' }],
+    act: sign,
+  },
+  {
+    name: 'sign-contract',
+    view: 'ready-to-sign',
+    notices: ['sign-contract'],
+    answer: gasless,
+    paid: [402, { errorReason: 'invalid_exact_evm_signature' }],
+    act: sign,
+  },
+  {
+    name: 'sign-lapsed',
+    view: 'ready-to-sign',
+    notices: ['sign-lapsed'],
+    answer: gasless,
+    paid: [402, { errorReason: 'authorization_released' }],
+    act: sign,
+  },
+  {
+    name: 'not-sent',
+    view: 'choose-wallet',
+    notices: ['not-sent'],
+    answer: { ...gasless, authorization: { ...submitted, status: 'failed' } },
   },
   {
     name: 'blacklisted',
@@ -339,6 +428,7 @@ export const states: readonly State[] = [
   },
   { name: 'unreachable', view: 'unreachable', answer: 'none' },
   { name: 'test-wallet', view: 'test-wallet', standIns: 'base' },
+  { name: 'test-wallet-gasless', view: 'test-wallet', standIns: 'base', answer: gasless },
 ];
 
 export const looks = (['light', 'dark'] as const).flatMap((colorScheme) =>

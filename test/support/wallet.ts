@@ -158,6 +158,13 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
         sent.push(hash);
         return hash;
       }
+      // That package does not sign typed data. As MetaMask, only for the chain that the wallet is on.
+      case 'eth_signTypedData_v4': {
+        const { types, ...typedData } = JSON.parse(params[1]);
+        const { EIP712Domain: _, ...others } = types;
+        if (Number(typedData.domain.chainId) !== chainId) throw new WalletError(-32603, 'another chain');
+        return account.signTypedData({ ...typedData, types: others });
+      }
       default:
         return wallet.request({ method, params });
     }

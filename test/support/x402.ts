@@ -115,6 +115,11 @@ export async function cancelCall(
   return encodeFunctionData({ abi: tokenAbi, functionName: 'cancelAuthorization', args });
 }
 
+/** The line of the log after which payers can pay by a signature. */
+export const gaslessLine = 'payers can pay by a signature, without gas';
+
+export type TestFacilitator = Awaited<ReturnType<typeof startTestFacilitator>>;
+
 /** What the facilitator does with a payment: answers, or holds the response itself. */
 export type Behaviour = (signed: Signed, response: ServerResponse) => unknown;
 
@@ -133,7 +138,6 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
   const server = createServer(async (request, response) => {
     const path = String(request.url);
     asked.push(path);
-    server.emit('asked', path);
     if (path === '/supported') {
       response.end(JSON.stringify({ kinds: [{ x402Version: 2, scheme: 'exact', network }] }));
       return;
@@ -153,11 +157,13 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
     asked,
     behaviour: {} as Partial<Record<string, Behaviour>>,
     /** Sends a payment. The transaction waits for the next block. */
-    send: (signed: Signed) => chain.send(relayer, { to: chain.usdc, data: callOf(signed) }),
-    /** Resolves when it is next asked this. */
-    async nextAsked(path: string): Promise<void> {
-      for (;;) if ((await once(server, 'asked'))[0] === path) return;
+    async send(signed: Signed): Promise<Hex> {
+      const hash = await chain.send(relayer, { to: chain.usdc, data: callOf(signed) });
+      server.emit('sent');
+      return hash;
     },
+    /** Resolves when it has next sent one. */
+    nextSent: () => once(server, 'sent'),
   };
   return facilitator;
 }

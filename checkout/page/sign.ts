@@ -1,0 +1,171 @@
+// A payment by a signature (EIP-3009, x402): the wallet signs it, and the service has it sent. The signature is remembered until the service has answered: sent again, it pays once.
+
+import { fromString, toUUIDBytes } from 'typeid-js';
+import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
+import { authorizationTypes } from '../../src/contract/eip-3009.ts';
+import type { PaymentRequirements } from '../../src/contract/x402.ts';
+import { type Checkout, missingUnits } from './checkout.ts';
+import type { Wallet } from './wallets.ts';
+
+/** Longer than the service lets a request wait for the chain. */
+const timeoutMs = 35_000;
+export const retryMs = 3_000;
+
+/** What was signed. It can only pay this intent. */
+export interface Signature {
+  /** The header `PAYMENT-SIGNATURE`. */
+  header: string;
+  /** Milliseconds since 1970. */
+  validUntilMs: number;
+}
+
+/** What came of it, as far as the service has said. */
+export type Outcome =
+  /** It is sent, or was before: the checkout says what becomes of it. */
+  | 'taken'
+  /** It was given to nobody, and never will be. */
+  | 'refused'
+  | 'too-little-token'
+  | 'contract-refused'
+  /** The service does not answer, and the signature has ended. */
+  | 'lapsed';
+
+const path = '/v1/checkout/pay';
+const keyOf = (intentId: string) => `payment-intents-signature:${intentId}`;
+
+export function rememberedSignature(intentId: string): Signature | undefined {
+  try {
+    const found = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');
+    return typeof found?.header === 'string' && typeof found.validUntilMs === 'number' ? found : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Throws if this browser stores nothing. */
+export function rememberSignature(intentId: string, signature: Signature | undefined): void {
+  if (signature === undefined) localStorage.removeItem(keyOf(intentId));
+  else localStorage.setItem(keyOf(intentId), JSON.stringify(signature));
+}
+
+const post = (secret: string, signature: string) =>
+  fetch(path, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${secret}`, 'PAYMENT-SIGNATURE': signature },
+    cache: 'no-store',
+    credentials: 'omit',
+    signal: AbortSignal.timeout(timeoutMs),
+  });
+
+/** The service's own limits: how long an authorization may be valid, and how much sooner than the intent it has to end. */
+const maxTimeoutSeconds = 300;
+const marginSeconds = 60;
+
+/** What the service would offer, without the request that it refuses first: x402's terms of the payment. */
+async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promise<PaymentRequirements> {
+  const secondsLeft = Math.floor((Date.parse(checkout.expires_at) - nowMs) / 1_000);
+  const [name, version] = await Promise.all([
+    textOf(wallet, checkout.token_address, nameSelector),
+    textOf(wallet, checkout.token_address, versionSelector),
+  ]);
+  return {
+    scheme: 'exact',
+    network: `eip155:${checkout.chain_id}`,
+    amount: String(missingUnits(checkout)),
+    asset: checkout.token_address,
+    payTo: checkout.expected_wallet,
+    maxTimeoutSeconds: Math.min(maxTimeoutSeconds, secondsLeft - marginSeconds),
+    extra: { name, version, assetTransferMethod: 'eip3009' },
+  };
+}
+
+/** What a token says by a call without arguments. */
+async function textOf(wallet: Wallet, to: string, data: string): Promise<string> {
+  const answer = await wallet.request({ method: 'eth_call', params: [{ to, data }, 'latest'] });
+  if (!isHex(answer)) throw new Error('no text');
+  const length = hexToNumber(`0x${answer.slice(2 + 64, 2 + 128)}`);
+  return hexToString(`0x${answer.slice(2 + 128, 2 + 128 + 2 * length)}`);
+}
+
+/** `name()` and `version()`. */
+const nameSelector = '0x06fdde03';
+const versionSelector = '0x54fd4d50';
+
+/** Asks the wallet for the signature. */
+export async function askToSign(
+  wallet: Wallet,
+  account: `0x${string}`,
+  checkout: Checkout,
+  nowMs: number,
+): Promise<Signature> {
+  const offer = await offerOf(wallet, checkout, nowMs);
+  const validBefore = Math.floor(nowMs / 1_000) + offer.maxTimeoutSeconds;
+  const authorization = {
+    from: account,
+    to: offer.payTo,
+    value: offer.amount,
+    validAfter: '0',
+    validBefore: String(validBefore),
+    nonce: nonceFor(checkout.id),
+  };
+  const { name, version } = offer.extra;
+  const typedData = {
+    domain: { name, version, chainId: checkout.chain_id, verifyingContract: offer.asset },
+    types: { EIP712Domain: domainType, ...authorizationTypes },
+    primaryType: 'TransferWithAuthorization',
+    message: authorization,
+  };
+  const signature = await wallet.request({
+    method: 'eth_signTypedData_v4',
+    params: [account, JSON.stringify(typedData)],
+  });
+  if (!isHex(signature)) throw new Error('no signature');
+  const payment = { x402Version: 2, accepted: offer, payload: { signature, authorization } };
+  return { header: btoa(JSON.stringify(payment)), validUntilMs: validBefore * 1_000 };
+}
+
+const domainType = [
+  { name: 'name', type: 'string' },
+  { name: 'version', type: 'string' },
+  { name: 'chainId', type: 'uint256' },
+  { name: 'verifyingContract', type: 'address' },
+];
+
+/** The intent's UUID and 16 random bytes: the chain then says whose payment it is. */
+function nonceFor(intentId: string): string {
+  const bytes = new Uint8Array(32);
+  bytes.set(toUUIDBytes(fromString(intentId)));
+  crypto.getRandomValues(bytes.subarray(16));
+  return bytesToHex(bytes);
+}
+
+/** Sends a signature until the service has said what becomes of it. */
+export async function sendSignature(
+  secret: string,
+  { header, validUntilMs }: Signature,
+  serverNowMs: () => number,
+): Promise<Outcome> {
+  for (;;) {
+    const response = await post(secret, header).catch(() => undefined);
+    const status = response?.status ?? 0;
+    if (status === 402) return outcomeOf(await response?.json().catch(() => undefined));
+    // Another payment is on its way, or the intent has ended: the checkout says which.
+    if ([200, 202, 409].includes(status)) return 'taken';
+    if (status >= 400 && status < 500 && status !== 429) return 'refused';
+    if (serverNowMs() > validUntilMs) return 'lapsed';
+    await new Promise((resolve) => setTimeout(resolve, retryMs));
+  }
+}
+
+function outcomeOf(response: { errorReason?: string } | undefined): Outcome {
+  switch (response?.errorReason) {
+    case 'invalid_exact_evm_insufficient_balance':
+      return 'too-little-token';
+    case 'invalid_exact_evm_signature':
+      return 'contract-refused';
+    case 'authorization_released':
+      return 'lapsed';
+    default:
+      return 'refused';
+  }
+}

@@ -1,0 +1,135 @@
+// The checkout page and a wallet that signs: payments without the chain's own coin. In Chromium, with Circle's USDC on anvil, and
+// a facilitator that does what the test says.
+
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { uuidInNonce } from '../../src/contract/eip-3009.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { hasBrowser } from '../support/browser.ts';
+import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { holdBack, reject } from '../support/wallet.ts';
+
+describe.skipIf(!hasBrowser)('a wallet that signs', () => {
+  let world: CheckoutWorld;
+
+  beforeAll(async () => {
+    world = await startCheckoutWorld({ isGasless: true });
+  });
+  afterEach(async () => {
+    world.facilitator.behaviour = {};
+    await world.closeDevices();
+  });
+  afterAll(() => world.close());
+
+  /** A payer without the coin for fees, and the page of a new intent. */
+  async function begin(payer = { wei: 0n }) {
+    const account = await world.createPayer(payer);
+    const device = await world.openDevice();
+    const wallet = await device.installWallet(account);
+    const intent = await world.createIntent();
+    const checkout = await device.open(intent);
+    await checkout.connect();
+    await checkout.view('ready-to-sign');
+    return { account, device, wallet, intent, checkout };
+  }
+
+  const pays = async ({ checkout }: Awaited<ReturnType<typeof begin>>) => {
+    await world.mine();
+    await checkout.view('processing');
+    await world.mine(9);
+    await checkout.view('succeeded');
+  };
+  const holdsBack = { '/verify': () => ({ isValid: false }) };
+
+  test('pays with USDC and nothing else, by one signature', async () => {
+    const stage = await begin();
+    const { account, wallet, intent, checkout } = stage;
+    expect(await checkout.text()).toContain('need no ETH');
+    const asked = world.facilitator.nextSent();
+    await checkout.press('sign');
+    await checkout.view('signed');
+    await asked;
+    await pays(stage);
+    expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
+    const [request, ...others] = wallet.requestsOf('eth_signTypedData_v4');
+    expect(others).toEqual([]);
+    const { domain, message, primaryType } = JSON.parse(request?.params[1]);
+    expect([domain, primaryType]).toEqual([
+      { name: 'USDC', version: '2', chainId: 84532, verifyingContract: intent.token_address },
+      'TransferWithAuthorization',
+    ]);
+    expect(message).toMatchObject({
+      from: account.address,
+      to: intent.expected_wallet,
+      value: String(amountUnits),
+    });
+    expect(uuidInNonce(message.nonce)).toBe(parseIdentifier('pi', intent.id));
+    expect(await world.transfersOf(account.address)).toBe(1);
+    expect(await world.chain.client.getBalance(account)).toBe(0n);
+  });
+
+  test('pays with the fee if the payer wants to', async () => {
+    const { wallet, checkout } = await begin({ wei: 10n ** 19n });
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallet.sent).toHaveLength(1);
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
+    await world.mine();
+    await checkout.view('processing');
+  });
+
+  test('is left if it does not answer, and what it signs after all is dropped', async () => {
+    const { wallet, checkout, account } = await begin();
+    const held = holdBack();
+    wallet.answer('eth_signTypedData_v4', held.answer);
+    await checkout.press('sign');
+    await checkout.view('sign-in-wallet');
+    await wallet.asked('eth_signTypedData_v4');
+    const asked = world.facilitator.asked.length;
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent');
+    await checkout.view('ready-to-sign');
+    held.letGo();
+    wallet.answer('eth_signTypedData_v4', reject);
+    await checkout.press('sign');
+    await checkout.notice('rejected');
+    expect(world.facilitator.asked.length).toBe(asked);
+    expect(await world.transfersOf(account.address)).toBe(0);
+  });
+
+  test('a reload, a second tab and another device show what is on its way, and offer nothing', async () => {
+    const { checkout, device, intent } = await begin();
+    world.facilitator.behaviour = holdsBack;
+    await checkout.press('sign');
+    await checkout.view('signed');
+    await expect.poll(() => checkout.text()).toMatch(/it can arrive until/);
+    await checkout.page.reload();
+    await checkout.view('signed');
+    const tab = await device.open(intent);
+    await tab.view('signed');
+    const elsewhere = await (await world.openDevice()).open(intent);
+    await elsewhere.view('signed');
+    for (const each of [checkout, tab, elsewhere]) expect(await each.page.locator('button').count()).toBe(0);
+  });
+
+  test('a page that was closed before the service answered sends it again: it pays once', async () => {
+    const { checkout, device, intent, account, wallet } = await begin();
+    // The request is lost on its way.
+    await device.context.route('**/v1/checkout/pay', (route) => route.abort());
+    await checkout.press('sign');
+    await checkout.view('signed');
+    await wallet.asked('eth_signTypedData_v4');
+    await expect.poll(() => checkout.page.evaluate(() => localStorage.length)).toBe(1);
+    await checkout.page.close();
+    await device.context.unroute('**/v1/checkout/pay');
+    device.complaints.length = 0;
+    const asked = world.facilitator.nextSent();
+    const again = await device.open(intent);
+    await again.view('signed');
+    await asked;
+    await world.mine();
+    await again.view('processing');
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toHaveLength(1);
+    expect(await world.transfersOf(account.address)).toBe(1);
+    expect(await again.page.evaluate(() => localStorage.length)).toBe(0);
+  });
+});
