@@ -200,7 +200,9 @@ test('every query of the dashboard and every alert is valid PromQL on existing s
   for (const door of doors)
     await service.call('createPaymentIntent', { amount_units: 1 }, { door, authorization: authorization() });
   const chain = await startChain();
-  await service.server.watch([{ ...chainNamed('testnet', 'base'), urls: [chain.url] }], 50);
+  const nodes = { ...chainNamed('testnet', 'base'), urls: [chain.url] as const };
+  await service.server.watch([nodes], 50);
+  service.server.addFacilitator(nodes, { chainId: nodes.chainId, url: chain.url, token: undefined });
   await payOnce(chain);
   const isMeasured = (name: string) => name.startsWith('payment_intents_chain_unconfirmed_oldest_seconds{');
   let samples: string[];

@@ -31,8 +31,8 @@ test('the table of errors matches the catalogue', () => {
 
 test('the table of variables lists every variable with its default', () => {
   const defaults = Object.fromEntries(
-    [...configuration.matchAll(/^\| ((?:`[A-Z_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
-      ([, names = '', value]) => [...names.matchAll(/`([A-Z_]+)`/g)].map(([, name]) => [name, value]),
+    [...configuration.matchAll(/^\| ((?:`[A-Z0-9_]+`(?:, )?)+) *\| (?:`([^`]+)` *|[^|]*)\|/gm)].flatMap(
+      ([, names = '', value]) => [...names.matchAll(/`([A-Z0-9_]+)`/g)].map(([, name]) => [name, value]),
     ),
   );
   expect(Object.keys(defaults).sort()).toEqual(
@@ -53,6 +53,10 @@ test('the table of variables lists every variable with its default', () => {
       'RPC_URL_POLYGON',
       'RPC_URL_BASE_SEPOLIA',
       'RPC_URL_POLYGON_AMOY',
+      ...['BASE', 'POLYGON', 'BASE_SEPOLIA', 'POLYGON_AMOY'].flatMap((chain) =>
+        ['', '_TOKEN'].map((end) => `X402_FACILITATOR_URL_${chain}${end}`),
+      ),
+      'PUBLIC_URL',
       'ALLOW_UNWATCHED',
       'UNATTRIBUTED_MIN_UNITS',
       'DATABASE_POOL',

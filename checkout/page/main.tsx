@@ -406,6 +406,7 @@ const actions: Actions = {
 async function payWithTestWallet(amount: TestAmount): Promise<void> {
   if (facts.checkout === undefined || isPaying) return;
   isPaying = true;
+  if (amount === 'signed') change({ signing: 'sending' });
   try {
     const hash = await payFromTestWallet(opening.secret ?? '', amount);
     if (hash !== undefined) {
@@ -419,6 +420,7 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
     change({ failure: 'test-wallet' });
   } finally {
     isPaying = false;
+    change({ signing: 'none' });
   }
 }
 

@@ -5,7 +5,9 @@ import { existsSync } from 'node:fs';
 import { access, constants, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, resolve } from 'node:path';
+import { createFacilitator } from '../authorizations/facilitator.ts';
 import {
+  type ChainFacilitator,
   type Config,
   loadConfig,
   misspeltProblem,
@@ -67,6 +69,9 @@ export async function* diagnose(
     message: misspelt.join('; ') || 'every variable is usable',
   };
   if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
+  for (const facilitator of config.facilitators) {
+    yield await attempt('facilitator', () => checkFacilitator(facilitator));
+  }
   const databaseConfig: Config = { ...config, databasePool: 2 };
   // Reading every intent can take a long time.
   if (allIntents)
@@ -96,6 +101,17 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
       ? `embedded, not created yet: the first "npm start" creates it in ${config.dataDir}`
       : `embedded, in ${config.dataDir}, not running: "npm start" starts it; its contents were not checked`;
   yield { check: 'database', ok: true, message };
+}
+
+async function checkFacilitator({ chainId, url, token }: ChainFacilitator): Promise<Omit<Finding, 'check'>> {
+  const settings = chains.find((each) => each.chainId === chainId);
+  const name = `${settings?.mode} ${settings?.chain}: ${new URL(url).host}`;
+  return (await createFacilitator({ url, token }).supports(chainId))
+    ? { ok: true, message: `${name} takes x402 version 2 with the scheme exact` }
+    : {
+        ok: false,
+        message: `${name} does not take x402 version 2 with the scheme exact here: payers cannot pay by a signature`,
+      };
 }
 
 async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'check'>> {

@@ -7,6 +7,7 @@ import type { ChainFacilitator, Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { connectNode } from '../settlement/node.ts';
+import type { PayMetrics } from '../telemetry/pay-metrics.ts';
 
 const refreshEveryMs = 600_000;
 const maxRetryMs = 60_000;
@@ -18,10 +19,15 @@ export interface RunningGasless extends Gasless {
 }
 
 /** Only processes that answer requests ask facilitators. */
-export function offerGasless({ chainNodes, facilitators, roles }: Config, logger: Logger): RunningGasless {
+export function offerGasless(
+  { chainNodes, facilitators, roles }: Config,
+  metrics: PayMetrics,
+  logger: Logger,
+): RunningGasless {
   const gasless = createGasless(logger);
   const add: RunningGasless['add'] = ({ urls: [url], ...settings }, { url: facilitatorUrl, token }) => {
-    const { chainId, tokens } = settings;
+    const { mode, chain, chainId, tokens } = settings;
+    metrics.begin(mode, chain);
     const node = connectNode({ url, chainId, tokens });
     gasless.add({ settings, node, facilitator: createFacilitator({ url: facilitatorUrl, token }) });
   };

@@ -82,7 +82,7 @@ export async function startServer(
   const shared = { config, metrics, logger, tracing, watchedChains };
   const background = startBackground(em, { ...shared, webhookKeys: keys, addressPolicy: policy });
   const stopping = new AbortController();
-  const gasless = offerGasless(config, logger);
+  const gasless = offerGasless(config, metrics.pay, logger);
   const core = createCore(config, database, telemetry, {
     feed,
     background,

@@ -3,6 +3,8 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 
 export interface PayMetrics {
+  /** Counts from 0 for a chain that payers can pay on by a signature. */
+  begin(mode: string, chain: string): void;
   /** Counts an authorization that was stored and given to a facilitator. */
   sent(mode: string, chain: string): void;
   /** Counts one that was refused before, by x402's word. */
@@ -45,6 +47,11 @@ export function createPayMetrics(registry: Registry): PayMetrics {
     registers,
   });
   return {
+    begin(mode, chain) {
+      sent.inc({ mode, chain }, 0);
+      for (const outcome of ['accepted', 'refused']) answers.inc({ mode, chain, outcome }, 0);
+      landings.zero({ mode, chain });
+    },
     sent: (mode, chain) => sent.inc({ mode, chain }),
     refused: (reason) => refused.inc({ reason }),
     facilitatorAnswered: (mode, chain, isAccepted) =>

@@ -1,0 +1,49 @@
+// A program that pays: it gets the link of a checkout, pays it by x402 from an account that needs no coin for fees, and waits
+// until the payment is final.
+//
+//   AGENT_KEY=0x… node examples/agent/agent.ts 'https://pay.example/checkout#pi_…'
+//   npm run -s agent      without a link: an order of the demo merchant, with test money, beside npm start
+//
+// Needs Node.js 24, viem, and x402's published packages: @x402/fetch, @x402/evm.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import { privateKeyToAccount } from 'viem/accounts';
+// In a program of your own: 'payment-intents-checkout'.
+import type { Checkout } from '../../checkout/sdk/gen/checkout.ts';
+import { orderOfDemoMerchant } from './setup.ts';
+
+const { link, key } = process.argv[2]
+  ? { link: process.argv[2], key: process.env.AGENT_KEY as `0x${string}` }
+  : await orderOfDemoMerchant();
+const { origin, hash } = new URL(link);
+// The secret opens this one checkout, and nothing else.
+const [clientSecret = ''] = hash.slice(1).split('&');
+const headers = { Authorization: `Bearer ${clientSecret}` };
+const readCheckout = async () =>
+  (await (await fetch(`${origin}/v1/checkout`, { headers })).json()) as Checkout;
+
+// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy.
+const { chain_id, token_address, amount_units, merchant_name } = await readCheckout();
+const maxUnits = 20_000_000;
+if (amount_units > maxUnits) throw new Error(`${merchant_name} asks for ${amount_units} units: too much`);
+const allowed = {
+  network: `eip155:${chain_id}`,
+  asset: token_address,
+  maxAmountPerPayment: `${maxUnits}`,
+} as const;
+const client = new x402Client()
+  .register('eip155:*', new ExactEvmScheme(privateKeyToAccount(key)))
+  .setSpendControls({ allowedAssets: [allowed] });
+const pay = wrapFetchWithPayment(fetch, client);
+
+const answer = await pay(`${origin}/v1/checkout/pay`, { method: 'POST', headers });
+// 200: it is on the chain. 202: it is not seen yet; a second payment would be refused while it can still come.
+if (![200, 202].includes(answer.status)) throw new Error(`not paid: ${answer.status} ${await answer.text()}`);
+for (;;) {
+  const { status, payments = [] } = await readCheckout();
+  console.log(status, payments[0]?.transaction_hash ?? '');
+  if (['succeeded', 'expired', 'canceled'].includes(status)) break;
+  await sleep(2_000);
+}
