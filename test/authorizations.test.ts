@@ -1,15 +1,24 @@
 // Payments by a signature: each check, each thing that a facilitator may do, whose payment a transfer is, and that nobody pays
 // twice. The chain, the facilitator and the watcher move when the test says so.
 
+import { once } from 'node:events';
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import http2 from 'node:http2';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { makeCertificate } from './support/certificates.ts';
 import { startChain } from './support/chain.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
 import { httpRequest } from './support/http-request.ts';
+import { listenInTest } from './support/listen.ts';
 import { startLyingNode } from './support/lying-node.ts';
 import { createSigningSafe } from './support/safe.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -715,5 +724,160 @@ describe('accounts', () => {
       settled: { success: false },
     });
     expect(facilitator.asked.length).toBe(asked);
+  });
+});
+
+describe('the route', () => {
+  const url = () => `${service.publicUrl}/v1/checkout/pay`;
+
+  test('answers every request of another origin so that its page can read it', async () => {
+    const { secret, offer, account } = await newOrder();
+    const canceled = await createIntent();
+    await service.call('cancelPaymentIntent', { id: canceled.id });
+    const refused = paymentHeader(await sign(account, { ...offer, payTo: account.address }), offer);
+    const requests: [number, string, Record<string, string>][] = [
+      [204, 'OPTIONS', {}],
+      [401, 'POST', {}],
+      [402, 'POST', { authorization: `Bearer ${secret}` }],
+      [402, 'POST', { authorization: `Bearer ${secret}`, 'payment-signature': refused }],
+      [400, 'POST', { authorization: `Bearer ${secret}`, 'payment-signature': 'e30' }],
+      [405, 'GET', { authorization: `Bearer ${secret}` }],
+      [409, 'POST', { authorization: `Bearer ${canceled.secret}` }],
+    ];
+    for (const [status, method, headers] of requests) {
+      const answer = await httpRequest(url(), {
+        method,
+        headers: { origin: 'https://shop.example', ...headers },
+      });
+      expect([answer.status, answer.headers['access-control-allow-origin']]).toEqual([status, '*']);
+      expect(answer.headers['access-control-expose-headers']).toMatch(/PAYMENT-REQUIRED, PAYMENT-RESPONSE/);
+      expect(answer.headers['cache-control']).toBe('no-store');
+    }
+    const { headers } = await httpRequest(url(), { method: 'OPTIONS' });
+    // The published client sends the last one with its request.
+    expect(headers['access-control-allow-headers']).toMatch(
+      /PAYMENT-SIGNATURE, Access-Control-Expose-Headers/,
+    );
+  });
+
+  test('over HTTP/2 is the same', async () => {
+    const order = await newOrder();
+    const { cert, key } = await makeCertificate('localhost');
+    const folder = await mkdtemp(join(tmpdir(), 'pi-x402-'));
+    const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
+    await Promise.all([writeFile(certFile, cert), writeFile(keyFile, key)]);
+    const secure = await startService(
+      {
+        ROLES: 'api',
+        RPC_URL_BASE_SEPOLIA: node.url,
+        X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+        TLS_CERT_FILE: certFile,
+        TLS_KEY_FILE: keyFile,
+      },
+      { beside: service },
+    );
+    await secure.loggedLine(({ message }) => message === gaslessLine);
+    onTestFinished(secure.close);
+    const port = new URL(secure.publicUrl).port;
+    const session = http2.connect(`https://localhost:${port}`, { ca: cert, host: '127.0.0.1' } as object);
+    onTestFinished(() => session.destroy());
+    const post = async (headers: Record<string, string> = {}) => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': '/v1/checkout/pay',
+        authorization: `Bearer ${order.secret}`,
+        ...headers,
+      });
+      stream.end();
+      const [answer] = await once(stream, 'response');
+      return { status: answer[':status'], headers: answer, body: (await json(stream)) as Json };
+    };
+    const offered = await post();
+    expect([offered.status, offered.body.resource.url]).toEqual([
+      402,
+      `https://localhost:${port}/v1/checkout/pay`,
+    ]);
+    const sent = facilitator.nextSent();
+    const answer = post({
+      'payment-signature': paymentHeader(await sign(order.account, order.offer), order.offer),
+    });
+    await sent;
+    await readBlock();
+    expect(await answer).toMatchObject({ status: 200, body: { status: 'processing' } });
+    expect((await answer).headers['payment-response']).toBeDefined();
+  });
+
+  test('is not there without a facilitator, and offers nothing on a chain without one', async () => {
+    const without = await startService({ ROLES: 'api' }, { beside: service });
+    onTestFinished(without.close);
+    const { secret } = await createIntent();
+    const nowhere = await httpRequest(`${without.publicUrl}/v1/checkout/pay`, {
+      headers: { authorization: `Bearer ${secret}` },
+    });
+    expect(nowhere.status).toBe(404);
+    const polygon = await createIntent({ chain: 'polygon' });
+    expect(await pay(polygon.secret)).toMatchObject({
+      status: 409,
+      json: { error: { code: 'invalid_state', message: expect.stringMatching(/Pay it by a transfer/) } },
+    });
+    expect((await checkoutOf(polygon)).gasless).toBe(false);
+  });
+
+  test('in the last two minutes offers nothing any more', async () => {
+    const { id, secret } = await createIntent();
+    await service.query(`update payment_intents set expires_at = now() + interval '119 s' where id = $1`, [
+      parseIdentifier('pi', id),
+    ]);
+    expect(await pay(secret)).toMatchObject({ status: 409, json: { error: { code: 'invalid_state' } } });
+  });
+
+  test('a request that waits is answered when the service stops', async () => {
+    const stopping = await startService(
+      {
+        ROLES: 'api',
+        RPC_URL_BASE_SEPOLIA: node.url,
+        X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+        RATE_LIMIT_CHECKOUT: '0',
+      },
+      { beside: service },
+    );
+    await stopping.loggedLine(({ message }) => message === gaslessLine);
+    const order = await newOrder();
+    const sent = facilitator.nextSent();
+    const answer = pay(
+      order.secret,
+      paymentHeader(await sign(order.account, order.offer), order.offer),
+      stopping,
+    );
+    await sent;
+    await stopping.close();
+    expect((await answer).status).toBe(202);
+    await readBlock();
+    expect((await statusOf(order.id)).status).toBe('processing');
+  });
+
+  test('of the facilitator only what it supports, with its token, is asked at the start', async () => {
+    const asked: (string | undefined)[] = [];
+    const other = await listenInTest(
+      createServer((request, response) => {
+        asked.push(`${request.url} ${request.headers.authorization}`);
+        response.end(
+          JSON.stringify({ kinds: [{ x402Version: 1, scheme: 'exact', network: 'base-sepolia' }] }),
+        );
+      }),
+    );
+    const old = await startService(
+      {
+        ROLES: 'api',
+        RPC_URL_BASE_SEPOLIA: node.url,
+        X402_FACILITATOR_URL_BASE_SEPOLIA: `${other}/`,
+        X402_FACILITATOR_URL_BASE_SEPOLIA_TOKEN: 'let-me-in',
+      },
+      { beside: service },
+    );
+    onTestFinished(old.close);
+    await old.loggedLine(({ message }) => /does not take x402/.test(String(message)));
+    expect(asked).toEqual(['/supported Bearer let-me-in']);
+    expect(JSON.stringify(old.log)).not.toContain('let-me-in');
   });
 });
