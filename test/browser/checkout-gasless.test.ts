@@ -1,12 +1,15 @@
 // The checkout page and a wallet that signs: payments without the chain's own coin. In Chromium, with Circle's USDC on anvil, and
 // a facilitator that does what the test says.
 
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createServer } from 'node:http';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { uuidInNonce } from '../../src/contract/eip-3009.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
-import { hasBrowser } from '../support/browser.ts';
+import { hasBrowser, openBrowser } from '../support/browser.ts';
 import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { listenInTest } from '../support/listen.ts';
 import { holdBack, reject } from '../support/wallet.ts';
+import { paymentHeader, sign } from '../support/x402.ts';
 
 describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   let world: CheckoutWorld;
@@ -132,4 +135,44 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(await world.transfersOf(account.address)).toBe(1);
     expect(await again.page.evaluate(() => localStorage.length)).toBe(0);
   });
+
+  test('a page of another origin pays as the published client does', async () => {
+    const account = await world.createPayer({ wei: 0n });
+    const { client_secret: secret } = await world.createIntent();
+    const browser = await openBrowser();
+    onTestFinished(() => browser.close());
+    const page = await browser.context.newPage();
+    await page.goto(await listenInTest(createServer((_, response) => response.end('a shop'))));
+    const url = `${world.service.publicUrl}/v1/checkout/pay`;
+    const headers = {
+      authorization: `Bearer ${secret}`,
+      'content-type': 'application/json',
+      'access-control-expose-headers': 'PAYMENT-RESPONSE,X-PAYMENT-RESPONSE',
+    };
+    const offered = await page.evaluate(postInPage, { url, headers });
+    expect(offered).toMatchObject({ status: 402, 'payment-response': null });
+    const { accepts } = JSON.parse(Buffer.from(String(offered['payment-required']), 'base64').toString());
+    const signature = paymentHeader(await sign(account, accepts[0]), accepts[0]);
+    const sent = world.facilitator.nextSent();
+    const paid = page.evaluate(postInPage, { url, headers: { ...headers, 'payment-signature': signature } });
+    await sent;
+    await world.mine();
+    expect(await paid).toMatchObject({ status: 200, 'payment-response': expect.any(String) });
+    const refused = await page.evaluate(postInPage, {
+      url,
+      headers: { ...headers, authorization: 'Bearer x' },
+    });
+    expect(refused.status).toBe(401);
+  });
 });
+
+// This runs in a page.
+async function postInPage({ url, headers }: { url: string; headers: Record<string, string> }) {
+  const answer = await fetch(url, { method: 'POST', headers });
+  const read = (name: string) => answer.headers.get(name);
+  return {
+    status: answer.status,
+    'payment-required': read('payment-required'),
+    'payment-response': read('payment-response'),
+  };
+}
