@@ -1,68 +1,28 @@
 // Programs that speak x402, unmodified, beside the chains of the embedded mode with their facilitator.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { x402Client } from '@x402/core/client';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { decodePaymentResponseHeader, wrapFetchWithPayment } from '@x402/fetch';
-import { pino } from 'pino';
-import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, describe, expect, test } from 'vitest';
 import type { Checkout } from '../checkout/sdk/gen/checkout.ts';
-import { loadConfig } from '../src/config/config.ts';
+import { verifyWebhook } from '../client/webhook.ts';
 import { networkFor } from '../src/contract/chains.ts';
-import type { ChainName } from '../src/contract/words.ts';
-import { findLocalChain } from '../src/embedded/find-local-chain.ts';
-import { createPayer } from '../src/embedded/payer.ts';
-import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { httpRequest } from './support/http-request.ts';
-import { startService } from './support/service.ts';
-import { gaslessLine } from './support/x402.ts';
+import { startLocalX402 } from './support/local-x402.ts';
 
-const dataDir = await mkdtemp(join(tmpdir(), 'pi-x402-'));
-const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
-const localChains = ['base', 'polygon'] as const;
-const service = await startService(env, { localChains });
-const stopChains = runLocalChains(
-  { chains: localChains, missing: undefined },
-  loadConfig(env),
-  service.database.orm.em,
-  service.server,
-  pino({ level: 'silent' }),
-);
-beforeAll(() =>
-  vi.waitUntil(() => service.log.filter(({ message }) => message === gaslessLine).length === 2, 60_000),
-);
-afterAll(async () => {
-  await service.close();
-  await stopChains();
-  await rm(dataDir, { recursive: true, force: true });
-});
+const chains = ['base', 'polygon'] as const;
+const { service, receiver, webhookSecret, url, createIntent, newPayer, close } = await startLocalX402(chains);
+afterAll(close);
 
-const url = `${service.publicUrl}/v1/checkout/pay`;
-const create = async (fields: object = {}) =>
-  (await service.call('createPaymentIntent', { amount_units: 2_500_000, ...fields })).json;
 const post = (secret: string, headers: Record<string, string> = {}) =>
   httpRequest(url, { method: 'POST', headers: { authorization: `Bearer ${secret}`, ...headers } });
 
-/** An account with USDC, and without the coin for fees. */
-async function newPayer(chain: ChainName, amountUnits = 10_000_000n): Promise<PrivateKeyAccount> {
-  const account = privateKeyToAccount(generatePrivateKey());
-  const local = await findLocalChain(dataDir, chain);
-  if (local === undefined) throw new Error('no chain');
-  const hash = await createPayer(local.client, networkFor('testnet', chain)).mint(
-    account.address,
-    amountUnits,
-  );
-  await local.client.waitForTransactionReceipt({ hash });
-  expect(await local.client.getBalance(account)).toBe(0n);
-  return account;
-}
-
 /** A client as its documentation has it, with what it may spend. */
 function clientOf(account: PrivateKeyAccount): x402Client {
-  const allowedAssets = localChains.map((chain) => {
+  const allowedAssets = chains.map((chain) => {
     const { chainId, tokenAddress } = networkFor('testnet', chain);
     return { network: `eip155:${chainId}`, asset: tokenAddress, maxAmountPerPayment: '5000000' } as const;
   });
@@ -71,8 +31,17 @@ function clientOf(account: PrivateKeyAccount): x402Client {
     .setSpendControls({ allowedAssets });
 }
 
+/** Resolves when the webhook of the intent's success has arrived, and is verified. */
+async function succeeded(intent: string): Promise<void> {
+  for (let count = 1; ; count++) {
+    const { body, headers } = (await receiver.arrived(count))[count - 1] ?? { body: '', headers: {} };
+    const event = verifyWebhook({ body, headers, secret: webhookSecret });
+    if (event.type === 'payment_intent.succeeded' && event.data.paymentIntent?.id === intent) return;
+  }
+}
+
 test('without a signature, what to pay is asked for in a header and in the body', async () => {
-  const intent = await create();
+  const intent = await createIntent();
   const answer = await post(intent.client_secret);
   expect(answer.status).toBe(402);
   const required = JSON.parse(answer.body);
@@ -97,10 +66,10 @@ test('without a signature, what to pay is asked for in a header and in the body'
   expect(answer.body).not.toContain(intent.id);
 });
 
-describe.each(localChains)('@x402/fetch on %s', (chain) => {
+describe.each(chains)('@x402/fetch on %s', (chain) => {
   test('pays an intent from an account without gas', async () => {
-    const intent = await create({ chain });
-    const account = await newPayer(chain);
+    const intent = await createIntent({ chain });
+    const account = privateKeyToAccount(await newPayer(chain));
     const pay = wrapFetchWithPayment(fetch, clientOf(account));
     const answer = await pay(url, {
       method: 'POST',
@@ -116,4 +85,21 @@ describe.each(localChains)('@x402/fetch on %s', (chain) => {
     });
     expect(checkout.payments?.[0]).toMatchObject({ amount_units: 2_500_000, from_address: account.address });
   });
+});
+
+test('the example of an agent pays the link of a checkout, waits until it is final, and the webhook tells', async () => {
+  const intent = await createIntent();
+  const link = `${service.publicUrl}/checkout#${intent.client_secret}`;
+  const env = { ...process.env, AGENT_KEY: await newPayer('base') };
+  const { stdout } = await promisify(execFile)(process.execPath, ['examples/agent/agent.ts', link], { env });
+  expect(stdout).toMatch(/^processing 0x[0-9a-f]{64}\n(?:processing .*\n)*succeeded 0x[0-9a-f]{64}\n$/);
+  await succeeded(intent.id);
+});
+
+test('a checkout that asks for more than the agent may spend is not paid', async () => {
+  const intent = await createIntent({ amount_units: 20_000_001 });
+  const link = `${service.publicUrl}/checkout#${intent.client_secret}`;
+  const env = { ...process.env, AGENT_KEY: `0x${'11'.repeat(32)}` };
+  const run = promisify(execFile)(process.execPath, ['examples/agent/agent.ts', link], { env });
+  await expect(run).rejects.toThrow(/too much/);
 });

@@ -1,0 +1,58 @@
+// x402's client for axios as published, and the example of a resource with a price, in Express.
+
+import { createServer } from 'node:http';
+import { privateKeyToAccount } from 'viem/accounts';
+import { afterAll, expect, test } from 'vitest';
+import { createPaymentIntentsClient } from '../../client/json.ts';
+import { verifyWebhook } from '../../client/webhook.ts';
+import { payFor } from '../../examples/agent/paid-resource.ts';
+import { listenInTest } from '../support/listen.ts';
+import { startLocalX402 } from '../support/local-x402.ts';
+
+/** What only this folder has installed, so the compiler does not know it. */
+// biome-ignore lint/suspicious/noExplicitAny: it has types of its own.
+const load = (name: string): Promise<any> => import(name);
+const [{ wrapAxiosWithPaymentFromConfig }, { ExactEvmScheme }, { default: axios }, { default: express }] =
+  await Promise.all(['@x402/axios', '@x402/evm', 'axios', 'express'].map(load));
+
+const { service, receiver, webhookSecret, url, createIntent, newPayer, close } = await startLocalX402([
+  'base',
+  'polygon',
+]);
+afterAll(close);
+
+async function clientFor(chain: 'base' | 'polygon') {
+  const client = new ExactEvmScheme(privateKeyToAccount(await newPayer(chain)));
+  return wrapAxiosWithPaymentFromConfig(axios.create(), { schemes: [{ network: 'eip155:*', client }] });
+}
+
+test.each(['base', 'polygon'] as const)('@x402/axios pays an intent on %s', async (chain) => {
+  const { client_secret: secret } = await createIntent({ chain });
+  const api = await clientFor(chain);
+  const { status, data, headers } = await api.post(url, undefined, {
+    headers: { authorization: `Bearer ${secret}` },
+  });
+  expect([status, data.status]).toEqual([200, 'processing']);
+  expect(headers['payment-response']).toBeDefined();
+});
+
+test('a resource with a price is served once its payment is final, once for each payment', async () => {
+  const payments = createPaymentIntentsClient({
+    baseUrl: service.publicUrl,
+    apiKey: service.merchant.keys.testnet.apiKey,
+  });
+  const isFulfilled = (id: string) =>
+    receiver.requests.some(({ body, headers }) => {
+      const event = verifyWebhook({ body, headers, secret: webhookSecret });
+      return event.type === 'payment_intent.succeeded' && event.data.paymentIntent?.id === id;
+    });
+  const app = express();
+  const price = { baseUrl: service.publicUrl, amountUnits: 250_000, isFulfilled };
+  app.get('/report', payFor(payments, price), (_: unknown, response: { send(text: string): void }) =>
+    response.send('the report'),
+  );
+  const shop = await listenInTest(createServer(app));
+  const api = await clientFor('base');
+  const { status, data } = await api.get(`${shop}/report`);
+  expect([status, data]).toEqual([200, 'the report']);
+});
