@@ -67,6 +67,9 @@ async function checkHistories(histories: number): Promise<void> {
       'refund after_cancel',
       'refund late',
       'refund payment_reorged',
+      'authorization landed',
+      'authorization released',
+      'authorization submitted',
     ]),
   );
 }

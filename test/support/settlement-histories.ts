@@ -57,10 +57,21 @@ export type RefundCommand =
   | { do: 'attribute'; transfer: number; intent: number }
   | { do: 'detach'; transfer: number };
 
+/** Authorizations are counted among those that nobody has sent. */
+export type AuthorizationCommand =
+  | {
+      do: 'sign';
+      intent: number;
+      valid: 'for 20 seconds' | 'as long as the intent';
+      nonce: 'with the intent in it' | 'random';
+    }
+  | { do: 'send signed'; authorization: number };
+
 export type Command =
   /** A `destination` is where refunds go to. */
   | { do: 'create'; wallet: 'own' | 'shared' | 'destination' }
   | RefundCommand
+  | AuthorizationCommand
   | PayCommand
   | MineCommand
   | ReorganiseCommand
@@ -167,7 +178,17 @@ const lie = fc.record({
 });
 const beHonest = fc.record({ do: fc.constant('be honest' as const) });
 
+const sign = fc.record({
+  do: fc.constant('sign' as const),
+  intent,
+  valid: fc.constantFrom('for 20 seconds' as const, 'as long as the intent'),
+  nonce: fc.constantFrom('with the intent in it' as const, 'random'),
+});
+const sendSigned = fc.record({ do: fc.constant('send signed' as const), authorization: fc.nat(2) });
+
 const honestCommands: fc.WeightedArbitrary<Command>[] = [
+  { weight: 4, arbitrary: sign },
+  { weight: 4, arbitrary: sendSigned },
   { weight: 2, arbitrary: create },
   { weight: 8, arbitrary: pay },
   { weight: 8, arbitrary: mine },
@@ -365,6 +386,10 @@ function describeCommand(command: Command): string {
       return `attribute stray transfer #${command.transfer} to intent #${command.intent}`;
     case 'detach':
       return `detach stray transfer #${command.transfer}`;
+    case 'sign':
+      return `sign for intent #${command.intent}, valid ${command.valid}, with a nonce ${command.nonce}`;
+    case 'send signed':
+      return `somebody sends authorization #${command.authorization}`;
     case 'send astray':
     case 'read again':
     case 'be honest':

@@ -11,6 +11,7 @@
 // - A payment that was reverted while its intent was open is judged anew when it returns. One that was reverted
 //   after the end returns as what it was, and is reported as `reorged`.
 
+import { AuthorizationModel } from './authorization-model.ts';
 import { RefundModel } from './refund-model.ts';
 
 export const confirmationsRequired = 10;
@@ -98,6 +99,7 @@ export function labelsOf(intent: ModelIntent): string[] {
 export class SettlementModel {
   readonly intents: ModelIntent[] = [];
   readonly refunds: RefundModel;
+  readonly authorizations = new AuthorizationModel();
   /** The blocks that were read. */
   #read: readonly ModelBlock[] = [];
   /** The places of the intents that transfers without a name were attributed to. */
@@ -156,6 +158,8 @@ export class SettlementModel {
   cancel(intent: ModelIntent): boolean {
     if (intent.status === 'canceled') return true;
     if (intent.status !== 'requires_payment') return false;
+    // What the payer has signed could still be sent.
+    if (this.authorizations.isOccupied(this.intents.indexOf(intent))) return false;
     end(intent, 'canceled');
     return true;
   }
@@ -180,6 +184,7 @@ export class SettlementModel {
     }
     for (const intent of this.intents) this.#confirm(intent);
     for (const intent of this.intents) this.#expire(intent);
+    this.authorizations.read(chain, chain.at(-confirmationsRequired));
     this.refunds.settle(
       (height) => this.#depthOf(height) === confirmationsRequired,
       (time) => isOver(chain, time),
@@ -197,6 +202,11 @@ export class SettlementModel {
     if (only === undefined || named.length > 1) return undefined;
     this.#payees.set(transfer, { intent: only, isByHand: false });
     return only;
+  }
+
+  /** The time of the newest block that was read, in whole seconds. */
+  get readTime(): number | undefined {
+    return this.#read.at(-1)?.time;
   }
 
   #depthOf(height: number): number {

@@ -2,6 +2,7 @@
 
 import { expect } from 'vitest';
 import { NodeError } from '../../src/settlement/node-answers.ts';
+import { AuthorizationPlay } from './authorization-play.ts';
 import { RefundPlay } from './refund-play.ts';
 import { destinations } from './refund-world.ts';
 import type { Command, History, MineCommand, PayCommand, ReorganiseCommand } from './settlement-histories.ts';
@@ -52,7 +53,9 @@ export async function play(
 
   const isHonest = liar === 'nobody';
   const send = (transfer: SignedTransfer) => void waiting.push(transfer);
-  const refunds = new RefundPlay({ world, model, isHonest, intents, chain, send });
+  const stage = { world, model, isHonest, intents, chain, startsAt, send };
+  const refunds = new RefundPlay(stage);
+  const authorizations = new AuthorizationPlay(stage);
   const placeOf = (intent: number) => intent % intents.length;
   const at = <T>(list: readonly T[], intent: number): T => list[placeOf(intent)] as T;
 
@@ -91,6 +94,10 @@ export async function play(
         );
       case 'be honest':
         return world.node.lie(undefined);
+      case 'sign':
+      case 'send signed':
+        await authorizations.perform(command);
+        return compare();
       default:
         await refunds.perform(command);
         return compare();
@@ -128,7 +135,8 @@ export async function play(
 
   /** A block follows the newest one. */
   const addBlock = async (transfers: readonly SignedTransfer[], time = nextTime()) => {
-    const block = { time, transfers };
+    // A block after the end of an authorization does not take it.
+    const block = { time, transfers: transfers.filter(({ validBefore = Infinity }) => time < validBefore) };
     await world.mine(block);
     chain.push(block);
     noteTruth();
@@ -217,6 +225,7 @@ export async function play(
   const compare = async () => {
     const stored = await world.stored(intents);
     await refunds.compare();
+    await authorizations.compare();
     if (isHonest) {
       const refunded = (place: number) => model.refunds.refundedUnits(place);
       expect(stored).toEqual(
@@ -253,6 +262,7 @@ export async function play(
     if (isHonest) await read();
     else await settle();
     for (const each of await refunds.expectEnd()) seen.add(each);
+    for (const each of await authorizations.expectEnd()) seen.add(each);
     const signed = [...chain.flatMap(({ transfers }) => transfers), ...removed, ...waiting];
     for (const [place, intent] of intents.entries()) {
       const reported = await world.getIntent(intent);

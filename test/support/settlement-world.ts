@@ -22,12 +22,17 @@ import { startService } from './service.ts';
 import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
 import type { Command, Liar, PayCommand } from './settlement-histories.ts';
 import type { ModelBlock, ModelTransfer, TransferWay } from './settlement-model.ts';
+import { callOf, gaslessLine, nonceOf, paymentHeader, sign, startTestFacilitator } from './x402.ts';
 
 /** Seconds between two blocks. */
 export const blockSeconds = 2;
 /** As many transfers as a history can have: each has a sender of its own, so that any of them can return in any block. */
-const senders = Array.from({ length: 22 }, (_, i) =>
+const senders = Array.from({ length: 42 }, (_, i) =>
   privateKeyToAccount(numberToHex(1_000_000 + i, { size: 32 })),
+);
+/** As many payers as a history can have signatures, each of them ten times a minute at most. */
+const payers = Array.from({ length: 42 }, (_, i) =>
+  privateKeyToAccount(numberToHex(3_000_000 + i, { size: 32 })),
 );
 /** As many wallets as a history can have intents. */
 const wallets = Array.from({ length: 21 }, (_, i) =>
@@ -36,6 +41,7 @@ const wallets = Array.from({ length: 21 }, (_, i) =>
 
 export interface WorldIntent {
   id: string;
+  clientSecret: string;
   wallet: Address;
   /** Of the wallet, while it has signed nothing. */
   key: PrivateKeyAccount | undefined;
@@ -50,6 +56,8 @@ export interface WorldIntent {
 export interface SignedTransfer extends ModelTransfer {
   hash: Hex;
   raw: Hex;
+  /** Blocks from this time on do not take it. */
+  validBefore?: number;
 }
 
 export interface WorldBlock extends ModelBlock {
@@ -94,9 +102,18 @@ export type World = Awaited<ReturnType<typeof startWorld>>;
 export async function startWorld() {
   // What a crash of PostgreSQL may lose is not asked here, so that no commit waits for the disk.
   process.env.PGOPTIONS = '-c synchronous_commit=off';
-  const service = await startService({ ROLES: 'api' });
-  const calls = createMerchantCalls(service);
   const chain = await startChain();
+  const facilitator = await startTestFacilitator(chain);
+  // Its word is worth nothing: whoever sends, it says no.
+  facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+  const service = await startService({
+    ROLES: 'api',
+    RPC_URL_BASE_SEPOLIA: chain.url,
+    X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+    RATE_LIMIT_CHECKOUT: '0',
+  });
+  await service.loggedLine(({ message }) => message === gaslessLine);
+  const calls = createMerchantCalls(service);
   // A chain of anvil's may begin anew; it is to be taken for a real one.
   const node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
   const { chainId } = chain.network;
@@ -107,6 +124,7 @@ export async function startWorld() {
     await chain.mint(address, 1_000_000n);
     await chain.mint(address, 1_000_000n, bridgedUsdcAddresses.usdcE);
   }
+  for (const { address } of payers) await chain.mint(address, 1_000_000n);
   await chain.mint(chain.multicall3Address, 1_000_000_000n);
   const payoutWallet = service.merchant.wallets.testnet.base as Address;
   const approval = { functionName: 'approve', args: [chain.multicall3Address, maxUint256] } as const;
@@ -128,6 +146,7 @@ export async function startWorld() {
   }>('select cursor_hash from watched_chains');
   let sent = 0;
   let walletsUsed = 0;
+  let signedBy = 0;
   let forks = 0;
 
   const urlsOf: Record<Liar, [string, ...string[]]> = {
@@ -174,6 +193,7 @@ export async function startWorld() {
       node.lie(undefined);
       await revert();
       await service.query('delete from refunds');
+      await service.query('delete from authorizations');
       await service.query('delete from payment_intents');
       await service.query('delete from events');
       await service.query('delete from transfers');
@@ -184,6 +204,7 @@ export async function startWorld() {
         [base.number, baseHash, base.time],
       );
       sent = 0;
+      signedBy = 0;
       walletsUsed = 0;
       // Ahead of the service's clock: an intent can only be paid by a block that is no older than itself.
       const time = Math.ceil(Date.now() / 1000) + 60;
@@ -202,6 +223,7 @@ export async function startWorld() {
       const address = wallet === 'destination' ? destinations[0] : key?.address;
       const {
         id,
+        client_secret: clientSecret,
         expected_wallet,
         token_address: token,
       } = await calls.createIntent({
@@ -218,7 +240,7 @@ export async function startWorld() {
       );
       const expiresAt = Number(row?.expires_at) / 1000;
       const hasOwnWallet = wallet !== 'shared';
-      return { id, wallet: expected_wallet, key, token, hasOwnWallet, amountUnits, expiresAt };
+      return { id, clientSecret, wallet: expected_wallet, key, token, hasOwnWallet, amountUnits, expiresAt };
     },
     /** True if the intent is canceled. */
     async cancelIntent({ id }: WorldIntent): Promise<boolean> {
@@ -264,6 +286,47 @@ export async function startWorld() {
       const made = await signed(by, call, isMoved ? 'Multicall3' : undefined);
       return { intent: undefined, way, amountUnits, isUsdc: true, ...made };
     },
+
+    missingUnits: async ({ id, amountUnits }: WorldIntent): Promise<number> =>
+      amountUnits - (await calls.getIntent(id)).amount_received_units,
+    /** Signs an authorization and shows it to the service. Somebody can send it, whether it is taken or not. */
+    async authorize(
+      place: number,
+      { id, clientSecret, wallet, token }: WorldIntent,
+      { units, validBefore, nonce }: { units: number; validBefore: number; nonce: string },
+    ): Promise<{ isTaken: boolean; transfer: SignedTransfer }> {
+      const payer = payers[signedBy++] as PrivateKeyAccount;
+      const offer = {
+        scheme: 'exact',
+        network: `eip155:${chainId}`,
+        amount: String(units),
+        asset: token,
+        payTo: wallet,
+        maxTimeoutSeconds: 300,
+        extra: { name: 'USDC', version: '2' },
+      };
+      const signature = await sign(payer, offer, {
+        validBefore: BigInt(validBefore),
+        ...(nonce === 'random' ? {} : { nonce: nonceOf(id) }),
+      });
+      const answer = await fetch(`${service.publicUrl}/v1/checkout/pay`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${clientSecret}`,
+          'payment-signature': paymentHeader(signature, offer),
+        },
+      });
+      if (![202, 402, 409].includes(answer.status)) throw new Error(`pay answered ${answer.status}`);
+      const isTaken = answer.status === 202;
+      const call = { to: chain.usdc, data: callOf(signature) };
+      const made = isTaken ? await signed(nextSender(), call) : { hash: '0x' as Hex, raw: '0x' as Hex };
+      return { isTaken, transfer: { intent: place, amountUnits: units, isUsdc: true, validBefore, ...made } };
+    },
+    /** In the order in which they were taken. */
+    authorizationStatuses: async (): Promise<string[]> =>
+      (await service.query<{ status: string }>('select status from authorizations order by id')).map(
+        ({ status }) => status,
+      ),
 
     /** Makes a transfer a payment of the intent, by hand. Returns false if it is refused. */
     async attribute({ hash }: SignedTransfer, { id: payment_intent }: WorldIntent): Promise<boolean> {
@@ -318,8 +381,9 @@ export async function startWorld() {
 
     async close(): Promise<void> {
       await node.close();
-      await chain.stop();
       await service.close();
+      await facilitator.close();
+      await chain.stop();
     },
   };
 }

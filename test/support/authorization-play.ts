@@ -1,0 +1,96 @@
+// Plays what a history does with signed authorizations. The facilitator always says no; somebody sends, or nobody.
+
+import { expect } from 'vitest';
+import type { AuthorizationCommand } from './settlement-histories.ts';
+import { receivedUnits, type SettlementModel } from './settlement-model.ts';
+import type { SignedTransfer, World, WorldBlock, WorldIntent } from './settlement-world.ts';
+
+export interface AuthorizationStage {
+  world: World;
+  model: SettlementModel;
+  isHonest: boolean;
+  intents: readonly WorldIntent[];
+  chain: readonly WorldBlock[];
+  startsAt: number;
+  /** For the next block. */
+  send(transfer: SignedTransfer): void;
+}
+
+/** An authorization that the service has taken. */
+interface Taken {
+  intent: number;
+  transfer: SignedTransfer;
+  validBefore: number;
+  isSent: boolean;
+}
+
+/** The least time that the service wants one to be valid for. */
+const minValidSeconds = 15;
+/** What a call takes for the time of the newest block may be one block later. */
+const doubtfulSeconds = 4;
+
+export class AuthorizationPlay {
+  readonly #stage: AuthorizationStage;
+  readonly #taken: Taken[] = [];
+
+  constructor(stage: AuthorizationStage) {
+    this.#stage = stage;
+  }
+
+  async perform(command: AuthorizationCommand): Promise<void> {
+    if (command.do === 'sign') return this.#sign(command);
+    const unsent = this.#taken.filter(({ isSent }) => !isSent);
+    const one = unsent[command.authorization % unsent.length];
+    if (one === undefined) return;
+    one.isSent = true;
+    this.#stage.send(one.transfer);
+  }
+
+  async #sign({ intent: number, valid, nonce }: AuthorizationCommand & { do: 'sign' }): Promise<void> {
+    const { world, model, isHonest, intents, chain, startsAt } = this.#stage;
+    const place = number % intents.length;
+    const intent = intents[place] as WorldIntent;
+    const missing = await world.missingUnits(intent);
+    if (missing <= 0) return;
+    const headTime = chain.at(-1)?.time ?? startsAt;
+    const validBefore = valid === 'as long as the intent' ? intent.expiresAt : headTime + 20;
+    if (Math.abs(validBefore - headTime) <= doubtfulSeconds) return;
+    const { isTaken, transfer } = await world.authorize(place, intent, {
+      units: missing,
+      validBefore,
+      nonce,
+    });
+    if (isHonest) {
+      const isInTime =
+        validBefore <= intent.expiresAt &&
+        validBefore > headTime &&
+        validBefore >= (model.readTime ?? 0) + minValidSeconds;
+      const modelled = model.intents[place];
+      const isOpen = modelled?.status === 'requires_payment' && !model.authorizations.isOccupied(place);
+      expect(isTaken, 'the authorization is taken').toBe(isOpen && isInTime);
+      expect(missing).toBe(intent.amountUnits - receivedUnits(modelled as never));
+    }
+    if (!isTaken) return;
+    // Whatever the nodes say: another that could pay the intent is over.
+    for (const other of this.#taken.filter((each) => each.intent === place)) {
+      const isThere = chain.some(({ transfers }) => transfers.includes(other.transfer));
+      const isUsable = !isThere && headTime < other.validBefore;
+      expect([isThere && isHonest === false, isUsable], 'an earlier authorization').toEqual([false, false]);
+    }
+    this.#taken.push({ intent: place, transfer, validBefore, isSent: false });
+    if (isHonest) model.authorizations.sign({ intent: place, transfer, validBefore });
+  }
+
+  async compare(): Promise<void> {
+    const { world, model, isHonest } = this.#stage;
+    const statuses = await world.authorizationStatuses();
+    if (isHonest) expect(statuses).toEqual(model.authorizations.all.map(({ status }) => status));
+    expect(statuses).toHaveLength(this.#taken.length);
+  }
+
+  /** The statuses that came to be. */
+  async expectEnd(): Promise<string[]> {
+    await this.compare();
+    return (await this.#stage.world.authorizationStatuses()).map((status) => `authorization ${status}`);
+  }
+}
