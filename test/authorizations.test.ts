@@ -594,9 +594,15 @@ describe('never twice', () => {
     expect(await statusesOf(hidden.order.id)).toEqual(['submitted']);
     expect(await statusesOf(order.id)).toEqual(['submitted']);
     blind.lie(undefined);
+    // Everything is read twice, and what was hidden is found.
+    await blinded.readAllAgain();
     await blinded.release();
-    await readBlock();
+    const next = createTestWatcher(service, { urls: [chain.url] });
+    await chain.mine();
+    await next.catchUp();
+    await next.release();
     expect(await statusesOf(order.id)).toEqual(['released']);
+    expect(await statusesOf(hidden.order.id)).toEqual(['landed']);
   });
 });
 

@@ -21,7 +21,7 @@ export type Answer =
   | { kind: 'no-answer'; retryAfterMs: number };
 
 export interface Feed {
-  /** Asks now, and resolves when the answer was delivered. */
+  /** Asks once more, and resolves when the answer was delivered. */
   refresh(): Promise<void>;
 }
 
@@ -69,11 +69,19 @@ export function followCheckout(
         : usualMs;
     timer = setTimeout(refresh, waitMs);
   };
-  const refresh = (): Promise<void> => {
-    asking ??= ask().finally(() => {
+  let next: Promise<void> | undefined;
+  const start = (): Promise<void> => {
+    next = undefined;
+    asking = ask().finally(() => {
       asking = undefined;
     });
     return asking;
+  };
+  /** What was asked before may be answered with an older word: this asks after it. */
+  const refresh = (): Promise<void> => {
+    if (asking === undefined) return start();
+    next ??= asking.then(start);
+    return next;
   };
   const wake = () => void (document.hidden || refresh());
   document.addEventListener('visibilitychange', wake);

@@ -10,6 +10,7 @@ import { Page } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
+import { rememberedSignature } from './sign.ts';
 import { createSigning } from './signing.ts';
 import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
 import { payFromTestWallet } from './test-wallet.ts';
@@ -256,6 +257,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     chainId === checkout.chain_id &&
     facts.connection === 'ok' &&
     rememberedTransfer(checkout.id) === undefined &&
+    rememberedSignature(checkout.id) === undefined &&
     ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
     change({ failure: 'changed' });
@@ -372,12 +374,7 @@ const actions: Actions = {
     void attempt(() => connectWith(wallet, session.account as `0x${string}`));
   },
   pay: () => pay(true),
-  sign() {
-    const wallet = walletOfSession();
-    const { session } = facts;
-    if (wallet !== undefined && session.step === 'connected')
-      void signing.sign(wallet, session.account as `0x${string}`);
-  },
+  sign: () => void signing.sign(walletOfSession()),
   payAnyway: () => pay(false),
   take(lane) {
     leaveSession();

@@ -11,11 +11,12 @@ import {
   sendSignature,
 } from './sign.ts';
 import type { Facts, Failure } from './state.ts';
+import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
 interface Signing {
-  /** Asks the wallet for a signature, and has the payment sent. */
-  sign(wallet: Wallet, account: `0x${string}`): Promise<void>;
+  /** Asks the wallet of the session for a signature, unless another tab asks one, and has the payment sent. */
+  sign(wallet: Wallet | undefined): Promise<void>;
   /** The payer says that the wallet asks nothing. What it signs after all is dropped. */
   giveUp(): void;
   /** Goes on with a signature that this browser remembers. */
@@ -57,15 +58,18 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
   };
 
   const ask = async (wallet: Wallet, account: `0x${string}`, checkout: Checkout): Promise<void> => {
+    const own = number;
     change({ signing: 'asking', failure: undefined });
-    const before = missingUnits(checkout);
     // The newest word of the service, right before.
     await refresh();
+    if (own !== number) return;
     const now = facts.checkout;
-    if (now?.status !== 'requires_payment' || now.gasless !== true || missingUnits(now) !== before) {
-      return change({ signing: 'none', failure: 'changed' });
-    }
-    const own = number;
+    const isSame =
+      now?.status === 'requires_payment' &&
+      now.gasless === true &&
+      missingUnits(now) === missingUnits(checkout) &&
+      rememberedTransfer(checkout.id) === undefined;
+    if (!isSame) return change({ signing: 'none', failure: 'changed' });
     const signature = await askToSign(wallet, account, now, serverNowMs());
     if (own !== number) return;
     try {
@@ -78,16 +82,20 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
   };
 
   return {
-    async sign(wallet, account) {
-      const { checkout, signing } = facts;
-      if (checkout === undefined || signing !== 'none') return;
+    async sign(wallet) {
+      const { checkout, signing, session } = facts;
+      if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
+      if (signing !== 'none') return;
       const own = number;
-      await ask(wallet, account, checkout).catch((reason) => {
-        if (own !== number) return;
-        // What the wallet has not signed cannot be sent.
-        const failure = isRefusal(reason) ? refusalOf(reason) : 'sign-wallet';
-        change({ signing: 'none', failure });
-      });
+      const account = session.account as `0x${string}`;
+      const isAlone = await askAlone(checkout.id, () =>
+        ask(wallet, account, checkout).catch((reason) => {
+          if (own !== number) return;
+          // What the wallet has not signed cannot be sent.
+          change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
+        }),
+      );
+      if (!isAlone) change({ failure: 'wallet-busy' });
     },
     giveUp() {
       number++;

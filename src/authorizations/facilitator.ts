@@ -1,7 +1,9 @@
 // The three requests to an x402 facilitator, which sends authorizations and pays for it. It is trusted with nothing: only
 // the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
 
-import { networkName, type SignedPayment, x402Version } from '../contract/x402.ts';
+import { checksum } from 'ox/Address';
+import { networkName, type PaymentRequirements, type SignedPayment, x402Version } from '../contract/x402.ts';
+import { maxTimeoutSeconds } from './offer.ts';
 
 const timeoutMs = 30_000;
 const maxAnswerBytes = 64 * 1024;
@@ -60,8 +62,8 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
           [networkName(chainId), 'eip155:*'].includes(kind?.network),
       );
     },
-    async send({ payload, accepted }) {
-      const request = { x402Version, paymentPayload: payload, paymentRequirements: accepted };
+    async send(payment) {
+      const request = requestOf(payment);
       try {
         const verified = await ask('/verify', request);
         if (verified.isValid !== true) return { isAccepted: false, reason: wordOf(verified.invalidReason) };
@@ -82,6 +84,34 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
       }
     },
   };
+}
+
+/** Made anew from what was checked: what else a client has written could mean something to a facilitator. */
+function requestOf({ accepted, signature, from, to, value, validAfter, validBefore, nonce }: SignedPayment) {
+  const { name, version } = accepted.extra;
+  const paymentRequirements: PaymentRequirements = {
+    scheme: accepted.scheme,
+    network: accepted.network,
+    amount: String(value),
+    asset: checksum(accepted.asset),
+    payTo: checksum(to),
+    maxTimeoutSeconds,
+    extra: { name, version, assetTransferMethod: 'eip3009' },
+  };
+  const authorization = {
+    from: checksum(from),
+    to: checksum(to),
+    value: String(value),
+    validAfter: String(validAfter),
+    validBefore: String(validBefore),
+    nonce,
+  };
+  const paymentPayload = {
+    x402Version,
+    accepted: paymentRequirements,
+    payload: { signature, authorization },
+  };
+  return { x402Version, paymentPayload, paymentRequirements };
 }
 
 async function readObject({ body }: Response): Promise<Record<string, unknown>> {

@@ -33,6 +33,7 @@ export interface GaslessOptions {
 }
 
 const maxCodes = 10_000;
+const codelessMs = 60_000;
 /** `name()` and `version()`. */
 const nameSelector = '0x06fdde03';
 const versionSelector = '0x54fd4d50';
@@ -47,8 +48,8 @@ export function createGasless(
   const refresh = async (options: GaslessOptions): Promise<void> => {
     const { settings, facilitator } = options;
     const { mode, chain, chainId } = settings;
-    const wasPossible = possible.delete(chainId);
     if (!(await facilitator.supports(chainId))) {
+      possible.delete(chainId);
       logger.warn(
         { mode, chain },
         'the facilitator does not take x402 version 2 with the scheme exact on this chain',
@@ -57,8 +58,8 @@ export function createGasless(
     }
     const found = connected.get(chainId) ?? (await connect(options));
     connected.set(chainId, found);
+    if (!possible.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
     possible.set(chainId, found);
-    if (!wasPossible) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
   };
   return {
     on: (chainId) => possible.get(chainId),
@@ -87,7 +88,8 @@ async function connect({ settings, node, facilitator }: GaslessOptions): Promise
     domain,
     async hasCode(address) {
       const found = codes.get(address) ?? (await node.hasCode(address));
-      codes.set(address, found);
+      // An account may be deployed later.
+      codes.set(address, found, found ? {} : { ttl: codelessMs });
       return found;
     },
     async refusalOf(payment) {

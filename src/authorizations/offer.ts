@@ -22,7 +22,7 @@ export interface PaymentRefusal {
 
 /** An intent that expires sooner is not offered any more: nobody can sign, send and see it land in that time. */
 const lastOfferMs = 120_000;
-const maxTimeoutSeconds = 300;
+export const maxTimeoutSeconds = 300;
 /** How much sooner than the intent an offer ends. */
 const marginSeconds = 60;
 /** How long an authorization has to be valid yet, for a block to take it. */
@@ -79,7 +79,7 @@ export function refusalOf(payment: SignedPayment, expected: Expected): PaymentRe
 }
 
 function refusalOfTerms(
-  { accepted, to }: SignedPayment,
+  { accepted, from, to }: SignedPayment,
   { intent, network, domain }: Expected,
 ): PaymentRefusal | undefined {
   const { name, version, assetTransferMethod = 'eip3009' } = accepted.extra;
@@ -95,6 +95,10 @@ function refusalOfTerms(
   const wallet = intent.expectedWallet.toLowerCase();
   if (accepted.payTo.toLowerCase() !== wallet || to !== wallet) {
     return refused('invalid_exact_evm_recipient_mismatch', `Pay to ${intent.expectedWallet}.`);
+  }
+  // A transfer to oneself pays nobody, and uses the nonce.
+  if (from === wallet) {
+    return refused('invalid_exact_evm_recipient_mismatch', 'The wallet that is paid cannot pay itself.');
   }
   if (name !== domain.name || version !== domain.version) {
     return refused(

@@ -54,6 +54,8 @@ export interface PayObserver {
   onSent?(chain: GaslessChain): void;
   onAnswer?(chain: GaslessChain, answer: FacilitatorAnswer, paymentIntent: string): void;
   onLanded?(chain: GaslessChain, ms: number): void;
+  /** What the facilitator has said could not be stored. */
+  onFailed?(reason: unknown, paymentIntent: string): void;
 }
 
 export interface PayCheckoutOptions {
@@ -64,8 +66,8 @@ export interface PayCheckoutOptions {
   checkoutText(opened: OpenedIntent): Promise<string>;
   /** Aborts when the service stops: what waits is then answered. */
   stopping: AbortSignal;
-  /** Takes a payment of the address from its limit, or throws `rate_limited`. */
-  takeOf(address: string): void;
+  /** Takes a payment of an account or an intent from its limit, or throws `rate_limited`. */
+  takeOf(payer: string): void;
   observer?: PayObserver;
 }
 
@@ -149,7 +151,8 @@ class PayCheckout {
     if (refusal !== undefined) return refusal;
     const proof = signatureOf(payment, { network, domain });
     if (typeof proof === 'object') return proof;
-    takeOf(payment.from);
+    // Anybody may name another's account: without a proof it counts for the intent.
+    takeOf(proof === 'owner' ? payment.from : intent.id);
     try {
       if (proof === 'unknown') {
         context.charge?.(contractSignatureCost);
@@ -176,27 +179,48 @@ class PayCheckout {
     const sentAtMs = performance.now();
     observer?.onSent?.(chain);
     const given = new AbortController();
-    const asked = chain.facilitator.send(payment).then(async (answer) => {
-      observer?.onAnswer?.(chain, answer, request.opened.typeId);
-      if (answer.transaction !== undefined) await this.#authorizations.noteClaim(row.id, answer.transaction);
-      if (answer.isUnasked) await this.#authorizations.noteFailed(row.id);
+    const asked = this.#ask(request, row, payment, chain).then((answer) => {
       if (!answer.isAccepted) given.abort();
       return answer;
     });
     const hash = await this.#wait(row.id, given.signal);
     if (hash !== undefined) observer?.onLanded?.(chain, performance.now() - sentAtMs);
-    else if (given.signal.aborted && (await asked).isUnasked) return this.#refuse(network, payment, unsent);
+    else if (given.signal.aborted && (await asked).isUnasked) {
+      return this.#refuse(network, payment, unsent);
+    }
     return this.#answer(request, row, network, hash);
+  }
+
+  /** Gives it to the facilitator, and notes what that says. Never rejects. */
+  async #ask(
+    { opened }: PayRequest,
+    { id }: AuthorizationRow,
+    payment: SignedPayment,
+    chain: GaslessChain,
+  ): Promise<FacilitatorAnswer> {
+    const answer = await chain.facilitator.send(payment);
+    this.#options.observer?.onAnswer?.(chain, answer, opened.typeId);
+    try {
+      if (answer.transaction !== undefined) await this.#authorizations.noteClaim(id, answer.transaction);
+      if (answer.isUnasked) await this.#authorizations.noteFailed(id);
+    } catch (reason) {
+      this.#options.observer?.onFailed?.(reason, opened.typeId);
+      // It stays submitted until its end.
+      return { ...answer, isUnasked: false };
+    }
+    return answer;
   }
 
   /** What has become of an authorization that was sent before. */
   async #stateOf(request: PayRequest, row: AuthorizationRow, network: Network): Promise<PayAnswer> {
     if (row.status === 'failed') return refusalAnswer(network, row.fromAddress, unsent);
     if (row.status === 'released') return refusalAnswer(network, row.fromAddress, lapsed);
-    const hash =
-      row.status === 'landed'
-        ? await this.#landings.of(row.id)
-        : await this.#wait(row.id, new AbortController().signal);
+    const isLanded = row.status === 'landed';
+    const hash = isLanded
+      ? await this.#landings.of(row.id)
+      : await this.#wait(row.id, new AbortController().signal);
+    // Its nonce was used for another amount.
+    if (isLanded && hash === undefined) return refusalAnswer(network, row.fromAddress, lapsed);
     return this.#answer(request, row, network, hash);
   }
 

@@ -21,8 +21,6 @@ export interface PaymentRequirements {
 
 /** A signed EIP-3009 authorization, and the way to pay that it accepts. Addresses and the nonce are in lower case. */
 export interface SignedPayment {
-  /** As it was sent, for the facilitator. */
-  readonly payload: Readonly<Record<string, unknown>>;
   readonly accepted: PaymentRequirements;
   readonly signature: `0x${string}`;
   readonly from: `0x${string}`;
@@ -101,7 +99,6 @@ export function readPayment(header: string): SignedPayment | { violations: Field
   const number = (name: string) => BigInt(String(at(`payload.authorization.${name}`)));
   const extra = at('accepted.extra');
   return {
-    payload,
     accepted: { ...(payload.accepted as PaymentRequirements), extra: isObject(extra) ? extra : {} },
     signature: hex('payload.signature'),
     from: hex('payload.authorization.from'),

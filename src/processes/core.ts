@@ -129,6 +129,11 @@ export function createCore(
 function payObserverOf(metrics: Telemetry['metrics'], logger: Pick<Logger, 'warn'>): PayObserver {
   return {
     onRefused: metrics.pay.refused,
+    onFailed: (reason, paymentIntent) =>
+      logger.warn(
+        { err: reason, payment_intent: paymentIntent },
+        'could not store what the facilitator has said',
+      ),
     onSent: ({ settings: { mode, chain } }) => metrics.pay.sent(mode, chain),
     onLanded: ({ settings: { mode, chain } }, ms) => metrics.pay.landed(mode, chain, ms),
     onAnswer({ settings: { mode, chain } }, { isAccepted, reason }, paymentIntent) {

@@ -107,7 +107,7 @@ export async function readTransfers(
   return mapInSlices(inOrder, async (found) => {
     const { owners, mayBeRefund, mayBeAuthorized, ...log } = found;
     const named = await namedBy(found);
-    const nonce = nonceUsedBy(log, receipts.get(log.transactionHash));
+    const nonce = isSent(log) ? nonceUsedBy(log, receipts.get(log.transactionHash)) : undefined;
     const intent = nonce && uuidInNonce(nonce);
     return {
       log,

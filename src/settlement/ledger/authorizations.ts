@@ -4,7 +4,6 @@
 import type { Hash, Hex } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { isRightToken } from '../../contract/chains.ts';
-import { formatIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { KnownTransfer } from './known-transfers.ts';
@@ -18,21 +17,21 @@ export interface DueAuthorization {
   from: Hex;
   nonce: Hash;
   validBefore: Date;
-  createdAt: Date;
 }
 
 /** An authorization that a transfer has used. */
 export interface Claim {
-  id: string;
-  /** The public id of its intent. */
-  named: string;
+  /** Undefined if another merchant was shown it. */
+  id: string | undefined;
+  /** The UUID of its intent. */
+  intent: string;
 }
 
 export interface Authorizations {
   /** The transfers whose sender has signed an authorization for their wallet. */
   authorizedAt(logs: readonly TransferLog[]): Promise<ReadonlySet<TransferLog>>;
-  /** Submitted authorizations that end before the time of a block. */
-  dueAuthorizations(before: Date): Promise<DueAuthorization[]>;
+  /** Submitted authorizations that end before the time of a block, the oldest first, but for some. */
+  dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]>;
   /** Releases authorizations that the chain will never take. Throws LeaseLost. */
   releaseAuthorizations(lease: bigint, ids: readonly string[]): Promise<void>;
 }
@@ -55,20 +54,20 @@ export function createAuthorizations(
           some.map((_, place) => place),
           some.map(({ from }) => bytes(from)),
           some.map(({ to }) => bytes(to)),
+          networkIds,
         ]);
         for (const { place } of rows) found.add(some[place] as TransferLog);
       }
       return found;
     },
-    async dueAuthorizations(before) {
-      const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue]);
+    async dueAuthorizations(before, without) {
+      const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
       return rows.map((row) => ({
         id: row.id,
         token: hashOf(row.token_address),
         from: hashOf(row.from_address),
         nonce: hashOf(row.nonce),
         validBefore: new Date(row.valid_before),
-        createdAt: new Date(row.created_at),
       }));
     },
     releaseAuthorizations: (lease, ids) =>
@@ -78,10 +77,10 @@ export function createAuthorizations(
   };
 }
 
-/** Returns the authorizations that these transfers have used, each for the merchant that was shown it. */
+/** Returns the authorizations that these transfers have used: that of their merchant, or else that of another one. */
 export async function findClaims(
   run: RunPrepared,
-  mode: ChainSettings['mode'],
+  { networks }: Pick<ChainSettings, 'networks'>,
   transfers: readonly KnownTransfer[],
 ): Promise<Map<KnownTransfer, Claim>> {
   const claims = new Map<KnownTransfer, Claim>();
@@ -93,10 +92,13 @@ export async function findClaims(
       some.map(({ transfer }) => bytes(transfer.nonce ?? '')),
       some.map(({ merchantId }) => merchantId),
       some.map(({ transfer }) => bytes(transfer.log.to)),
-      mode,
+      networks.map(({ id }) => id),
     ]);
     for (const { place, id, payment_intent: intent } of rows) {
-      claims.set(some[place] as KnownTransfer, { id, named: formatIdentifier('pi', intent) });
+      claims.set(some[place] as KnownTransfer, {
+        id: id ?? undefined,
+        intent,
+      });
     }
   }
   return claims;
@@ -110,24 +112,28 @@ export async function noteLanded(inside: RunPrepared, ids: readonly string[]): P
 const findAuthorized = preparedStatement(
   'find_authorized_transfers',
   `select w.place from unnest($1::int[], $2::bytea[], $3::bytea[]) as w (place, from_address, wallet)
-    where exists (select from authorizations a where a.from_address = w.from_address and a.wallet = w.wallet)`,
+    where exists (
+      select from authorizations a
+       where a.from_address = w.from_address and a.wallet = w.wallet and a.network = any ($4::smallint[]))`,
 );
 const findUsed = preparedStatement(
   'find_used_authorizations',
-  `select w.place, a.id, a.payment_intent
+  `select w.place, a.payment_intent, case when a.merchant_id = w.merchant_id then a.id end as id
      from unnest($1::int[], $2::bytea[], $3::bytea[], $4::uuid[], $5::bytea[])
             as w (place, from_address, nonce, merchant_id, wallet)
     cross join lateral
           (select * from authorizations a
-            where a.from_address = w.from_address and a.nonce = w.nonce and a.merchant_id = w.merchant_id and a.mode = $6
-              and a.wallet = w.wallet limit 1) a`,
+            where a.from_address = w.from_address and a.nonce = w.nonce and a.network = any ($6::smallint[])
+              and a.wallet = w.wallet
+            order by a.merchant_id = w.merchant_id desc, a.id limit 1) a`,
 );
 const findDue = preparedStatement(
   'find_due_authorizations',
-  `select a.id, n.token_address, a.from_address, a.nonce, a.valid_before, a.created_at
+  `select a.id, n.token_address, a.from_address, a.nonce, a.valid_before
      from authorizations a join networks n on n.id = a.network
     where a.status = 'submitted' and a.network = any ($1::smallint[]) and a.valid_before <= $2
-    order by a.valid_before desc limit $3`,
+      and a.id <> all ($4::uuid[])
+    order by a.valid_before limit $3`,
 );
 const release = preparedStatement(
   'release_authorizations',

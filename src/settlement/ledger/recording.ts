@@ -10,14 +10,14 @@ import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
-import { newUuid } from '../../database/identifiers.ts';
+import { formatIdentifier, newUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
-import { findClaims } from './authorizations.ts';
+import { type Claim, findClaims } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
@@ -141,17 +141,17 @@ class Recording {
     const arriving = matched.filter(({ isThere, before, transfer, refund }) => {
       if (!isThere) return true;
       if (refund !== undefined) return before?.refund == null && refund.id !== undefined;
-      return before?.paymentIntent == null && transfer.named !== undefined;
+      return before?.paymentIntent == null && (transfer.named ?? transfer.nonce) !== undefined;
     });
     const payments = arriving.filter(({ refund }) => refund === undefined);
-    const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings.mode, payments);
+    const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings, payments);
     const attributions = await this.#attribute(
       block.time,
       payments.map((known) => ({
         merchantId: known.merchantId,
         wallet: known.transfer.log.to,
         amountUnits: known.transfer.log.amountUnits,
-        named: claims.get(known)?.named ?? known.transfer.named,
+        named: namedBy(claims.get(known)) ?? known.transfer.named,
         requiresId: known.isThere || known.before?.isDetached === true,
       })),
       () => this.#options.lease.renew(lease),
@@ -169,7 +169,12 @@ class Recording {
       const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
       else
-        entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy: claims.get(known)?.id });
+        entries.push({
+          ...known,
+          id: newUuid(at.getTime()),
+          intentId,
+          authorizedBy: usedFor(claims.get(known), intentId),
+        });
     }
     reportLargest(entries);
     return { entries, dust };
@@ -249,6 +254,16 @@ class Recording {
     for (const some of chunks) await inHalves(some, { work, alone, run, isFatal, beforeRetry });
     return all;
   }
+}
+
+/** The public id of the intent that was shown the authorization. */
+function namedBy(claim: Claim | undefined): string | undefined {
+  return claim && formatIdentifier('pi', claim.intent);
+}
+
+/** The UUID of the authorization, if its intent is the one that is paid. */
+function usedFor(claim: Claim | undefined, intentId: string | undefined): string | undefined {
+  return claim?.intent === intentId ? claim?.id : undefined;
 }
 
 /** Updates the entry to its current row. Returns nothing if it is recorded already. */

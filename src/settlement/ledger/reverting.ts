@@ -192,5 +192,10 @@ const markReorged = preparedStatement(
             labels = case when is_refund or payment_intent = any ($2::uuid[]) then null else labels end
       where id = any ($1::uuid[]) returning authorized_by
    )
-   update authorizations a set status = 'submitted' from reverted where a.id = reverted.authorized_by`,
+   update authorizations a set status = 'submitted' from reverted
+    where a.id = reverted.authorized_by
+      and not exists (
+        select from transfers t
+         where t.payment_intent = a.payment_intent and t.authorized_by = a.id and t.state <> 'reorged'
+           and t.id <> all ($1::uuid[]))`,
 );
