@@ -12,8 +12,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
+import { createFacilitator } from '../src/authorizations/facilitator.ts';
+import { createGasless } from '../src/authorizations/gasless.ts';
+import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
+import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
 import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { connectNode } from '../src/settlement/node.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { startChain } from './support/chain.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
@@ -59,6 +64,7 @@ afterEach(() => {
 });
 
 const amount = 1_000_000;
+const { confirmationsRequired } = chain.network;
 
 // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
 type Json = any;
@@ -140,6 +146,19 @@ async function pooled(): Promise<void> {
 async function readBlock(blocks = 1): Promise<void> {
   await chain.mine(blocks);
   await watcher.catchUp();
+}
+
+/** A submitted authorization that nobody has sent, with 20 s to go. */
+async function submitted() {
+  const order = await newOrder();
+  const head = await chain.client.getBlock();
+  const now = Math.max(Number(head.timestamp), Math.floor(Date.now() / 1_000));
+  const validBefore = BigInt(now + 20);
+  const signed = await sign(order.account, order.offer, { validBefore });
+  facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
+  const header = paymentHeader(signed, order.offer);
+  expect((await pay(order.secret, header)).status).toBe(202);
+  return { order, signed, header, validBefore: Number(validBefore) };
 }
 
 test('a payment lands, is attributed by its nonce, and is answered with its transaction', async () => {
@@ -539,19 +558,6 @@ describe('never twice', () => {
     expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
   });
 
-  /** A submitted authorization that nobody has sent, with 20 s to go. */
-  async function submitted() {
-    const order = await newOrder();
-    const head = await chain.client.getBlock();
-    const now = Math.max(Number(head.timestamp), Math.floor(Date.now() / 1_000));
-    const validBefore = BigInt(now + 20);
-    const signed = await sign(order.account, order.offer, { validBefore });
-    facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
-    expect((await pay(order.secret, paymentHeader(signed, order.offer))).status).toBe(202);
-    return { order, signed, validBefore: Number(validBefore) };
-  }
-  const { confirmationsRequired } = chain.network;
-
   test('it is released by a block at its end with all confirmations, and not before', async () => {
     const { order, signed, validBefore } = await submitted();
     await chain.mine(1, { timestamp: validBefore - 1 });
@@ -731,6 +737,215 @@ describe('accounts', () => {
     });
     expect(facilitator.asked.length).toBe(asked);
   });
+});
+
+describe('a nonce', () => {
+  const holdsBack = { '/verify': () => ({ isValid: false }) };
+  const other = (order: Order) => ({ ...order.offer, payTo: order.account.address });
+
+  test('that was used for something else frees the intent once its end was read twice', async () => {
+    const { order, signed, header } = await submitted();
+    // A transfer to oneself, of nothing.
+    await facilitator.send(await sign(order.account, other(order), { nonce: signed.nonce, value: 0n }));
+    await readBlock();
+    const requests = node.requests.length;
+    await chain.mine(1, { timestamp: Number(signed.validBefore) });
+    await readBlock(confirmationsRequired);
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    await watcher.readAllAgain();
+    const next = createTestWatcher(service, { urls: [chain.url] });
+    await watcher.release();
+    await chain.mine();
+    await next.catchUp();
+    await next.release();
+    expect(await statusesOf(order.id)).toEqual(['released']);
+    expect((await pay(order.secret, header)).settled?.errorReason).toBe('authorization_released');
+    expect(node.requests.length - requests).toBeLessThan(5);
+  });
+
+  test('that was used for another amount pays that, and nothing is said to be settled', async () => {
+    const { order, signed, header } = await submitted();
+    await facilitator.send(await sign(order.account, order.offer, { nonce: signed.nonce, value: 1n }));
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['landed']);
+    expect(await pay(order.secret, header)).toMatchObject({ status: 402, settled: { success: false } });
+    expect((await statusOf(order.id)).amount_received_units).toBe(1);
+  });
+
+  test('of a wallet that pays itself is refused', async () => {
+    const account = await newAccount();
+    const { secret } = await createIntent({ wallet_address: account.address });
+    const { accepts } = (await pay(secret)).json;
+    const signed = await sign(account, accepts[0]);
+    expect(await pay(secret, paymentHeader(signed, accepts[0]))).toMatchObject({
+      status: 402,
+      settled: { errorReason: 'invalid_exact_evm_recipient_mismatch' },
+    });
+  });
+
+  test('of another token or another chain neither uses an authorization nor frees it', async () => {
+    const { order, signed } = await submitted();
+    const bridged = bridgedUsdcAddresses.usdbC;
+    await chain.mint(order.account.address, 5n, bridged);
+    const ofBridged = { ...order.offer, asset: bridged, extra: { name: 'USDbC', version: '2' } };
+    const calls = [
+      {
+        to: chain.usdc,
+        data: callOf(await sign(order.account, order.offer, { nonce: randomNonce(), value: 1n })),
+      },
+      { to: bridged, data: callOf(await sign(order.account, ofBridged, { nonce: signed.nonce, value: 5n })) },
+    ];
+    await chain.mine();
+    await chain.multicall(calls);
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    // As if it had been shown for an intent on Polygon.
+    const second = await submitted();
+    const where = 'where payment_intent = $1';
+    const uuid = parseIdentifier('pi', second.order.id);
+    await service.query(`update authorizations set network = 4 ${where}`, [uuid]);
+    await facilitator.send(
+      await sign(second.order.account, second.order.offer, { nonce: second.signed.nonce }),
+    );
+    await readBlock();
+    expect(await statusesOf(second.order.id)).toEqual(['submitted']);
+    await service.query(`update authorizations set network = 3 ${where}`, [uuid]);
+  });
+
+  test('that a node has hidden is found when the block is read again', async () => {
+    const { order, signed } = await submitted();
+    await Promise.all([createIntent(), createIntent()]);
+    // A node whose receipts lack the log.
+    const blind = createServer(async (request, response) => {
+      const call = (await json(request)) as Json;
+      const answer = (await (
+        await fetch(chain.url, {
+          method: 'POST',
+          body: JSON.stringify(call),
+          headers: { 'content-type': 'application/json' },
+        })
+      ).json()) as Json;
+      if (call.method === 'eth_getTransactionReceipt' && answer.result) {
+        answer.result.logs = answer.result.logs.filter(
+          ({ topics }: Json) => topics[0] !== authorizationUsedTopic,
+        );
+      }
+      response.end(JSON.stringify(answer));
+    });
+    await watcher.release();
+    const half = createTestWatcher(service, { urls: [await listenInTest(blind), chain.url] });
+    await facilitator.send(signed);
+    await chain.mine(15);
+    await half.catchUp();
+    await half.readAllAgain();
+    await half.release();
+    expect(await statusesOf(order.id)).toEqual(['landed']);
+    expect((await statusOf(order.id)).payments_count).toBe(1);
+    await watcher.catchUp();
+  });
+
+  test('that one merchant was shown pays no intent of another with the same wallet', async () => {
+    const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
+    const own = await createIntent({ wallet_address });
+    const rival = await service.newMerchant();
+    const apiKey = rival.keys.testnet.apiKey;
+    const theirs = await service.call(
+      'createPaymentIntent',
+      { amount_units: amount, wallet_address },
+      { apiKey },
+    );
+    const account = await newAccount();
+    const { accepts } = (await pay(own.secret)).json;
+    facilitator.behaviour = holdsBack;
+    const signed = await sign(account, accepts[0]);
+    expect((await pay(own.secret, paymentHeader(signed, accepts[0]))).status).toBe(202);
+    await facilitator.send(signed);
+    await readBlock();
+    expect((await statusOf(own.id)).status).toBe('processing');
+    const found = await service.call('getPaymentIntent', { id: theirs.json.id }, { apiKey });
+    expect(found.json.status).toBe('requires_payment');
+  });
+});
+
+describe('a stranger', () => {
+  test('who names an account does not use up its payments', async () => {
+    const [victim, stranger] = [await newOrder(), await newOrder()];
+    for (let i = 0; i < 10; i++) {
+      const from = victim.account.address;
+      const signed = await sign(stranger.account, stranger.offer, { from });
+      expect((await pay(stranger.secret, paymentHeader(signed, stranger.offer))).status).toBe(402);
+    }
+    expect((await payAndMine(victim, await sign(victim.account, victim.offer))).status).toBe(200);
+  });
+
+  test('tells the facilitator nothing but what was checked', async () => {
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const header = paymentHeader(signed, { ...order.offer, extra: { ...order.offer.extra, more: 'x' } });
+    const payment = JSON.parse(Buffer.from(header, 'base64').toString());
+    payment.payload.permit2Authorization = { evil: true };
+    payment.extensions = { evil: true };
+    const sent = facilitator.nextSent();
+    const answer = pay(order.secret, Buffer.from(JSON.stringify(payment)).toString('base64'));
+    await sent;
+    await readBlock();
+    expect((await answer).status).toBe(200);
+    expect(JSON.stringify(facilitator.requests.at(-1))).not.toMatch(/evil|more/);
+    expect(facilitator.requests.at(-1)).toMatchObject({
+      x402Version: 2,
+      paymentRequirements: order.offer,
+      paymentPayload: { payload: { signature: signed.signature } },
+    });
+  });
+});
+
+test('what the facilitator says and cannot be stored changes nothing, and ends nothing', async () => {
+  const unhandled: unknown[] = [];
+  const note = (reason: unknown) => void unhandled.push(reason);
+  process.on('unhandledRejection', note);
+  onTestFinished(() => void process.off('unhandledRejection', note));
+  const order = await newOrder();
+  facilitator.behaviour = {
+    '/settle': async (signed) => {
+      await service.query('alter table authorizations rename column claimed_hash to gone');
+      return { success: true, transaction: await facilitator.send(signed), network: '' };
+    },
+  };
+  const sent = facilitator.nextSent();
+  const answer = pay(order.secret, paymentHeader(await sign(order.account, order.offer), order.offer));
+  await sent;
+  await service.loggedLine(({ message }) => /could not store what the facilitator/.test(String(message)));
+  await service.query('alter table authorizations rename column gone to claimed_hash');
+  await readBlock();
+  expect((await answer).status).toBe(200);
+  expect(unhandled).toEqual([]);
+});
+
+test('a facilitator that is asked again is offered meanwhile, and not once it says no', async () => {
+  const settings = chainNamed('testnet', 'base');
+  const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532' }];
+  const held: (() => void)[] = [];
+  let isHeld = false;
+  const url = await listenInTest(
+    createServer((_, response) => {
+      const answer = () => response.end(JSON.stringify({ kinds }));
+      if (isHeld) held.push(answer);
+      else answer();
+    }),
+  );
+  const gasless = createGasless({ info() {}, warn() {} });
+  const { chainId, tokens } = settings;
+  const facilitator = createFacilitator({ url, token: undefined });
+  gasless.add({ settings, node: connectNode({ url: chain.url, chainId, tokens }), facilitator });
+  await gasless.refresh();
+  isHeld = true;
+  const asking = gasless.refresh();
+  while (held.length === 0) await sleep(5);
+  expect(gasless.on(chainId)).toBeDefined();
+  kinds.length = 0;
+  held.pop()?.();
+  await asking;
+  expect(gasless.on(chainId)).toBeUndefined();
 });
 
 describe('the route', () => {

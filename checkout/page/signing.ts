@@ -72,6 +72,10 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
     if (!isSame) return change({ signing: 'none', failure: 'changed' });
     const signature = await askToSign(wallet, account, now, serverNowMs());
     if (own !== number) return;
+    // A browser without locks has let another tab ask for a transfer. What is not sent cannot pay.
+    if (rememberedTransfer(checkout.id) !== undefined) {
+      return change({ signing: 'none', failure: 'changed' });
+    }
     try {
       rememberSignature(checkout.id, signature);
     } catch {

@@ -127,6 +127,7 @@ export type Behaviour = (signed: Signed, response: ServerResponse) => unknown;
 export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc' | 'network'>) {
   const network = `eip155:${chain.network.chainId}`;
   const asked: string[] = [];
+  const requests: unknown[] = [];
   const honest: Record<string, Behaviour> = {
     '/verify': () => ({ isValid: true }),
     '/settle': async (signed) => ({
@@ -143,7 +144,9 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
       return;
     }
     // biome-ignore lint/suspicious/noExplicitAny: it is what the service has sent.
-    const { paymentPayload } = (await json(request)) as any;
+    const body = (await json(request)) as any;
+    requests.push(body);
+    const { paymentPayload } = body;
     const { signature, authorization } = paymentPayload.payload;
     const numbers = ['value', 'validAfter', 'validBefore'].map((name) => [name, BigInt(authorization[name])]);
     const signed: Signed = { ...authorization, ...Object.fromEntries(numbers), signature };
@@ -155,6 +158,8 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
     url,
     close,
     asked,
+    /** What it was asked to verify and to settle. */
+    requests,
     behaviour: {} as Partial<Record<string, Behaviour>>,
     /** Sends a payment. The transaction waits for the next block. */
     async send(signed: Signed): Promise<Hex> {
