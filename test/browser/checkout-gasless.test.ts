@@ -7,6 +7,7 @@ import { uuidInNonce } from '../../src/contract/eip-3009.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { hasBrowser, openBrowser } from '../support/browser.ts';
 import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { sayOnline } from '../support/checkout-stage.ts';
 import { listenInTest } from '../support/listen.ts';
 import { holdBack, reject } from '../support/wallet.ts';
 import { paymentHeader, sign } from '../support/x402.ts';
@@ -134,6 +135,57 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(wallet.requestsOf('eth_signTypedData_v4')).toHaveLength(1);
     expect(await world.transfersOf(account.address)).toBe(1);
     expect(await again.page.evaluate(() => localStorage.length)).toBe(0);
+  });
+
+  test('is not asked once the payer has gone on, however late the service answers', async () => {
+    const { wallet, checkout, device } = await begin();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await device.context.route('**/v1/checkout', async (route) => {
+      await promise;
+      await route.continue();
+    });
+    await checkout.press('sign');
+    await checkout.view('sign-in-wallet');
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent');
+    await checkout.view('ready-to-sign');
+    const answered = checkout.page.waitForResponse('**/v1/checkout');
+    resolve();
+    await answered;
+    await checkout.press('wallets');
+    await checkout.view('choose-wallet');
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
+  });
+
+  test('an answer from before the signature was stored offers nothing', async () => {
+    const { checkout, device } = await begin();
+    world.facilitator.behaviour = holdsBack;
+    const { promise: late, resolve: letGo } = Promise.withResolvers<void>();
+    let isHeld = false;
+    await device.context.route('**/v1/checkout', async (route) => {
+      const response = await route.fetch();
+      if (isHeld) await late;
+      await route.fulfill({ response });
+    });
+    await device.context.route('**/v1/checkout/pay', async (route) => {
+      // The page asks, and is answered later than it has paid.
+      isHeld = true;
+      const asked = checkout.page.waitForRequest('**/v1/checkout');
+      await checkout.page.evaluate(sayOnline);
+      await asked;
+      await route.continue();
+    });
+    const paid = checkout.page.waitForResponse('**/v1/checkout/pay');
+    await checkout.press('sign');
+    expect((await paid).status()).toBe(202);
+    isHeld = false;
+    const views: (string | null)[] = [];
+    const main = checkout.page.locator('main');
+    letGo();
+    while (!/it can arrive until/.test(await checkout.text())) {
+      views.push(await main.getAttribute('data-view'));
+    }
+    expect(new Set(views)).toEqual(new Set(['signed']));
   });
 
   test('a page of another origin pays as the published client does', async () => {
