@@ -21,6 +21,7 @@
 // Each prints its report. All but `--cost` also write it beside this file.
 
 import { parseArgs } from 'node:util';
+import { measureAuthorizations } from './authorizations.ts';
 import { compareBeside } from './beside.ts';
 import { compareCancels } from './cancels.ts';
 import { compareCheckouts } from './checkouts.ts';
@@ -58,6 +59,7 @@ const { values } = parseArgs({
     'create-indexes': { type: 'boolean' },
     settlement: { type: 'boolean' },
     'hostile-blocks': { type: 'boolean' },
+    authorizations: { type: 'boolean' },
     'local-chains': { type: 'boolean' },
     /** How often each measurement is repeated. */
     rounds: { type: 'string', default: '5' },
@@ -89,6 +91,7 @@ else if (values.reads) await compareReads({ rounds, seconds, rows });
 else if (values.cancels) await compareCancels({ rounds, seconds });
 else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
+else if (values.authorizations) await measureAuthorizations({ rounds, seconds });
 else if (values.money) await measureMoney({ rounds, seconds, rows });
 else if (values.removal) await measureRemoval({ rounds });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });

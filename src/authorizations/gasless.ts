@@ -3,18 +3,21 @@
 import { LRUCache } from 'lru-cache';
 import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
-import type { ChainSettings } from '../contract/chains.ts';
+import { type ChainSettings, networkFor } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
 import type { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
 import type { Facilitator } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
+import type { Proof } from './signature.ts';
 
 export interface GaslessChain {
   readonly settings: ChainSettings;
   readonly facilitator: Facilitator;
   readonly domain: TokenDomain;
+  /** What the signature proves by itself. */
+  proofOf(payment: SignedPayment): Proof;
   /** True if the address has code, which is asked once. Throws NodeError. */
   hasCode(address: `0x${string}`): Promise<boolean>;
   /** Returns why the chain would not take the payment now. Throws NodeError. */
@@ -74,8 +77,9 @@ export function createGasless(
 }
 
 async function connect({ settings, node, facilitator }: GaslessOptions): Promise<GaslessChain> {
-  const [network] = settings.networks;
-  const token = network?.tokenAddress.toLowerCase() as `0x${string}`;
+  const { proofOf } = await import('./signature.ts');
+  const network = networkFor(settings.mode, settings.chain);
+  const token = network.tokenAddress.toLowerCase() as `0x${string}`;
   const textOf = async (selector: `0x${string}`) => {
     const [text] = decode([{ type: 'string' }], await node.call(token, selector, 'latest'));
     return text;
@@ -86,6 +90,7 @@ async function connect({ settings, node, facilitator }: GaslessOptions): Promise
     settings,
     facilitator,
     domain,
+    proofOf: (payment) => proofOf(payment, network, domain),
     async hasCode(address) {
       const found = codes.get(address) ?? (await node.hasCode(address));
       // An account may be deployed later.

@@ -1,10 +1,6 @@
 // What a payer is asked to sign, and the checks of what was signed that need nobody else.
 
-import { recoverAddress } from 'ox/Secp256k1';
-import { fromHex as signatureFromHex } from 'ox/Signature';
-import { getSignPayload } from 'ox/TypedData';
 import { isRightToken, type Network } from '../contract/chains.ts';
-import { authorizationTypes } from '../contract/eip-3009.ts';
 import { networkName, type PaymentRequirements, type SignedPayment } from '../contract/x402.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 
@@ -152,37 +148,6 @@ function refusalOfTime(
         'invalid_exact_evm_payload_authorization_valid_before',
         `The authorization has to be valid for another ${minValidSeconds} s.`,
       );
-}
-
-/** Bytes of the signature of an account without code. */
-const ownKeyBytes = 65;
-/** ERC-6492 ends with this: the signature of an account that is not deployed yet. */
-const erc6492Suffix = '6492'.repeat(16);
-
-/** What a signature proves by itself: `owner` if the key of `from` made it; `unknown` if only code at `from` can tell. */
-export function signatureOf(
-  { signature, from, to, value, validAfter, validBefore, nonce }: SignedPayment,
-  { network, domain }: Pick<Expected, 'network' | 'domain'>,
-): 'owner' | 'unknown' | PaymentRefusal {
-  if (signature.endsWith(erc6492Suffix)) {
-    return refused(
-      'invalid_exact_evm_signature',
-      'Signatures of accounts that are not deployed (ERC-6492) are not taken. Deploy the account first.',
-    );
-  }
-  if (signature.length !== 2 + 2 * ownKeyBytes) return 'unknown';
-  const payload = getSignPayload({
-    domain: { ...domain, chainId: network.chainId, verifyingContract: network.tokenAddress },
-    types: authorizationTypes,
-    primaryType: 'TransferWithAuthorization',
-    message: { from, to, value, validAfter, validBefore, nonce },
-  });
-  try {
-    const signer = recoverAddress({ payload, signature: signatureFromHex(signature) });
-    return signer.toLowerCase() === from ? 'owner' : 'unknown';
-  } catch {
-    return 'unknown';
-  }
 }
 
 export function refused(reason: string, message: string): PaymentRefusal {

@@ -25,7 +25,7 @@ import { type Authorizations, createAuthorizations, foreignNonce } from './autho
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { createLandings, type Landings } from './landings.ts';
-import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused, signatureOf } from './offer.ts';
+import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused } from './offer.ts';
 
 /** How long a payment may take to be seen on the chain before its request is answered. */
 const maxWaitMs = 25_000;
@@ -149,7 +149,7 @@ class PayCheckout {
     const { domain } = chain;
     const refusal = refusalOf(payment, { intent, network, domain, toleranceUnits, nowMs });
     if (refusal !== undefined) return refusal;
-    const proof = signatureOf(payment, { network, domain });
+    const proof = chain.proofOf(payment);
     if (typeof proof === 'object') return proof;
     // Anybody may name another's account: without a proof it counts for the intent.
     takeOf(proof === 'owner' ? payment.from : intent.id);

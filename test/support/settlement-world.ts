@@ -15,7 +15,9 @@ import {
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
+import { mintCall } from '../../src/embedded/payer.ts';
 import { type Call, startChain } from './chain.ts';
+import { issuer } from './chain-contracts.ts';
 import { startLyingNode } from './lying-node.ts';
 import { createRefundWorld, destinations } from './refund-world.ts';
 import { startService } from './service.ts';
@@ -30,8 +32,8 @@ export const blockSeconds = 2;
 const senders = Array.from({ length: 42 }, (_, i) =>
   privateKeyToAccount(numberToHex(1_000_000 + i, { size: 32 })),
 );
-/** As many payers as a history can have signatures, each of them ten times a minute at most. */
-const payers = Array.from({ length: 42 }, (_, i) =>
+/** Each may sign ten times a minute, in whatever history: they take turns. */
+const payers = Array.from({ length: 1_000 }, (_, i) =>
   privateKeyToAccount(numberToHex(3_000_000 + i, { size: 32 })),
 );
 /** As many wallets as a history can have intents. */
@@ -124,7 +126,8 @@ export async function startWorld() {
     await chain.mint(address, 1_000_000n);
     await chain.mint(address, 1_000_000n, bridgedUsdcAddresses.usdcE);
   }
-  for (const { address } of payers) await chain.mint(address, 1_000_000n);
+  const money = payers.map(({ address }) => ({ to: chain.usdc, data: mintCall(address, 1_000_000n) }));
+  await chain.sendMany(issuer, money);
   await chain.mint(chain.multicall3Address, 1_000_000_000n);
   const payoutWallet = service.merchant.wallets.testnet.base as Address;
   const approval = { functionName: 'approve', args: [chain.multicall3Address, maxUint256] } as const;
@@ -204,7 +207,6 @@ export async function startWorld() {
         [base.number, baseHash, base.time],
       );
       sent = 0;
-      signedBy = 0;
       walletsUsed = 0;
       // Ahead of the service's clock: an intent can only be paid by a block that is no older than itself.
       const time = Math.ceil(Date.now() / 1000) + 60;
@@ -295,7 +297,7 @@ export async function startWorld() {
       { id, clientSecret, wallet, token }: WorldIntent,
       { units, validBefore, nonce }: { units: number; validBefore: number; nonce: string },
     ): Promise<{ isTaken: boolean; transfer: SignedTransfer }> {
-      const payer = payers[signedBy++] as PrivateKeyAccount;
+      const payer = payers[signedBy++ % payers.length] as PrivateKeyAccount;
       const offer = {
         scheme: 'exact',
         network: `eip155:${chainId}`,
