@@ -245,6 +245,19 @@ function Pay(props: StepProps) {
   );
 }
 
+/** An account that can pay without the chain's own coin. */
+function Sign(props: StepProps) {
+  const { act, words } = props;
+  return (
+    <>
+      <Account {...props} />
+      <Button action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
+      <Button action="pay" label={labels.withFee} onClick={act.payAnyway} />
+      <OtherWallet {...props} />
+    </>
+  );
+}
+
 /** A payment that has ended, whatever its end. */
 function Ended(props: StepProps & { hasReceipt: boolean }) {
   return (
@@ -295,14 +308,7 @@ function Step(props: StepProps) {
     case 'ready':
       return <Pay {...props} />;
     case 'ready-to-sign':
-      return (
-        <>
-          <Account {...props} />
-          <Button action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
-          <Button action="pay" label={labels.withFee} onClick={act.payAnyway} />
-          <OtherWallet {...props} />
-        </>
-      );
+      return <Sign {...props} />;
     case 'too-little-token':
       return <AskAgain {...props} />;
     case 'too-little-gas':
