@@ -258,6 +258,19 @@ function Sign(props: StepProps) {
   );
 }
 
+/** An account that seems to lack the fee. */
+function WithoutGas(props: StepProps) {
+  const { act } = props;
+  return (
+    <>
+      <Account {...props} />
+      <Button action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
+      <Button action="pay" label={labels.tryAnyway} onClick={act.payAnyway} />
+      <OtherWallet {...props} />
+    </>
+  );
+}
+
 /** A payment that has ended, whatever its end. */
 function Ended(props: StepProps & { hasReceipt: boolean }) {
   return (
@@ -312,14 +325,7 @@ function Step(props: StepProps) {
     case 'too-little-token':
       return <AskAgain {...props} />;
     case 'too-little-gas':
-      return (
-        <>
-          <Account {...props} />
-          <Button action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
-          <Button action="pay" label={labels.tryAnyway} onClick={act.payAnyway} />
-          <OtherWallet {...props} />
-        </>
-      );
+      return <WithoutGas {...props} />;
     case 'refused-by-token':
       return (
         <>
