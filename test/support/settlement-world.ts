@@ -318,7 +318,8 @@ export async function startWorld() {
           'payment-signature': paymentHeader(signature, offer),
         },
       });
-      if (![202, 402, 409].includes(answer.status)) throw new Error(`pay answered ${answer.status}`);
+      // 200: it is paid, whatever a reorganisation has taken from it.
+      if (![200, 202, 402, 409].includes(answer.status)) throw new Error(`pay answered ${answer.status}`);
       const isTaken = answer.status === 202;
       const call = { to: chain.usdc, data: callOf(signature) };
       const made = isTaken ? await signed(nextSender(), call) : { hash: '0x' as Hex, raw: '0x' as Hex };

@@ -1,0 +1,129 @@
+// The process that takes what payers sign is killed: before it has stored a signature, between storing it and asking the
+// facilitator, and while it waits. The payer sends the same again, and pays once.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { numberToHex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { PaymentRequired } from '../../src/contract/x402.ts';
+import { startChain, type TestChain } from '../support/chain.ts';
+import {
+  gaslessLine,
+  paymentHeader,
+  sign,
+  startTestFacilitator,
+  type TestFacilitator,
+} from '../support/x402.ts';
+import { type Cluster, useCluster } from './support/cluster.ts';
+import { choosePorts, endAll, logLines, type ServiceProcess, startProcess } from './support/process.ts';
+import { random } from './support/seed.ts';
+
+/** `KILLS=100 npm run test:faults -- authorizations` is the soak. */
+const kills = Number(process.env.KILLS ?? 6);
+
+let cluster: Cluster;
+let chain: TestChain;
+let facilitator: TestFacilitator;
+
+useCluster((opened) => {
+  cluster = opened;
+});
+
+beforeEach(async () => {
+  chain = await startChain();
+  facilitator = await startTestFacilitator(chain);
+});
+
+afterEach(async () => {
+  await endAll();
+  await facilitator.close();
+  await chain.stop();
+});
+
+async function startApi(): Promise<ServiceProcess> {
+  const known = logLines().length;
+  const api = await startProcess(cluster, await choosePorts(), {
+    ROLES: 'api',
+    RPC_URL_BASE_SEPOLIA: chain.url,
+    X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+  });
+  while (
+    !logLines()
+      .slice(known)
+      .some(({ message }) => message === gaslessLine)
+  )
+    await sleep(20);
+  return api;
+}
+
+async function createIntent(api: ServiceProcess): Promise<string> {
+  const answer = await fetch(`${api.publicUrl}/v1/payment_intents`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ amount_units: 1_000, chain: 'base' }),
+  });
+  return ((await answer.json()) as { client_secret: string }).client_secret;
+}
+
+const pay = (api: ServiceProcess, secret: string, header?: string) =>
+  fetch(`${api.publicUrl}/v1/checkout/pay`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${secret}`, ...(header && { 'payment-signature': header }) },
+  });
+
+test('a signature that is sent again after each kill pays once', {
+  timeout: 60_000 + kills * 20_000,
+}, async () => {
+  const watcher = await startProcess(cluster, await choosePorts(), {
+    ROLES: 'watcher,expiry',
+    RPC_URL_BASE_SEPOLIA: chain.url,
+  });
+  let api = await startApi();
+  let isMining = true;
+  const mining = (async () => {
+    while (isMining) {
+      await chain.mine();
+      await sleep(300);
+    }
+  })();
+  for (let i = 0; i < kills; i++) {
+    const payer = privateKeyToAccount(numberToHex(7_000_000 + i, { size: 32 }));
+    await chain.mint(payer.address, 2_000n);
+    const secret = await createIntent(api);
+    const { accepts } = (await (await pay(api, secret)).json()) as PaymentRequired;
+    const [offer] = accepts;
+    if (offer === undefined) throw new Error('nothing is offered');
+    // Until the money is there, the chain would refuse it.
+    await chain.mine();
+    const signed = await sign(payer, offer);
+    const header = paymentHeader(signed, offer);
+    const verified = facilitator.asked.length;
+    const lost = pay(api, secret, header).catch(() => undefined);
+    // Stored, and asked or not yet.
+    await sleep(random.fraction() * 60);
+    await api.end('SIGKILL');
+    await lost;
+    api = await startApi();
+    // Whoever was given it may send it. If nobody was, it can no longer be sent by us.
+    if (facilitator.asked.length > verified + 1) await facilitator.send(signed).catch(() => undefined);
+    const again = await pay(api, secret, header);
+    expect([200, 202]).toContain(again.status);
+    if (again.status === 202) await facilitator.send(signed).catch(() => undefined);
+    for (;;) {
+      const [row] = await cluster.query<{ status: string }>(
+        'select status from payment_intents order by id desc limit 1',
+      );
+      if (row?.status === 'succeeded') break;
+      await sleep(200);
+    }
+  }
+  isMining = false;
+  await mining;
+  await watcher.end('SIGTERM');
+  const rows = await cluster.query(
+    `select i.amount_received_units as received, i.payments_count as payments,
+            (select string_agg(a.status::text, ' ') from authorizations a where a.payment_intent = i.id) as signed
+       from payment_intents i`,
+  );
+  expect(rows).toEqual(Array(kills).fill({ received: '1000', payments: 1, signed: 'landed' }));
+});
