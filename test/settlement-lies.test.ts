@@ -391,6 +391,38 @@ describe('with two nodes,', () => {
     ]);
   });
 
+  test('the first one has a copy of a payment where an equal one is: the copy is reverted', async () => {
+    await watcher.release();
+    watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
+    await watcher.catchUp();
+    const intent = await calls.createIntent({ amount_units: 3_702_300 });
+    const part = intent.amount_units / 3;
+    const { address: from } = chain.accounts[0] as { address: Address };
+    await chain.mint(from, BigInt(2 * part));
+    await chain.mine();
+    await watcher.catchUp();
+    const payment = {
+      from,
+      to: intent.expected_wallet,
+      amountUnits: BigInt(part),
+      suffix: idBytes(intent.id),
+    };
+    await chain.transfer(payment);
+    await chain.transfer(payment);
+    node.lie('log twice', { times: 1 });
+    await chain.mine(6);
+    await watcher.catchUp();
+    expect((await getIntent(intent.id)).payments_count).toBe(3);
+    await chain.mine(12);
+    await watcher.catchUp();
+    await tryToFollow(3);
+    await watcher.catchUp();
+    expect(await getIntent(intent.id)).toMatchObject({
+      status: 'requires_payment',
+      amount_received_units: 2 * part,
+    });
+  });
+
   test.each(['first', 'second'] as const)(
     'the %s one has a payment twice in its transaction: it counts once',
     async (place) => {

@@ -169,7 +169,13 @@ async function withoutRead(
 ): Promise<RecordedTransfer[]> {
   const read = new Set(await mapInSlices(found, ({ log }) => keyOf(log)));
   const isRead = await mapInSlices(known, (transfer) =>
-    read.has(keyOf({ ...logOf(transfer), blockHash: `0x${transfer.blockHash}` })),
+    read.has(
+      keyOf({
+        ...logOf(transfer),
+        blockHash: `0x${transfer.blockHash}`,
+        transactionHash: `0x${transfer.transactionHash}`,
+      }),
+    ),
   );
   return known.filter((_, i) => !isRead[i]);
 }
@@ -212,11 +218,12 @@ function reportDifference(
 /** Identifies a transfer by its position and its contents. */
 function keyOf({
   blockHash,
+  transactionHash,
   logIndex,
   token,
   from,
   to,
   amountUnits,
-}: Omit<TransferLog, 'transactionHash' | 'blockNumber'>): string {
-  return [blockHash, logIndex, token, from, to, amountUnits].join(' ');
+}: Omit<TransferLog, 'blockNumber'>): string {
+  return [blockHash, transactionHash, logIndex, token, from, to, amountUnits].join(' ');
 }
