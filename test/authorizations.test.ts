@@ -9,16 +9,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
-import { createFacilitator } from '../src/authorizations/facilitator.ts';
-import { createGasless } from '../src/authorizations/gasless.ts';
+import { offerGasless } from '../src/authorizations/gasless.ts';
 import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
 import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
+import type { ChainName } from '../src/contract/words.ts';
 import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { connectNode } from '../src/settlement/node.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { startChain } from './support/chain.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
@@ -370,7 +370,7 @@ describe('a facilitator', () => {
       expect(await pay(order.secret, header)).toMatchObject({
         status: 409,
         json: {
-          error: { code: 'invalid_state', message: expect.stringMatching(/can still be used until 20/) },
+          error: { code: 'invalid_state', message: expect.stringMatching(/can still arrive until 20/) },
         },
       });
     }
@@ -907,7 +907,7 @@ test('what the facilitator says and cannot be stored changes nothing, and ends n
   const order = await newOrder();
   facilitator.behaviour = {
     '/settle': async (signed) => {
-      await service.query('alter table authorizations rename column claimed_hash to gone');
+      await service.query('alter table authorizations rename column reported_hash to gone');
       return { success: true, transaction: await facilitator.send(signed), network: '' };
     },
   };
@@ -915,38 +915,59 @@ test('what the facilitator says and cannot be stored changes nothing, and ends n
   const answer = pay(order.secret, paymentHeader(await sign(order.account, order.offer), order.offer));
   await sent;
   await service.loggedLine(({ message }) => /could not store what the facilitator/.test(String(message)));
-  await service.query('alter table authorizations rename column gone to claimed_hash');
+  await service.query('alter table authorizations rename column gone to reported_hash');
   await readBlock();
   expect((await answer).status).toBe(200);
   expect(unhandled).toEqual([]);
 });
 
 test('a facilitator that is asked again is offered meanwhile, and not once it says no', async () => {
-  const settings = chainNamed('testnet', 'base');
   const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532' }];
   const held: (() => void)[] = [];
-  let isHeld = false;
+  const isHeld = Promise.withResolvers<void>();
   const url = await listenInTest(
     createServer((_, response) => {
       const answer = () => response.end(JSON.stringify({ kinds }));
-      if (isHeld) held.push(answer);
+      if (isOffered.isLogged) held.push(answer);
       else answer();
+      if (held.length === 2) isHeld.resolve();
     }),
   );
-  const gasless = createGasless({ info() {}, warn() {} });
-  const { chainId, tokens } = settings;
-  const facilitator = createFacilitator({ url, token: undefined });
-  gasless.add({ settings, node: connectNode({ url: chain.url, chainId, tokens }), facilitator });
-  await gasless.refresh();
-  isHeld = true;
-  const asking = gasless.refresh();
-  while (held.length === 0) await sleep(5);
-  expect(gasless.on(chainId)).toBeDefined();
+  const [isOffered, isWithdrawn] = [loggedOnce(), loggedOnce()];
+  const logger = pino({ level: 'silent' });
+  Object.assign(logger, { info: isOffered.log, warn: isWithdrawn.log });
+  const nodesOf = (name: ChainName) => ({ ...chainNamed('testnet', name), urls: [chain.url] as const });
+  const [base, polygon] = [nodesOf('base'), nodesOf('polygon')];
+  const facilitatorOf = ({ chainId }: typeof base) => ({ chainId, url, token: undefined });
+  const gasless = offerGasless(
+    { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
+    () => {},
+    logger,
+  );
+  onTestFinished(gasless.stop);
+  await isOffered.logged;
+  // All are asked again once there is another.
+  gasless.add(polygon, facilitatorOf(polygon));
+  await isHeld.promise;
+  expect(gasless.on(base.chainId)).toBeDefined();
   kinds.length = 0;
-  held.pop()?.();
-  await asking;
-  expect(gasless.on(chainId)).toBeUndefined();
+  for (const answer of held) answer();
+  await isWithdrawn.logged;
+  expect(gasless.on(base.chainId)).toBeUndefined();
 });
+
+function loggedOnce() {
+  const { promise: logged, resolve } = Promise.withResolvers<void>();
+  const once = {
+    isLogged: false,
+    logged,
+    log() {
+      once.isLogged = true;
+      resolve();
+    },
+  };
+  return once;
+}
 
 describe('the route', () => {
   const url = () => `${service.publicUrl}/v1/checkout/pay`;

@@ -68,7 +68,11 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
         const verified = await ask('/verify', request);
         if (verified.isValid !== true) return { isAccepted: false, reason: wordOf(verified.invalidReason) };
       } catch (reason) {
-        return { isAccepted: false, reason: faultOf(reason), isUnasked: isUnasked(reason) };
+        return {
+          isAccepted: false,
+          reason: faultOf(reason),
+          isUnasked: unconnected.has(codeOf(reason) ?? ''),
+        };
       }
       try {
         const settled = await ask('/settle', request);
@@ -136,22 +140,11 @@ function wordOf(reason: unknown): string {
 }
 
 /** The connection was never made, so nothing was sent. */
-const unconnected = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'UND_ERR_CONNECT_TIMEOUT',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-]);
+const unconnected = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT']);
 
 function codeOf(reason: unknown): string | undefined {
   const { code } = ((reason as Error).cause ?? {}) as { code?: string };
   return code;
-}
-
-function isUnasked(reason: unknown): boolean {
-  return unconnected.has(codeOf(reason) ?? '');
 }
 
 function faultOf(reason: unknown): string {

@@ -3,12 +3,15 @@
 import { LRUCache } from 'lru-cache';
 import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
+import type { ChainFacilitator, Config } from '../config/config.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
 import { type ChainSettings, networkFor } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
-import type { Node } from '../settlement/node.ts';
+import { startRepeater } from '../scheduling/repeater.ts';
+import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import type { Facilitator } from './facilitator.ts';
+import { createFacilitator, type Facilitator } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
 import type { Proof } from './signature.ts';
 
@@ -18,7 +21,7 @@ export interface GaslessChain {
   readonly domain: TokenDomain;
   /** What the signature proves by itself. */
   proofOf(payment: SignedPayment): Proof;
-  /** True if the address has code, which is asked once. Throws NodeError. */
+  /** True if the address has code: an answer is kept, and asked again after a minute if it had none. Throws NodeError. */
   hasCode(address: `0x${string}`): Promise<boolean>;
   /** Returns why the chain would not take the payment now. Throws NodeError. */
   refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined>;
@@ -27,61 +30,97 @@ export interface GaslessChain {
 export interface Gasless {
   /** The chain, if one can pay by a signature there now. */
   on(chainId: number): GaslessChain | undefined;
+  /** Adds a chain, such as a local one that has started. */
+  add(nodes: ChainNodes, facilitator: ChainFacilitator): void;
+  stop(): Promise<void>;
 }
 
-export interface GaslessOptions {
+/** A chain that may be offered. */
+interface Candidate {
   settings: ChainSettings;
-  node: Node;
+  nodes: readonly Node[];
   facilitator: Facilitator;
+  connected?: GaslessChain;
 }
 
+const refreshEveryMs = 600_000;
+const maxRetryMs = 60_000;
 const maxCodes = 10_000;
 const codelessMs = 60_000;
 /** `name()` and `version()`. */
 const nameSelector = '0x06fdde03';
 const versionSelector = '0x54fd4d50';
 
-/** Knows no chain yet. `refresh` asks the facilitators, and rejects if one does not answer. */
-export function createGasless(
-  logger: Pick<Logger, 'info' | 'warn'>,
-): Gasless & { add(options: GaslessOptions): void; refresh(): Promise<false> } {
-  const all: GaslessOptions[] = [];
-  const possible = new Map<number, GaslessChain>();
-  const connected = new Map<number, GaslessChain>();
-  const refresh = async (options: GaslessOptions): Promise<void> => {
-    const { settings, facilitator } = options;
-    const { mode, chain, chainId } = settings;
-    if (!(await facilitator.supports(chainId))) {
-      possible.delete(chainId);
+/** Asks facilitators what they support, now and every ten minutes; only in processes that answer requests. */
+export function offerGasless(
+  { chainNodes, facilitators, roles }: Pick<Config, 'chainNodes' | 'facilitators' | 'roles'>,
+  onAdded: (chain: ChainSettings) => void,
+  logger: Logger,
+): Gasless {
+  const candidates: Candidate[] = [];
+  const offered = new Map<number, GaslessChain>();
+  const refresh = async (candidate: Candidate): Promise<void> => {
+    const { mode, chain, chainId } = candidate.settings;
+    if (!(await candidate.facilitator.supports(chainId))) {
+      offered.delete(chainId);
       logger.warn(
         { mode, chain },
         'the facilitator does not take x402 version 2 with the scheme exact on this chain',
       );
       return;
     }
-    const found = connected.get(chainId) ?? (await connect(options));
-    connected.set(chainId, found);
-    if (!possible.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
-    possible.set(chainId, found);
+    candidate.connected ??= await connect(candidate);
+    if (!offered.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
+    offered.set(chainId, candidate.connected);
   };
-  return {
-    on: (chainId) => possible.get(chainId),
-    add: (options) => void all.push(options),
-    async refresh() {
-      const ended = await Promise.allSettled(all.map(refresh));
+  const add: Gasless['add'] = ({ urls, ...settings }, { url, token }) => {
+    const { chainId, tokens } = settings;
+    const nodes = urls.map((each) => connectNode({ url: each, chainId, tokens }));
+    candidates.push({ settings, nodes, facilitator: createFacilitator({ url, token }) });
+    onAdded(settings);
+  };
+  for (const facilitator of roles.has('api') ? facilitators : []) {
+    const nodes = chainNodes.find(({ chainId }) => chainId === facilitator.chainId);
+    if (nodes !== undefined) add(nodes, facilitator);
+  }
+  const refreshing = startRepeater({
+    name: 'facilitators',
+    async work() {
+      const ended = await Promise.allSettled(candidates.map(refresh));
       const failed = ended.find((each) => each.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
       return false;
     },
+    intervalMs: refreshEveryMs,
+    maxRetryMs,
+    logger,
+  });
+  return {
+    on: (chainId) => offered.get(chainId),
+    add(nodes, facilitator) {
+      add(nodes, facilitator);
+      refreshing.wake();
+    },
+    stop: refreshing.stop,
   };
 }
 
-async function connect({ settings, node, facilitator }: GaslessOptions): Promise<GaslessChain> {
+async function connect({ settings, nodes, facilitator }: Candidate): Promise<GaslessChain> {
   const { proofOf } = await import('./signature.ts');
   const network = networkFor(settings.mode, settings.chain);
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
+  /** The first node's answer, or that of the next if it has none. */
+  const ask = async <T>(question: (node: Node) => Promise<T>, from = 0): Promise<T> => {
+    try {
+      return await question(nodes[from] as Node);
+    } catch (reason) {
+      const isAnswer = reason instanceof NodeError && reason.fault === 'refused';
+      if (isAnswer || from + 1 === nodes.length) throw reason;
+      return ask(question, from + 1);
+    }
+  };
   const textOf = async (selector: `0x${string}`) => {
-    const [text] = decode([{ type: 'string' }], await node.call(token, selector, 'latest'));
+    const [text] = decode([{ type: 'string' }], await ask((node) => node.call(token, selector, 'latest')));
     return text;
   };
   const domain = { name: await textOf(nameSelector), version: await textOf(versionSelector) };
@@ -92,14 +131,16 @@ async function connect({ settings, node, facilitator }: GaslessOptions): Promise
     domain,
     proofOf: (payment) => proofOf(payment, network, domain),
     async hasCode(address) {
-      const found = codes.get(address) ?? (await node.hasCode(address));
+      const known = codes.get(address);
+      if (known !== undefined) return known;
+      const found = await ask((node) => node.hasCode(address));
       // An account may be deployed later.
       codes.set(address, found, found ? {} : { ttl: codelessMs });
       return found;
     },
     async refusalOf(payment) {
       try {
-        await node.call(token, callOf(payment), 'latest');
+        await ask((node) => node.call(token, callOf(payment), 'latest'));
         return undefined;
       } catch (reason) {
         if (reason instanceof NodeError && reason.fault === 'refused') return refusalOfRevert(reason);

@@ -1,11 +1,15 @@
-// Waits for the watcher to record transfers that use authorizations. All that wait in this process share one question.
+// Waits for the watcher to record transfers that use authorizations. All that wait in this process share a statement.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { createBatcher, waitingReads } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 
-const everyMs = 300;
+const everyMs = 200;
+/** Those that ask within it share a statement. */
+const gatherMs = 100;
+const maxBatchSize = 1_024;
 
 export interface Landings {
   /** The hash of the recorded transaction. */
@@ -16,43 +20,29 @@ export interface Landings {
 
 export function createLandings(em: EntityManager): Landings {
   const { run } = createPreparedStatements(em);
-  const waiting = new Map<string, Set<(hash: string | undefined) => void>>();
-  let isAsking = false;
-
-  const read = async (ids: readonly string[]): Promise<Map<string, string>> => {
-    const { rows } = await run(findLandings, [ids]);
-    return new Map(rows.map(({ id, transaction_hash: hash }) => [id as string, hashOf(hash)]));
-  };
-  const askWhileWaiting = async () => {
-    if (isAsking) return;
-    isAsking = true;
-    while (waiting.size > 0) {
-      // A question that fails is asked again: those that wait have a limit of their own.
-      const landed = await read([...waiting.keys()]).catch(() => new Map<string, string>());
-      for (const [id, hash] of landed) for (const resolve of waiting.get(id) ?? []) resolve(hash);
-      await sleep(everyMs);
-    }
-    isAsking = false;
-  };
-
+  const reads = createBatcher<string, string | undefined>({
+    ...waitingReads,
+    slots: 1,
+    maxBatchSize,
+    gatherMs,
+    async run(ids) {
+      const { rows } = await run(findLandings, [ids]);
+      const hashes = new Map(rows.map(({ id, transaction_hash: hash }) => [id as string, hashOf(hash)]));
+      return ids.map((id) => hashes.get(id)) as string[];
+    },
+  });
   return {
-    of: async (id) => (await read([id])).get(id),
-    wait: (id, signal) =>
-      new Promise((resolve) => {
-        const own = waiting.get(id) ?? new Set();
-        const end = (hash: string | undefined) => {
-          signal.removeEventListener('abort', abort);
-          own.delete(end);
-          if (own.size === 0) waiting.delete(id);
-          resolve(hash);
-        };
-        const abort = () => end(undefined);
-        if (signal.aborted) return resolve(undefined);
-        own.add(end);
-        waiting.set(id, own);
-        signal.addEventListener('abort', abort);
-        void askWhileWaiting();
-      }),
+    of: (id) => reads.add(id),
+    async wait(id, signal) {
+      const ignore = () => undefined;
+      while (!signal.aborted) {
+        // A question that fails is asked again: who waits has a limit of its own.
+        const hash = await reads.add(id, signal).catch(ignore);
+        if (hash !== undefined) return hash;
+        await sleep(everyMs, undefined, { signal }).catch(ignore);
+      }
+      return undefined;
+    },
   };
 }
 

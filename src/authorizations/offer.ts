@@ -113,14 +113,14 @@ function refusalOfAmount(
   if (value !== BigInt(accepted.amount)) {
     return refused(
       'invalid_exact_evm_payload_authorization_value_mismatch',
-      'The authorization has another value than the amount that it accepts.',
+      'The value that is signed differs from `accepted.amount`.',
     );
   }
   return value >= missing && value <= missing + toleranceUnits
     ? undefined
     : refused(
         'invalid_exact_evm_authorization_value',
-        `What is missing is ${missing} units. Ask again, and sign that.`,
+        `The payment intent needs ${missing} units. Request the offer again, and sign that amount.`,
       );
 }
 
@@ -146,7 +146,7 @@ function refusalOfTime(
     ? undefined
     : refused(
         'invalid_exact_evm_payload_authorization_valid_before',
-        `The authorization has to be valid for another ${minValidSeconds} s.`,
+        `The authorization must be valid for at least ${minValidSeconds} more seconds.`,
       );
 }
 

@@ -1,31 +1,36 @@
-// `POST /v1/checkout/pay`: pays an intent by a signature (x402, version 2). What is asked is in the order of its price: what
-// the payment says itself, then the chain's node, then the database, and the facilitator last.
+// `POST /v1/checkout/pay`: pays an intent by a signature (x402, version 2). What is asked is in the order of its price: the
+// form of what was signed, the database, what the payment says itself, the chain's node, and the facilitator last.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { type Network, networkOf } from '../contract/chains.ts';
+import type { Logger } from 'pino';
+import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
 import { isNewer } from '../contract/words.ts';
-import {
-  encodeHeader,
-  networkName,
-  type PaymentRequired,
-  readPayment,
-  type SettleResponse,
-  type SignedPayment,
-  x402Version,
-} from '../contract/x402.ts';
+import type { SignedPayment } from '../contract/x402.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody, plainRefusal, ServiceError } from '../requests/errors.ts';
+import { plainRefusal, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { type Authorizations, createAuthorizations, foreignNonce } from './authorizations.ts';
+import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { createLandings, type Landings } from './landings.ts';
-import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused } from './offer.ts';
+import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
+import {
+  ended,
+  lapsed,
+  notPossible,
+  occupied,
+  offerAnswer,
+  type PayAnswer,
+  paymentIn,
+  refusalAnswer,
+  settledHeader,
+  unsent,
+} from './pay-answers.ts';
 
 /** How long a payment may take to be seen on the chain before its request is answered. */
 const maxWaitMs = 25_000;
@@ -33,12 +38,6 @@ const maxWaitMs = 25_000;
 const maxAttempts = 3;
 /** What a signature that only code can verify costs in the rate limit, besides the request itself. */
 const contractSignatureCost = 4;
-
-export interface PayAnswer {
-  status: number;
-  body: string;
-  headers: [string, string][];
-}
 
 export interface PayRequest {
   opened: OpenedIntent;
@@ -49,17 +48,8 @@ export interface PayRequest {
   context: RequestContext;
 }
 
-export interface PayObserver {
-  onRefused?(reason: string): void;
-  onSent?(chain: GaslessChain): void;
-  onAnswer?(chain: GaslessChain, answer: FacilitatorAnswer, paymentIntent: string): void;
-  onLanded?(chain: GaslessChain, ms: number): void;
-  /** What the facilitator has said could not be stored. */
-  onFailed?(reason: unknown, paymentIntent: string): void;
-}
-
 export interface PayCheckoutOptions {
-  gasless: Gasless;
+  gasless: Pick<Gasless, 'on'>;
   /** What an authorization may be worth beyond what is missing. */
   toleranceUnits: bigint;
   /** The checkout's JSON. */
@@ -67,8 +57,13 @@ export interface PayCheckoutOptions {
   /** Aborts when the service stops: what waits is then answered. */
   stopping: AbortSignal;
   /** Takes a payment of an account or an intent from its limit, or throws `rate_limited`. */
-  takeOf(payer: string): void;
-  observer?: PayObserver;
+  takeFromPayerLimit(payer: string): void;
+  metrics: {
+    refused(reason: string): void;
+    sent(chain: ChainSettings): void;
+    answered(chain: ChainSettings, isAccepted: boolean): void;
+  };
+  logger: Pick<Logger, 'warn'>;
 }
 
 /** Returns the route's function. Throws ServiceError. */
@@ -89,52 +84,50 @@ interface Found {
 
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
-  readonly #authorizations: Authorizations;
+  readonly #store: AuthorizationStore;
   readonly #landings: Landings;
   readonly #find: (id: string) => Promise<Found | undefined>;
 
   constructor(em: EntityManager, options: PayCheckoutOptions) {
     this.#options = options;
-    this.#authorizations = createAuthorizations(em);
+    this.#store = createAuthorizationStore(em);
     this.#landings = createLandings(em);
     this.#find = createFind(em);
   }
 
   async pay(request: PayRequest): Promise<PayAnswer> {
+    const payment = request.signature === null ? undefined : paymentIn(request.signature);
     for (let attempt = 0; attempt < maxAttempts; attempt++) {
-      const answer = await this.#try(request);
+      const answer = await this.#try(request, payment);
       if (answer !== undefined) return answer;
     }
     throw plainRefusal('unavailable');
   }
 
   /** Undefined if the intent has changed in between. */
-  async #try(request: PayRequest): Promise<PayAnswer | undefined> {
-    const { opened, signature, context } = request;
+  async #try(request: PayRequest, payment: SignedPayment | undefined): Promise<PayAnswer | undefined> {
+    const { opened, resourceUrl, context } = request;
     const found = await this.#find(opened.id);
     // A secret that we have made, of an intent that was never stored.
     if (found === undefined) throw plainRefusal('client_secret_invalid');
     const { intent, network } = found;
     if (intent.status === 'expired' || intent.status === 'canceled') throw ended(intent.status);
-    const payment = signature === null ? undefined : paymentIn(signature);
-    const known = payment && (await this.#authorizations.known(intent, payment));
-    if (payment !== undefined && known !== undefined) {
-      if (known.paymentIntent === intent.id) return this.#stateOf(request, known, network);
-      return this.#refuse(network, payment, foreignNonce);
-    }
-    if (intent.status !== 'requires_payment')
-      return { status: 200, body: await this.#text(request), headers: [] };
-    const current = await this.#authorizations.currentOf(intent);
+    const known = payment && (await this.#store.known(intent, payment));
+    if (known?.paymentIntent === intent.id) return this.#stateOf(request, known, found);
+    // Whatever else was signed: who is told to sign again would pay twice.
+    if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
+    if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
+    const current = await this.#store.currentOf(intent);
     if (current?.status === 'submitted') throw occupied(current);
     const chain = this.#options.gasless.on(network.chainId);
     if (chain === undefined) throw notPossible();
     const nowMs = Math.max(Date.now(), found.headTimeMs);
-    if (payment === undefined) return offer(request, found, chain, nowMs);
+    if (payment === undefined) return offerAnswer(resourceUrl, intent, network, chain.domain, nowMs);
     const refusal = await this.#check(payment, found, chain, nowMs, context);
     if (refusal !== undefined) return this.#refuse(network, payment, refusal);
-    const stored = await this.#authorizations.store(intent, payment);
-    if (stored.kind === 'changed') return undefined;
-    if (stored.kind === 'refused') return this.#refuse(network, payment, stored.refusal);
+    const stored = await this.#store.store(intent, payment);
+    if (stored === undefined) return undefined;
+    if ('refusal' in stored) return this.#refuse(network, payment, stored.refusal);
     return this.#send(request, stored.row, payment, network, chain);
   }
 
@@ -145,14 +138,14 @@ class PayCheckout {
     nowMs: number,
     context: RequestContext,
   ): Promise<PaymentRefusal | undefined> {
-    const { toleranceUnits, takeOf } = this.#options;
+    const { toleranceUnits, takeFromPayerLimit } = this.#options;
     const { domain } = chain;
     const refusal = refusalOf(payment, { intent, network, domain, toleranceUnits, nowMs });
     if (refusal !== undefined) return refusal;
     const proof = chain.proofOf(payment);
     if (typeof proof === 'object') return proof;
     // Anybody may name another's account: without a proof it counts for the intent.
-    takeOf(proof === 'owner' ? payment.from : intent.id);
+    takeFromPayerLimit(proof === 'owner' ? payment.from : intent.id);
     try {
       if (proof === 'unknown') {
         context.charge?.(contractSignatureCost);
@@ -175,17 +168,14 @@ class PayCheckout {
     network: Network,
     chain: GaslessChain,
   ): Promise<PayAnswer> {
-    const { observer } = this.#options;
-    const sentAtMs = performance.now();
-    observer?.onSent?.(chain);
-    const given = new AbortController();
+    this.#options.metrics.sent(chain.settings);
+    const declined = new AbortController();
     const asked = this.#ask(request, row, payment, chain).then((answer) => {
-      if (!answer.isAccepted) given.abort();
+      if (!answer.isAccepted) declined.abort();
       return answer;
     });
-    const hash = await this.#wait(row.id, given.signal);
-    if (hash !== undefined) observer?.onLanded?.(chain, performance.now() - sentAtMs);
-    else if (given.signal.aborted && (await asked).isUnasked) {
+    const hash = await this.#wait(row.id, declined.signal);
+    if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
       return this.#refuse(network, payment, unsent);
     }
     return this.#answer(request, row, network, hash);
@@ -196,15 +186,25 @@ class PayCheckout {
     { opened }: PayRequest,
     { id }: AuthorizationRow,
     payment: SignedPayment,
-    chain: GaslessChain,
+    { facilitator, settings }: GaslessChain,
   ): Promise<FacilitatorAnswer> {
-    const answer = await chain.facilitator.send(payment);
-    this.#options.observer?.onAnswer?.(chain, answer, opened.typeId);
+    const { metrics, logger } = this.#options;
+    const answer = await facilitator.send(payment);
+    const { isAccepted, reason, transaction, isUnasked } = answer;
+    metrics.answered(settings, isAccepted);
+    const { mode, chain } = settings;
+    const about = { mode, chain, payment_intent: opened.typeId };
+    if (!isAccepted) {
+      logger.warn(
+        { ...about, reason },
+        'the facilitator has refused an authorization; only the chain decides what becomes of it',
+      );
+    }
     try {
-      if (answer.transaction !== undefined) await this.#authorizations.noteClaim(id, answer.transaction);
-      if (answer.isUnasked) await this.#authorizations.noteFailed(id);
-    } catch (reason) {
-      this.#options.observer?.onFailed?.(reason, opened.typeId);
+      if (transaction !== undefined) await this.#store.noteReported(id, transaction);
+      if (isUnasked) await this.#store.noteFailed(id);
+    } catch (error) {
+      logger.warn({ ...about, err: error }, 'could not store what the facilitator has said');
       // It stays submitted until its end.
       return { ...answer, isUnasked: false };
     }
@@ -212,133 +212,44 @@ class PayCheckout {
   }
 
   /** What has become of an authorization that was sent before. */
-  async #stateOf(request: PayRequest, row: AuthorizationRow, network: Network): Promise<PayAnswer> {
-    if (row.status === 'failed') return refusalAnswer(network, row.fromAddress, unsent);
-    if (row.status === 'released') return refusalAnswer(network, row.fromAddress, lapsed);
-    const isLanded = row.status === 'landed';
-    const hash = isLanded
-      ? await this.#landings.of(row.id)
-      : await this.#wait(row.id, new AbortController().signal);
-    // Its nonce was used for another amount.
-    if (isLanded && hash === undefined) return refusalAnswer(network, row.fromAddress, lapsed);
-    return this.#answer(request, row, network, hash);
+  async #stateOf(request: PayRequest, row: AuthorizationRow, { intent, network }: Found): Promise<PayAnswer> {
+    if (row.status === 'submitted') {
+      return this.#answer(request, row, network, await this.#wait(row.id, new AbortController().signal));
+    }
+    // Undefined too if its nonce was used for another amount.
+    const hash = row.status === 'landed' ? await this.#landings.of(row.id) : undefined;
+    if (hash !== undefined) return this.#answer(request, row, network, hash);
+    if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
+    return refusalAnswer(network, row.fromAddress, row.status === 'failed' ? unsent : lapsed);
   }
 
-  #wait(id: string, given: AbortSignal): Promise<string | undefined> {
-    const signals = [AbortSignal.timeout(maxWaitMs), given, this.#options.stopping];
+  #wait(id: string, declined: AbortSignal): Promise<string | undefined> {
+    const signals = [AbortSignal.timeout(maxWaitMs), declined, this.#options.stopping];
     return this.#landings.wait(id, AbortSignal.any(signals));
   }
 
-  async #answer(
+  #answer(
     request: PayRequest,
-    { fromAddress, amountUnits }: AuthorizationRow,
-    { chainId }: Network,
+    row: AuthorizationRow,
+    network: Network,
     hash: string | undefined,
   ): Promise<PayAnswer> {
-    const body = await this.#text(request);
-    if (hash === undefined) return { status: 202, body, headers: [] };
-    const settled = {
-      success: true,
-      transaction: hash,
-      network: networkName(chainId),
-      payer: fromAddress,
-      amount: String(amountUnits),
-    };
-    return { status: 200, body, headers: [['PAYMENT-RESPONSE', encodeHeader(settled)]] };
+    if (hash === undefined) return this.#checkout(request, 202);
+    return this.#checkout(request, 200, [settledHeader(row, network, hash)]);
   }
 
-  #text({ opened }: PayRequest): Promise<string> {
-    return this.#options.checkoutText(opened);
+  async #checkout(
+    { opened }: PayRequest,
+    status: number,
+    headers: [string, string][] = [],
+  ): Promise<PayAnswer> {
+    return { status, body: await this.#options.checkoutText(opened), headers };
   }
 
   #refuse(network: Network, { from }: SignedPayment, refusal: PaymentRefusal): PayAnswer {
-    this.#options.observer?.onRefused?.(refusal.reason);
+    this.#options.metrics.refused(refusal.reason);
     return refusalAnswer(network, from, refusal);
   }
-}
-
-const unsent = refused(
-  'facilitator_unreachable',
-  'The authorization was given to nobody. Sign a new one, or pay in another way.',
-);
-const lapsed = refused(
-  'authorization_released',
-  'The chain will no longer take this authorization. Sign a new one.',
-);
-
-function refusalAnswer({ chainId }: Network, payer: string, { reason, message }: PaymentRefusal): PayAnswer {
-  const response: SettleResponse = {
-    success: false,
-    errorReason: reason,
-    errorMessage: message,
-    payer,
-    transaction: '',
-    network: networkName(chainId),
-  };
-  return {
-    status: 402,
-    body: JSON.stringify(response),
-    headers: [['PAYMENT-RESPONSE', encodeHeader(response)]],
-  };
-}
-
-function offer(
-  { resourceUrl }: PayRequest,
-  { intent, network }: Found,
-  { domain }: GaslessChain,
-  nowMs: number,
-): PayAnswer {
-  if (!isOffered(intent, nowMs)) {
-    throw new ServiceError('invalid_state', {
-      message: 'The payment intent expires too soon to be paid by a signature.',
-    });
-  }
-  const required: PaymentRequired = {
-    x402Version,
-    error: 'PAYMENT-SIGNATURE header is required',
-    resource: { url: resourceUrl, description: 'A payment intent', mimeType: 'application/json' },
-    accepts: [offerOf(intent, network, domain, nowMs)],
-  };
-  return {
-    status: 402,
-    body: JSON.stringify(required),
-    headers: [['PAYMENT-REQUIRED', encodeHeader(required)]],
-  };
-}
-
-/** Most bytes of the header. */
-const maxSignatureBytes = 8 * 1024;
-
-function paymentIn(signature: string): SignedPayment {
-  if (signature.length > maxSignatureBytes) {
-    throw invalidBody([
-      { field: 'PAYMENT-SIGNATURE', message: `must have at most ${maxSignatureBytes} bytes` },
-    ]);
-  }
-  const payment = readPayment(signature);
-  if ('violations' in payment) throw invalidBody(payment.violations);
-  return payment;
-}
-
-function ended(status: 'expired' | 'canceled'): ServiceError {
-  const how = status === 'expired' ? 'has expired' : 'is canceled';
-  return new ServiceError('invalid_state', {
-    message: `The payment intent ${how}. It can no longer be paid.`,
-  });
-}
-
-function occupied({ validBefore }: AuthorizationRow): ServiceError {
-  return new ServiceError('invalid_state', {
-    message:
-      'The payer has signed an authorization for this payment intent, which can still be used until ' +
-      `${validBefore.toISOString()}. Wait for it: another payment could be the second.`,
-  });
-}
-
-function notPossible(): ServiceError {
-  return new ServiceError('invalid_state', {
-    message: 'This payment intent cannot be paid by a signature now. Pay it by a transfer.',
-  });
 }
 
 function createFind(em: EntityManager): (id: string) => Promise<Found | undefined> {

@@ -17,7 +17,7 @@ export function createPayerLimit(): (address: string) => void {
     }
     if (bucket.tryRemoveTokens(1)) return;
     throw new ServiceError('rate_limited', {
-      message: `This account has signed ${perMinute} payments within a minute.`,
+      message: 'Too many signed payments within a minute. Try again in a few seconds.',
       retryAfterSeconds: 60 / perMinute,
     });
   };

@@ -1,5 +1,5 @@
-// Whose signature it is, as far as keys can tell. WebAssembly, because the same in JavaScript takes 2 ms of a processor. Loaded
-// only where payers can pay by a signature.
+// Whose signature it is, as far as keys can tell. WebAssembly, because the same in JavaScript takes 2 ms of a processor.
+// Loaded only where payers can pay by a signature.
 
 import { keccak256 } from 'ox/Hash';
 import { getSignPayload } from 'ox/TypedData';
@@ -38,9 +38,8 @@ export function proofOf(payment: SignedPayment, network: Network, domain: TokenD
 
 /** Undefined if it is no signature. */
 function addressThatSigned(hash: Uint8Array, signature: Uint8Array): string | undefined {
-  const v = signature[ownKeyBytes - 1] ?? 0;
-  // Both forms are in use.
-  const recoveryId = v >= 27 ? v - 27 : v;
+  // Circle's contract takes 27 and 28 only.
+  const recoveryId = (signature[ownKeyBytes - 1] ?? 0) - 27;
   if (recoveryId !== 0 && recoveryId !== 1) return undefined;
   try {
     const key = recover(hash, signature.subarray(0, ownKeyBytes - 1), recoveryId, false);

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
-import { type Authorizations, createAuthorizations } from '../authorizations/authorizations.ts';
+import { type AuthorizationStore, createAuthorizationStore } from '../authorizations/authorization-store.ts';
 import {
   type Checkout,
   CheckoutSchema,
@@ -72,7 +72,7 @@ function createCheckoutReader(
   const { run } = createPreparedStatements(em);
   const readPayments = createPaymentsReader(em);
   const readRefunds = createTransfersReader(em, 'refunds');
-  const { currentOf } = createAuthorizations(em);
+  const { currentOf } = createAuthorizationStore(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
   // renewed, would read a table of millions for every batch.
@@ -151,7 +151,7 @@ interface FoundCheckout extends Readonly<Record<string, unknown>> {
 /** What the payer has signed, and whether they can sign. */
 function signedOf(
   { status, network }: PaymentIntentRow,
-  current: Awaited<ReturnType<Authorizations['currentOf']>>,
+  current: Awaited<ReturnType<AuthorizationStore['currentOf']>>,
   isGasless: IsGasless,
 ) {
   const isOpen = status === 'requires_payment';
@@ -164,7 +164,7 @@ function signedOf(
         authorization: {
           status: shown,
           expiresAt: timestampFromDate(current.validBefore),
-          transactionHash: current.claimedHash == null ? '' : `0x${current.claimedHash}`,
+          transactionHash: current.reportedHash == null ? '' : `0x${current.reportedHash}`,
         },
       }),
   };

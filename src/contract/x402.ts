@@ -48,6 +48,8 @@ export interface SettleResponse {
   payer?: string;
   transaction: string;
   network: string;
+  /** What was paid, in the token's smallest unit. */
+  amount?: string;
 }
 
 export function networkName(chainId: number): string {

@@ -1,7 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 
 /** The prefix of an identifier, which tells its kind. */
 export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf';
@@ -21,6 +20,11 @@ const maxUuidMs = 2 ** 48 - 1;
 export function lowestUuid(ms: number): string {
   const msecs = Math.min(Math.max(0, ms), maxUuidMs);
   return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
+}
+
+/** Returns the time of a UUIDv7, in milliseconds since 1970. */
+export function timeOfUuid(uuid: string): number {
+  return Number.parseInt(uuid.slice(0, 8) + uuid.slice(9, 13), 16);
 }
 
 /** Random bytes for many UUIDs, drawn at once: one draw takes longer than the rest of creating a UUID. */
@@ -67,17 +71,4 @@ export function identifierProblem(prefix: IdentifierPrefix, text: string): strin
   const foreign = /[^0-9a-hjkmnp-tv-z]/u.exec(suffix)?.[0];
   if (foreign !== undefined) return `has a "${foreign}", which no id has`;
   return `has a "${suffix.charAt(0)}" after ${prefix}_, where an id has 0 to 7`;
-}
-
-const kinds = { pi: 'a payment intent', rf: 'a refund', evt: 'an event' };
-
-/** The violations of filters by id, by field name; a filter that is not set has none. */
-export function idViolations(
-  filters: Readonly<Record<string, readonly [id: string, prefix: keyof typeof kinds]>>,
-): FieldViolation[] {
-  return Object.entries(filters).flatMap(([field, [id, prefix]]) =>
-    id === '' || parseIdentifier(prefix, id) !== undefined
-      ? []
-      : [{ field, message: `must be the id of ${kinds[prefix]}` }],
-  );
 }

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { erc20Abi, toHex } from 'viem';
 import { mnemonicToAccount } from 'viem/accounts';
-import type { PayAnswer } from '../authorizations/pay-checkout.ts';
+import type { PayAnswer } from '../authorizations/pay-answers.ts';
 import type { Network } from '../contract/chains.ts';
 import { authorizationTypes } from '../contract/eip-3009.ts';
 import { encodeHeader, type PaymentRequired, x402Version } from '../contract/x402.ts';

@@ -2,7 +2,8 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hex } from 'viem';
-import type { PayAnswer, PayRequest } from '../authorizations/pay-checkout.ts';
+import type { PayAnswer } from '../authorizations/pay-answers.ts';
+import type { PayRequest } from '../authorizations/pay-checkout.ts';
 import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
@@ -24,8 +25,8 @@ export interface TestWalletSettings {
 
 /**
  * Pays an open testnet intent of one of the chains. Returns the hash of the transaction, or nothing for a payment by a
- * signature, which somebody else sends. Throws `invalid_state` for any
- * other intent and if the token refuses the transfer, and `unavailable` while the chain does not run.
+ * signature, which somebody else sends. Throws `invalid_state` for any other intent and if the token refuses the
+ * transfer, and `unavailable` while the chain does not run.
  */
 export async function payFromTestWallet(
   em: EntityManager,

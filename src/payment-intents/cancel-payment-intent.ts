@@ -108,7 +108,7 @@ function stillPayable(until: Date): ServiceError {
   return new ServiceError('invalid_state', {
     message:
       'The payment intent cannot be canceled. The payer has signed an authorization for it, which can be used until ' +
-      `${until.toISOString()}.`,
+      `${until.toISOString()}. Cancel it some minutes later, once the chain has confirmed that it was not.`,
   });
 }
 

@@ -2,7 +2,7 @@
 
 import type { Logger } from 'pino';
 import type { Gasless } from '../authorizations/gasless.ts';
-import { createPayCheckout, type PayObserver } from '../authorizations/pay-checkout.ts';
+import { createPayCheckout } from '../authorizations/pay-checkout.ts';
 import { createPayerLimit } from '../authorizations/payer-limit.ts';
 import { checkoutPolicy, createReadCheckout } from '../checkout/get-checkout.ts';
 import { createCheckoutService } from '../checkout/service.ts';
@@ -112,8 +112,9 @@ export function createCore(
       toleranceUnits: config.unattributedMinUnits,
       checkoutText: async (opened) => checkoutCodec.encode(await readCheckout(opened)),
       stopping,
-      takeOf: createPayerLimit(),
-      observer: payObserverOf(metrics, logger),
+      takeFromPayerLimit: createPayerLimit(),
+      metrics: metrics.pay,
+      logger,
     }),
     /** The gate of what the checkout page calls besides its method. */
     async admitPayer(context: RequestContext, header: RequestHeader) {
@@ -122,27 +123,5 @@ export function createCore(
       return opened;
     },
     readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
-  };
-}
-
-/** What becomes of payments by a signature, in the metrics and in the log. */
-function payObserverOf(metrics: Telemetry['metrics'], logger: Pick<Logger, 'warn'>): PayObserver {
-  return {
-    onRefused: metrics.pay.refused,
-    onFailed: (reason, paymentIntent) =>
-      logger.warn(
-        { err: reason, payment_intent: paymentIntent },
-        'could not store what the facilitator has said',
-      ),
-    onSent: ({ settings: { mode, chain } }) => metrics.pay.sent(mode, chain),
-    onLanded: ({ settings: { mode, chain } }, ms) => metrics.pay.landed(mode, chain, ms),
-    onAnswer({ settings: { mode, chain } }, { isAccepted, reason }, paymentIntent) {
-      metrics.pay.facilitatorAnswered(mode, chain, isAccepted);
-      if (isAccepted) return;
-      logger.warn(
-        { mode, chain, reason, payment_intent: paymentIntent },
-        'the facilitator has refused an authorization; only the chain decides what becomes of it',
-      );
-    },
   };
 }

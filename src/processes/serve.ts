@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
+import { type Gasless, offerGasless } from '../authorizations/gasless.ts';
 import type { Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
@@ -22,7 +23,6 @@ import { assertWebhookKeys } from '../webhooks/key-versions.ts';
 import { type Background, startBackground } from './background.ts';
 import { type Core, createCore } from './core.ts';
 import { createDoors } from './create-doors.ts';
-import { offerGasless, type RunningGasless } from './offer-gasless.ts';
 import type { Database } from './open-database.ts';
 import { openFilesLimit } from './open-files.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
@@ -41,7 +41,7 @@ export interface RunningServer {
    */
   close(): Promise<void>;
   /** Lets payers of more chains pay by a signature. */
-  addFacilitator: RunningGasless['add'];
+  addFacilitator: Gasless['add'];
   /** Watches more chains. Throws StartupError if a node is on another chain. */
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   /**
@@ -73,20 +73,20 @@ export async function startServer(
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);
-  const keys = database.keyRing('WEBHOOK_SECRET_KEYS');
-  await assertWebhookKeys(em, keys.versions);
-  const policy = createAddressPolicy(config.webhookAllow);
+  const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
+  await assertWebhookKeys(em, webhookKeys.versions);
+  const addressPolicy = createAddressPolicy(config.webhookAllow);
   const watchedChains = createWatchedChains(em, config.allowUnwatched);
   await watchedChains.refresh();
   const { metrics, tracing } = telemetry;
   const shared = { config, metrics, logger, tracing, watchedChains };
-  const background = startBackground(em, { ...shared, webhookKeys: keys, addressPolicy: policy });
+  const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
-  const gasless = offerGasless(config, metrics.pay, logger);
+  const gasless = offerGasless(config, metrics.pay.begin, logger);
   const core = createCore(config, database, telemetry, {
     feed,
     background,
-    webhooks: { keys, policy },
+    webhooks: { keys: webhookKeys, policy: addressPolicy },
     watchedChains,
     gasless,
     logger,

@@ -141,6 +141,7 @@ function watchedChainOf(
         for (const change of changes) report(change, chainMetrics, logger);
       },
       ...failuresTo(logger),
+      onSettled: chainMetrics.settled,
       unattributedMinUnits,
       times: { databaseTimeoutMs },
       ...(tracing && { tracing }),

@@ -101,9 +101,18 @@ export function connectNode(options: NodeOptions): Node {
   return new NodeClient(options);
 }
 
+/** By address: whoever in this process asks a node shares its pace. */
+const paces = new Map<string, NodePace>();
+
+function paceOf(address: string): NodePace {
+  const pace = paces.get(address) ?? createNodePace();
+  paces.set(address, pace);
+  return pace;
+}
+
 class NodeClient implements Node {
   readonly name: string;
-  readonly pace = createNodePace();
+  readonly pace: NodePace;
   failingSinceMs: number | undefined;
   readonly #address: URL;
   readonly #options: NodeOptions;
@@ -111,6 +120,7 @@ class NodeClient implements Node {
 
   constructor(options: NodeOptions) {
     this.#address = new URL(options.url);
+    this.pace = paceOf(this.#address.href);
     this.#options = options;
     this.#wanted = new Set(options.tokens);
     this.name = this.#address.host;

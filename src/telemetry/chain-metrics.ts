@@ -5,6 +5,9 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 /** In seconds, up to the default statement timeout. Most creates end in the first five buckets. */
 export const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+/** In seconds: up to the longest validity of a signature. */
+const settledBuckets = [1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300];
+
 export interface ChainMetrics {
   /** Records the reader's newest and newest final block, and the last block read. */
   head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
@@ -21,6 +24,8 @@ export interface ChainMetrics {
   nodeRequest(method: string): void;
   /** Counts an event, with the labels of its intent. */
   change(event: string, labels: readonly string[]): void;
+  /** Records the time from a payer's signature to the block of its transfer. */
+  settled(ms: number): void;
   /** Records the block time of the oldest pending transfer with enough confirmations, if any. */
   unconfirmed(since: Date | undefined): void;
   /** Counts intents expired by the chain's clock. `lagMs`: how late the first of them was. */
@@ -74,6 +79,13 @@ function createSeries(registry: Registry) {
     buckets: durationBuckets,
     registers: [registry],
   });
+  const settled = new Histogram({
+    name: 'payment_intents_chain_authorization_settled_seconds',
+    help: "Time from a payer's signature to the block of its transfer.",
+    labelNames,
+    buckets: settledBuckets,
+    registers: [registry],
+  });
   const reorganisations = counter('reorganisations', 'Reorganisations of the chain.');
   const deepest = gauge('reorganisation_depth_blocks', 'Blocks that the last reorganisation reverted.');
   const finalReorganisations = counter(
@@ -115,6 +127,7 @@ function createSeries(registry: Registry) {
     blocks,
     transfers,
     lags,
+    settled,
     reorganisations,
     deepest,
     finalReorganisations,
@@ -159,6 +172,7 @@ function metricsOf(
     ...[series.missed, series.invented, series.foundLate, series.lost, series.dust],
   ])
     count.inc(of, 0);
+  series.settled.zero(of);
   return {
     head(head) {
       series.headBlock.set(of, head.head);
@@ -172,6 +186,7 @@ function metricsOf(
       series.transfers.inc(of, count);
       series.lags.observe(of, lagMs / 1000);
     },
+    settled: (ms) => series.settled.observe(of, Math.max(0, ms) / 1000),
     reorganisation({ depth, isFinal }) {
       series.reorganisations.inc(of);
       if (isFinal) series.finalReorganisations.inc(of);

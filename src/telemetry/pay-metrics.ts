@@ -1,22 +1,22 @@
-// The metrics of payments by a signature.
+// The metrics of payments by a signature. When their transfers arrive is counted by the chain's watcher.
 
-import { Counter, Histogram, type Registry } from 'prom-client';
+import { Counter, type Registry } from 'prom-client';
+
+interface ChainName {
+  mode: string;
+  chain: string;
+}
 
 export interface PayMetrics {
   /** Counts from 0 for a chain that payers can pay on by a signature. */
-  begin(mode: string, chain: string): void;
+  begin(chain: ChainName): void;
   /** Counts an authorization that was stored and given to a facilitator. */
-  sent(mode: string, chain: string): void;
+  sent(chain: ChainName): void;
   /** Counts one that was refused before, by x402's word. */
   refused(reason: string): void;
   /** Counts what a facilitator has answered. */
-  facilitatorAnswered(mode: string, chain: string, isAccepted: boolean): void;
-  /** Records how long it took from the signature to the record of its transfer. */
-  landed(mode: string, chain: string, ms: number): void;
+  answered(chain: ChainName, isAccepted: boolean): void;
 }
-
-/** In seconds: a block, some blocks, and the time that a request waits. */
-const landingBuckets = [1, 2, 3, 5, 8, 13, 20, 25];
 
 export function createPayMetrics(registry: Registry): PayMetrics {
   const labelNames = ['mode', 'chain'] as const;
@@ -39,23 +39,14 @@ export function createPayMetrics(registry: Registry): PayMetrics {
     labelNames: [...labelNames, 'outcome'],
     registers,
   });
-  const landings = new Histogram({
-    name: 'payment_intents_authorization_landing_seconds',
-    help: 'Time from a signature to the record of its transfer, of those that were waited for.',
-    labelNames,
-    buckets: landingBuckets,
-    registers,
-  });
   return {
-    begin(mode, chain) {
+    begin({ mode, chain }) {
       sent.inc({ mode, chain }, 0);
       for (const outcome of ['accepted', 'refused']) answers.inc({ mode, chain, outcome }, 0);
-      landings.zero({ mode, chain });
     },
-    sent: (mode, chain) => sent.inc({ mode, chain }),
+    sent: ({ mode, chain }) => sent.inc({ mode, chain }),
     refused: (reason) => refused.inc({ reason }),
-    facilitatorAnswered: (mode, chain, isAccepted) =>
+    answered: ({ mode, chain }, isAccepted) =>
       answers.inc({ mode, chain, outcome: isAccepted ? 'accepted' : 'refused' }),
-    landed: (mode, chain, ms) => landings.observe({ mode, chain }, ms / 1_000),
   };
 }

@@ -31,7 +31,7 @@ export const AuthorizationEntity = defineEntity({
     validBefore: p.datetime(3).columnType('timestamptz(3)'),
     status: p.enum(authorizationStatuses).nativeEnumName('authorization_status'),
     /** What the facilitator says that it has sent. Nothing follows from it. */
-    claimedHash: p.type(HexType).$type<string>().nullable(),
+    reportedHash: p.type(HexType).$type<string>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
   indexes: [

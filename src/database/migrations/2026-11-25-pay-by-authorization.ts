@@ -20,7 +20,7 @@ export class PayByAuthorization extends Migration {
         amount_units   bigint               not null,
         valid_before   timestamptz(3)       not null,
         status         authorization_status not null,
-        claimed_hash   bytea,
+        reported_hash   bytea,
         created_at     timestamptz(3)       not null
       )`);
     this.addSql('create index authorizations_payment_intent_index on authorizations (payment_intent, id)');

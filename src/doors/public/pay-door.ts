@@ -1,6 +1,7 @@
 // `POST /v1/checkout/pay`: x402 speaks by status codes and headers of its own, which the transcoder does not have.
 
-import type { PayAnswer, PayRequest } from '../../authorizations/pay-checkout.ts';
+import type { PayAnswer } from '../../authorizations/pay-answers.ts';
+import type { PayRequest } from '../../authorizations/pay-checkout.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { Authenticate } from '../../requests/method.ts';
 import { answerHeaders, type OpenedIntent } from '../../requests/request-context.ts';

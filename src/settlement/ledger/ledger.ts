@@ -42,6 +42,8 @@ export interface LedgerOptions {
   onUnreadable: (id: string, reason: unknown) => void;
   /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
   onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
+  /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
+  onSettled?: (ms: number) => void;
   /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
   /** The traces of transactions and of the events recorded in them. */
@@ -62,6 +64,7 @@ export function createLedger(
     onChanges,
     onUnreadable,
     onFailedAlone,
+    onSettled = () => {},
     unattributedMinUnits,
     tracing = untraced,
     times = {},
@@ -90,6 +93,7 @@ export function createLedger(
     traceparent: tracing.chainTraceparent,
     durable,
     onFailedAlone,
+    onSettled,
   });
 
   // Following and verifying share the lease, so work of several transactions is serialised.

@@ -10,7 +10,7 @@ import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
-import { formatIdentifier, newUuid } from '../../database/identifiers.ts';
+import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
@@ -57,6 +57,8 @@ export interface RecordingOptions {
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
   traceparent: () => string | null;
+  /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
+  onSettled: (ms: number) => void;
   /** Called with the changes after each commit. */
   durable: (changes: readonly Change[]) => void;
   /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
@@ -224,7 +226,7 @@ class Recording {
     at: Date,
     after: Hash | undefined,
   ): Promise<Change[]> {
-    const { run, durable, onFailedAlone } = this.#options;
+    const { run, durable, onSettled, onFailedAlone } = this.#options;
     const all: Change[] = [];
     if (entries.length === 0 && after === undefined) return all;
     const last = entries.at(-1);
@@ -232,6 +234,10 @@ class Recording {
       const isLast = some.at(-1)?.id === last?.id;
       const changes = await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
       durable(changes);
+      for (const { authorizedBy, before } of some) {
+        if (authorizedBy !== undefined && before === undefined)
+          onSettled(block.time.getTime() - timeOfUuid(authorizedBy));
+      }
       for (const change of changes) all.push(change);
     };
     const alone = async (entry: Entry, reason: unknown): Promise<void> => {

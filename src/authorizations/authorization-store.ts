@@ -1,8 +1,7 @@
 // The signed authorizations of intents. One is stored before anybody else is given it, and from then on only the chain
-// releases it (`settlement/ledger/authorizations.ts`): a facilitator may say anything.
+// releases it (`settlement/release-authorizations.ts`): a facilitator may say anything.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { checksum } from 'ox/Address';
 import { uuidInNonce } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
 import { AuthorizationEntity, type AuthorizationRow } from '../database/entities/authorization.ts';
@@ -17,14 +16,10 @@ import { missingUnits, type PaymentRefusal, refused } from './offer.ts';
 /** Of one intent, whatever has become of them. */
 const maxAuthorizations = 20;
 
-/** What has become of a payment that was to be stored. */
-export type Stored =
-  | { kind: 'new'; row: AuthorizationRow }
-  | { kind: 'refused'; refusal: PaymentRefusal }
-  /** Something has changed since the intent was read: look again. */
-  | { kind: 'changed' };
+/** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
+export type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
 
-export interface Authorizations {
+export interface AuthorizationStore {
   /** The one that can still be used, or else the newest. */
   currentOf(
     intent: Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>,
@@ -34,12 +29,23 @@ export interface Authorizations {
   /** Stores a payment that was checked, under the intent's lock. */
   store(intent: PaymentIntentRow, payment: SignedPayment): Promise<Stored>;
   /** Notes what the facilitator says it has sent. */
-  noteClaim(id: string, transaction: string): Promise<void>;
+  noteReported(id: string, transaction: string): Promise<void>;
   /** Notes that nobody was given it. */
   noteFailed(id: string): Promise<void>;
 }
 
-export function createAuthorizations(em: EntityManager): Authorizations {
+/** Refusal of a nonce that belongs to another intent. */
+export const foreignNonce = refused(
+  'invalid_exact_evm_nonce_already_used',
+  'The nonce belongs to another payment intent. Sign a new one.',
+);
+
+const tooMany = refused(
+  'too_many_authorizations',
+  `The payment intent has had ${maxAuthorizations} signatures, which is the limit. Pay it by a transfer.`,
+);
+
+export function createAuthorizationStore(em: EntityManager): AuthorizationStore {
   const { run, transaction } = createPreparedStatements(em);
   const columns = entityColumns<AuthorizationRow>(em, AuthorizationEntity);
   const lock = createIntentLock(em);
@@ -53,14 +59,18 @@ export function createAuthorizations(em: EntityManager): Authorizations {
     `select ${columns.of('a')} from authorizations a
       where a.from_address = $1 and a.nonce = $2 and a.merchant_id = $3 and a.mode = $4`,
   );
-  const known = async (
-    using: RunPrepared,
-    { merchantId, mode }: PaymentIntentRow,
-    { from, nonce }: SignedPayment,
-  ) => {
-    const [row] = (await using(findByNonce, [byteaOf(from), byteaOf(nonce), merchantId, mode])).rows;
-    return row && columns.read(row);
-  };
+  // The intent's row changes too, so that who has read it before notices.
+  const insert = preparedStatement(
+    'insert_authorization',
+    `with stored as (
+       insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet,
+                                   amount_units, valid_before, status, created_at)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'submitted', $11)
+       on conflict do nothing returning *
+     )
+     update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
+       from stored a where i.id = a.payment_intent returning ${columns.of('a')}`,
+  );
 
   const store = async (
     inside: RunPrepared,
@@ -73,25 +83,15 @@ export function createAuthorizations(em: EntityManager): Authorizations {
       intent?.status === 'requires_payment' &&
       missingUnits(intent) === missingUnits(seen) &&
       intent.authorizationsCount === seen.authorizationsCount;
-    if (!isSame) return { kind: 'changed' };
+    if (!isSame) return undefined;
     const named = uuidInNonce(payment.nonce);
     const [about] = (await inside(findObstacles, [intent.id, named ?? null])).rows;
-    if (about?.is_occupied) return { kind: 'changed' };
-    if (about?.is_named && named !== intent.id) return { kind: 'refused', refusal: foreignNonce };
-    if ((intent.authorizationsCount ?? 0) >= maxAuthorizations) {
-      return {
-        kind: 'refused',
-        refusal: refused(
-          'too_many_authorizations',
-          `The intent has had ${maxAuthorizations}. Pay in another way.`,
-        ),
-      };
-    }
-    const row = rowOf(intent, payment);
-    const { rowCount } = await inside(insertAuthorization, valuesOf(row));
-    // Another intent was shown it meanwhile.
-    if (rowCount !== 1) return { kind: 'refused', refusal: foreignNonce };
-    return { kind: 'new', row };
+    if (about?.is_occupied) return undefined;
+    if (about?.is_named && named !== intent.id) return { refusal: foreignNonce };
+    if ((intent.authorizationsCount ?? 0) >= maxAuthorizations) return { refusal: tooMany };
+    const [row] = (await inside(insert, valuesOf(intent, payment, new Date()))).rows;
+    // Without one, another intent was shown it meanwhile.
+    return row === undefined ? { refusal: foreignNonce } : { row: columns.read(row) };
   };
 
   return {
@@ -99,54 +99,28 @@ export function createAuthorizations(em: EntityManager): Authorizations {
       const [row] = authorizationsCount == null ? [] : (await run(findCurrent, [id])).rows;
       return row && columns.read(row);
     },
-    known: (intent, payment) => known(run, intent, payment),
+    async known({ merchantId, mode }, { from, nonce }) {
+      const [row] = (await run(findByNonce, [byteaOf(from), byteaOf(nonce), merchantId, mode])).rows;
+      return row && columns.read(row);
+    },
     store: (intent, payment) => transaction((inside) => store(inside, intent, payment)),
-    noteClaim: async (id, hash) => void (await run(noteClaim, [id, byteaOf(hash)])),
+    noteReported: async (id, hash) => void (await run(noteReported, [id, byteaOf(hash)])),
     noteFailed: async (id) => void (await run(noteFailed, [id])),
   };
 }
 
-/** Refusal of a nonce that belongs to another intent. */
-export const foreignNonce = refused(
-  'invalid_exact_evm_nonce_already_used',
-  'The nonce belongs to another payment intent. Sign a new one.',
-);
-
-function rowOf(
-  intent: PaymentIntentRow,
+function valuesOf(
+  { merchantId, mode, id, network, expectedWallet }: PaymentIntentRow,
   { from, nonce, value, validBefore }: SignedPayment,
-): AuthorizationRow {
-  const createdAt = new Date();
-  return {
-    id: newUuid(createdAt.getTime()),
-    merchantId: intent.merchantId,
-    mode: intent.mode,
-    paymentIntent: intent.id,
-    network: intent.network,
-    fromAddress: checksum(from),
-    nonce: nonce.slice(2),
-    wallet: intent.expectedWallet,
-    amountUnits: value,
-    validBefore: new Date(Number(validBefore) * 1_000),
-    status: 'submitted',
-    claimedHash: null,
-    createdAt,
-  };
-}
-
-function valuesOf(row: AuthorizationRow): unknown[] {
+  at: Date,
+): unknown[] {
   return [
-    row.id,
-    row.merchantId,
-    row.mode,
-    row.paymentIntent,
-    row.network,
-    byteaOf(row.fromAddress),
-    `\\x${row.nonce}`,
-    byteaOf(row.wallet),
-    String(row.amountUnits),
-    row.validBefore.toISOString(),
-    row.createdAt.toISOString(),
+    newUuid(at.getTime()),
+    ...[merchantId, mode, id, network],
+    ...[byteaOf(from), byteaOf(nonce), byteaOf(expectedWallet)],
+    String(value),
+    new Date(Number(validBefore) * 1_000).toISOString(),
+    at.toISOString(),
   ];
 }
 
@@ -155,22 +129,9 @@ const findObstacles = preparedStatement(
   `select exists (select from authorizations where payment_intent = $1 and status = 'submitted') as is_occupied,
           exists (select from payment_intents where id = $2) as is_named`,
 );
-
-/** The intent's row changes too, so that who has read it before notices. */
-const insertAuthorization = preparedStatement(
-  'insert_authorization',
-  `with stored as (
-     insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet, amount_units,
-                                 valid_before, status, created_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'submitted', $11)
-     on conflict do nothing returning payment_intent
-   )
-   update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
-     from stored where i.id = stored.payment_intent`,
-);
-const noteClaim = preparedStatement(
-  'note_claim_of_authorization',
-  'update authorizations set claimed_hash = $2 where id = $1',
+const noteReported = preparedStatement(
+  'note_reported_transaction',
+  'update authorizations set reported_hash = $2 where id = $1',
 );
 const noteFailed = preparedStatement(
   'fail_authorization',
