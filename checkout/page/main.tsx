@@ -12,7 +12,7 @@ import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts'
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
 import { createSigning } from './signing.ts';
-import { type Facts, type Session, type Transfer, viewOf } from './state.ts';
+import { type Facts, isSettling, type Session, type Transfer, viewOf } from './state.ts';
 import { payFromTestWallet } from './test-wallet.ts';
 import {
   askAlone,
@@ -118,6 +118,8 @@ function follow(secret: string): void {
     onCheckout(checkout) {
       const isFirst = facts.checkout === undefined;
       const hasChanged = facts.checkout?.status !== checkout.status;
+      const isReleased = facts.checkout?.authorization?.status === 'submitted' && !isSettling(checkout);
+      if (isReleased && facts.signing === 'none') facts.failure = 'sign-lapsed';
       change({ checkout, isStandIn: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);

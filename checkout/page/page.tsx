@@ -247,12 +247,13 @@ function Pay(props: StepProps) {
 
 /** An account that can pay without the chain's own coin. */
 function Sign(props: StepProps) {
-  const { act, words } = props;
+  const { act, words, facts } = props;
+  const hasFee = facts.session.step === 'connected' && facts.session.funds.kind === 'enough';
   return (
     <>
       <Account {...props} />
       <Button action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
-      <Button action="pay" label={labels.withFee} onClick={act.payAnyway} />
+      <Button action="pay" label={hasFee ? labels.withFee : labels.tryAnyway} onClick={act.payAnyway} />
       <OtherWallet {...props} />
     </>
   );
@@ -350,6 +351,8 @@ function Step(props: StepProps) {
       return (
         <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
       );
+    case 'signed':
+      return <OwnTransaction {...props} />;
     case 'sent':
     case 'taken-back':
       return (

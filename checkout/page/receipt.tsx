@@ -22,8 +22,10 @@ export function Confirmations({ checkout }: { checkout: Checkout }) {
 /** The transaction that is waited for, if its hash is known. */
 export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: StepProps) {
   const hash =
-    transfer?.hash ?? checkout.payments?.find(({ status }) => status === 'reorged')?.transaction_hash;
-  if (hash === undefined) return null;
+    transfer?.hash ??
+    checkout.payments?.find(({ status }) => status === 'reorged')?.transaction_hash ??
+    checkout.authorization?.transaction_hash;
+  if (!hash) return null;
   return (
     <dl>
       <Row name={labels.transaction}>

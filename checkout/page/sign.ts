@@ -1,10 +1,12 @@
-// A payment by a signature (EIP-3009, x402): the wallet signs it, and the service has it sent. The signature is remembered until the service has answered: sent again, it pays once.
+// A payment by a signature (EIP-3009, x402): the wallet signs it, and the service has it sent. The signature is remembered
+// until the service has answered: sent again, it pays once.
 
 import { fromString, toUUIDBytes } from 'typeid-js';
 import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
 import { authorizationTypes } from '../../src/contract/eip-3009.ts';
 import type { PaymentRequirements } from '../../src/contract/x402.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
+import type { Failure } from './state.ts';
 import type { Wallet } from './wallets.ts';
 
 /** Longer than the service lets a request wait for the chain. */
@@ -18,17 +20,6 @@ export interface Signature {
   /** Milliseconds since 1970. */
   validUntilMs: number;
 }
-
-/** What came of it, as far as the service has said. */
-export type Outcome =
-  /** It is sent, or was before: the checkout says what becomes of it. */
-  | 'taken'
-  /** It was given to nobody, and never will be. */
-  | 'refused'
-  | 'too-little-token'
-  | 'contract-refused'
-  /** The service does not answer, and the signature has ended. */
-  | 'lapsed';
 
 const path = '/v1/checkout/pay';
 const keyOf = (intentId: string) => `payment-intents-signature:${intentId}`;
@@ -61,7 +52,7 @@ const post = (secret: string, signature: string) =>
 const maxTimeoutSeconds = 300;
 const marginSeconds = 60;
 
-/** What the service would offer, without the request that it refuses first: x402's terms of the payment. */
+/** x402's terms of the payment, without the request that is answered with 402: browsers log that as an error. */
 async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promise<PaymentRequirements> {
   const secondsLeft = Math.floor((Date.parse(checkout.expires_at) - nowMs) / 1_000);
   const [name, version] = await Promise.all([
@@ -139,33 +130,33 @@ function nonceFor(intentId: string): string {
   return bytesToHex(bytes);
 }
 
-/** Sends a signature until the service has said what becomes of it. */
+/** Sends a signature until the service has said what becomes of it. Returns why it cannot pay; nothing if it may have. */
 export async function sendSignature(
   secret: string,
   { header, validUntilMs }: Signature,
   serverNowMs: () => number,
-): Promise<Outcome> {
+): Promise<Failure | undefined> {
   for (;;) {
     const response = await post(secret, header).catch(() => undefined);
     const status = response?.status ?? 0;
-    if (status === 402) return outcomeOf(await response?.json().catch(() => undefined));
+    if (status === 402) return failureOf(await response?.json().catch(() => undefined));
     // Another payment is on its way, or the intent has ended: the checkout says which.
-    if ([200, 202, 409].includes(status)) return 'taken';
-    if (status >= 400 && status < 500 && status !== 429) return 'refused';
-    if (serverNowMs() > validUntilMs) return 'lapsed';
+    if ([200, 202, 409].includes(status)) return undefined;
+    if (status >= 400 && status < 500 && status !== 429) return 'sign-refused';
+    if (serverNowMs() > validUntilMs) return 'sign-lapsed';
     await new Promise((resolve) => setTimeout(resolve, retryMs));
   }
 }
 
-function outcomeOf(response: { errorReason?: string } | undefined): Outcome {
+function failureOf(response: { errorReason?: string } | undefined): Failure {
   switch (response?.errorReason) {
     case 'invalid_exact_evm_insufficient_balance':
-      return 'too-little-token';
+      return 'sign-too-little';
     case 'invalid_exact_evm_signature':
-      return 'contract-refused';
+      return 'sign-contract';
     case 'authorization_released':
-      return 'lapsed';
+      return 'sign-lapsed';
     default:
-      return 'refused';
+      return 'sign-refused';
   }
 }

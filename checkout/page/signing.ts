@@ -3,14 +3,13 @@
 import { type Checkout, missingUnits } from './checkout.ts';
 import {
   askToSign,
-  type Outcome,
   rememberedSignature,
   rememberSignature,
   retryMs,
   type Signature,
   sendSignature,
 } from './sign.ts';
-import type { Facts, Failure } from './state.ts';
+import { type Facts, isSettling } from './state.ts';
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
@@ -32,21 +31,13 @@ export interface SigningOptions {
   serverNowMs(): number;
 }
 
-const failures: { readonly [outcome in Outcome]: Failure | undefined } = {
-  taken: undefined,
-  refused: 'sign-refused',
-  'too-little-token': 'sign-too-little',
-  'contract-refused': 'sign-contract',
-  lapsed: 'sign-lapsed',
-};
-
 export function createSigning({ facts, secret, change, refresh, serverNowMs }: SigningOptions): Signing {
   /** Increases when the payer gives a request up. */
   let number = 0;
 
   const send = async (intentId: string, signature: Signature): Promise<void> => {
     change({ signing: 'sending', failure: undefined });
-    const outcome = await sendSignature(secret(), signature, serverNowMs);
+    const failure = await sendSignature(secret(), signature, serverNowMs);
     // First the service's word, so that nothing is offered in between.
     await refresh();
     while (facts.connection !== 'ok') {
@@ -54,7 +45,9 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       await refresh();
     }
     rememberSignature(intentId, undefined);
-    change({ signing: 'none', failure: failures[outcome] });
+    // The service has taken nothing: it has no facilitator any more.
+    const isLost = failure === undefined && facts.checkout !== undefined && !isSettling(facts.checkout);
+    change({ signing: 'none', failure: isLost ? 'sign-refused' : failure });
   };
 
   const ask = async (wallet: Wallet, account: `0x${string}`, checkout: Checkout): Promise<void> => {

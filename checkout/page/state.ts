@@ -171,6 +171,11 @@ function whileOnTheWay(
   return mayReturn ? 'taken-back' : undefined;
 }
 
+/** True if something that was signed can arrive, or has. */
+export function isSettling({ status, authorization }: Checkout): boolean {
+  return status !== 'requires_payment' || authorization?.status === 'submitted';
+}
+
 /** An intent that expires sooner is not paid by a signature. The service has the same limit. */
 const minSignMs = 120_000;
 

@@ -93,7 +93,7 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
       `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
       signedUntil === ''
         ? 'Do not pay in another way.'
-        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged, and you can pay again here.`,
+        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged, and you can pay again here some minutes later.`,
       'You can leave this page and come back later.',
     ],
   }),
@@ -205,13 +205,14 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
   storage: () =>
     'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
   changed: () => 'Something changed while you were paying. Check the amount before you continue.',
-  'not-sent': () => 'What you have signed was sent to nobody. You were not charged. Pay again.',
+  'not-sent': () =>
+    'Your signed payment could not be sent. You were not charged. Try again, or pay with the network fee.',
   'sign-refused': () =>
-    'The payment was not accepted, and you were not charged. Try again, or pay with the network fee.',
+    'The payment was not accepted, and you were not charged. Pay with the network fee, or choose another account in your wallet.',
   'sign-too-little': ({ missing, token }) =>
     `This account does not have ${missing}. You were not charged. Add ${token} to it, or choose another account in your wallet.`,
-  'sign-contract': () =>
-    'Signatures of this account are not accepted by the token. You were not charged. Pay with the network fee, or choose another account.',
+  'sign-contract': ({ token }) =>
+    `${token} does not accept signatures of this account. You were not charged. Pay with the network fee, or choose another account in your wallet.`,
   'sign-lapsed': () =>
     'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
   'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',

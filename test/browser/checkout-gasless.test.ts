@@ -157,6 +157,21 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
+  test('says so if the service takes no signatures any more', async () => {
+    const { checkout, device, account } = await begin();
+    await device.context.route('**/v1/checkout/pay', (route) =>
+      route.request().headers()['payment-signature'] === undefined
+        ? route.continue()
+        : route.fulfill({ status: 409, json: { error: { code: 'invalid_state' } } }),
+    );
+    await checkout.press('sign');
+    await checkout.view('ready-to-sign');
+    await checkout.notice('sign-refused');
+    // The browser reports the status.
+    expect(device.complaints.splice(0)).toEqual([expect.stringContaining('409')]);
+    expect(await world.transfersOf(account.address)).toBe(0);
+  });
+
   test('an answer from before the signature was stored offers nothing', async () => {
     const { checkout, device } = await begin();
     world.facilitator.behaviour = holdsBack;
@@ -186,6 +201,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
       views.push(await main.getAttribute('data-view'));
     }
     expect(new Set(views)).toEqual(new Set(['signed']));
+    await device.context.unrouteAll({ behavior: 'wait' });
   });
 
   test('a page of another origin pays as the published client does', async () => {

@@ -175,6 +175,16 @@ export const states: readonly State[] = [
   { name: 'signed', view: 'signed', answer: gasless, act: sign },
   { name: 'signed-and-submitted', view: 'signed', answer: { authorization: submitted } },
   {
+    name: 'signed-and-released',
+    view: 'choose-wallet',
+    notices: ['sign-lapsed'],
+    answer: { authorization: submitted },
+    async act(stage) {
+      await stage.sees('signed');
+      await stage.service(gasless);
+    },
+  },
+  {
     name: 'sign-refused',
     view: 'ready-to-sign',
     notices: ['sign-refused'],
