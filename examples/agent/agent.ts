@@ -44,6 +44,9 @@ if (![200, 202].includes(answer.status)) throw new Error(`not paid: ${answer.sta
 for (;;) {
   const { status, payments = [] } = await readCheckout();
   console.log(status, payments[0]?.transaction_hash ?? '');
-  if (['succeeded', 'expired', 'canceled'].includes(status)) break;
+  if (['succeeded', 'expired', 'canceled'].includes(status)) {
+    process.exitCode = status === 'succeeded' ? 0 : 1;
+    break;
+  }
   await sleep(2_000);
 }

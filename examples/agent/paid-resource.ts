@@ -1,7 +1,7 @@
 // A resource with a price: whoever asks for it with an x402 client pays for it, by an intent that is created on the fly. It is
 // a middleware of Express, and of anything else with Node's requests and responses:
 //
-//   app.get('/report', payFor(payments, { baseUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
+//   app.get('/report', payFor(payments, { baseUrl, publicUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
 //
 // The next handler runs once the merchant's webhook has told that the payment is final: `isFulfilled` says so, by what the
 // webhook has stored (examples/shop/server.ts).
@@ -15,6 +15,8 @@ import type { PaymentIntentsClient } from '../../client/json.ts';
 export interface Price {
   /** Of the payment service. */
   baseUrl: string;
+  /** Of this server, as clients reach it. */
+  publicUrl: string;
   amountUnits: number;
   /** True once the webhook `payment_intent.succeeded` of this intent was received. */
   isFulfilled: (paymentIntent: string) => boolean | Promise<boolean>;
@@ -22,10 +24,11 @@ export interface Price {
 
 /** A final payment takes some 20 s. */
 const maxWaitMs = 60_000;
+const maxOrders = 10_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
-export function payFor(payments: PaymentIntentsClient, { baseUrl, amountUnits, isFulfilled }: Price) {
-  /** By the order that an offer names. In a service of several processes: in its database. */
+export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
+  /** What was offered and not served yet, by the order in the offer. In several processes: in a database. */
   const orders = new Map<string, { id: string; clientSecret: string }>();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
@@ -33,40 +36,52 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, amountUnits, i
       headers: { Authorization: `Bearer ${secret}`, ...(signature && { 'PAYMENT-SIGNATURE': signature }) },
     });
 
-  /** Asks for the payment of a new intent. The client signs what the service offers, and returns it with the order. */
-  async function ask(url: string, response: ServerResponse): Promise<void> {
+  /** Creates an intent and asks for its payment. The client signs the offer, and returns it with the order. */
+  async function ask(path: string, response: ServerResponse): Promise<void> {
     const order = randomUUID();
     const intent = await payments.createPaymentIntent(
-      { amountUnits, metadata: { order_id: order } },
+      { amountUnits: price.amountUnits, metadata: { order_id: order } },
       { idempotencyKey: order },
     );
+    const asked = await pay(intent.clientSecret);
+    if (asked.status !== 402) return end(response, 503, 'cannot be paid by a signature now');
+    const required = (await asked.json()) as PaymentRequired;
     orders.set(order, intent);
-    const required = (await (await pay(intent.clientSecret)).json()) as PaymentRequired;
-    const [offer] = required.accepts;
-    if (offer === undefined) throw new Error('nothing is offered');
-    const own = { ...required, resource: { url }, accepts: [{ ...offer, extra: { ...offer.extra, order } }] };
-    response.writeHead(402, { 'Content-Type': 'application/json', 'PAYMENT-REQUIRED': base64(own) });
-    response.end(JSON.stringify(own));
+    for (const oldest of orders.keys()) if (orders.size > maxOrders) orders.delete(oldest);
+    const accepts = required.accepts.map((offer) => ({ ...offer, extra: { ...offer.extra, order } }));
+    const own = { ...required, resource: { url: `${publicUrl}${path}` }, accepts };
+    response.setHeader('PAYMENT-REQUIRED', base64(own));
+    end(response, 402, JSON.stringify(own));
   }
 
   return async (request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> => {
     const signature = request.headers['payment-signature'];
-    if (typeof signature !== 'string') return ask(`http://${request.headers.host}${request.url}`, response);
-    const { accepted } = JSON.parse(Buffer.from(signature, 'base64').toString());
-    const order = orders.get(accepted?.extra?.order);
-    if (order === undefined) return void response.writeHead(400).end('an unknown order');
-    const paid = await pay(order.clientSecret, signature);
-    if (!paid.ok)
-      return void response
-        .writeHead(paid.status, { 'Content-Type': 'application/json' })
-        .end(await paid.text());
-    for (const endMs = Date.now() + maxWaitMs; !(await isFulfilled(order.id)); await sleep(500)) {
-      // The same signature again finds it once it is final, and pays nothing a second time.
+    if (typeof signature !== 'string') return ask(request.url ?? '/', response);
+    const order = orderIn(signature);
+    const intent = orders.get(order);
+    if (intent === undefined) return end(response, 400, 'an unknown order, or one that was served');
+    const paid = await pay(intent.clientSecret, signature);
+    if (!paid.ok) return end(response, paid.status, await paid.text());
+    for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {
       if (Date.now() > endMs)
-        return void response.writeHead(202).end('the payment is not final yet: ask again');
+        return end(response, 202, 'not final yet: repeat this with the same PAYMENT-SIGNATURE');
     }
+    // Of requests that wait for the same payment, one is served.
+    if (!orders.delete(order)) return end(response, 400, 'this order was served');
     const settled = paid.headers.get('payment-response');
     if (settled !== null) response.setHeader('PAYMENT-RESPONSE', settled);
     next();
   };
+}
+
+function orderIn(signature: string): string {
+  try {
+    return String(JSON.parse(Buffer.from(signature, 'base64').toString()).accepted.extra.order);
+  } catch {
+    return '';
+  }
+}
+
+function end(response: ServerResponse, status: number, text: string): void {
+  response.writeHead(status).end(text);
 }

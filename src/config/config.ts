@@ -335,7 +335,10 @@ function readFacilitators(env: Environment, problems: string[]): ChainFacilitato
     const variable = rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
     const token = given(env, `${variable}_TOKEN`);
     const url = readAddress(env, variable, problems);
-    if (url === undefined) return [];
+    if (url === undefined) {
+      if (token !== undefined) problems.push(`${variable}_TOKEN needs ${variable} to be set`);
+      return [];
+    }
     if (given(env, rpcVariable) === undefined) problems.push(`${variable} needs ${rpcVariable} to be set`);
     return [{ chainId, url, token }];
   });

@@ -3,9 +3,6 @@
 
 /** `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`: the log before that of its transfer. */
 export const authorizationUsedTopic = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5';
-/** `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`. */
-export const authorizationCanceledTopic =
-  '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81';
 
 /** `transferWithAuthorization` and `receiveWithAuthorization`, each with `v, r, s` and with the bytes of a signature. */
 export const authorizationSelectors = ['e3ee160e', 'cf092995', 'ef55bec6', '88b7ab63'];

@@ -1,6 +1,7 @@
 import { randomFillSync } from 'node:crypto';
 import { fromString, fromUUIDBytes, getType, toUUID } from 'typeid-js';
 import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
 
 /** The prefix of an identifier, which tells its kind. */
 export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf';
@@ -71,4 +72,17 @@ export function identifierProblem(prefix: IdentifierPrefix, text: string): strin
   const foreign = /[^0-9a-hjkmnp-tv-z]/u.exec(suffix)?.[0];
   if (foreign !== undefined) return `has a "${foreign}", which no id has`;
   return `has a "${suffix.charAt(0)}" after ${prefix}_, where an id has 0 to 7`;
+}
+
+const kinds = { pi: 'a payment intent', rf: 'a refund', evt: 'an event' };
+
+/** The violations of filters by id, by field name; a filter that is not set has none. */
+export function idViolations(
+  filters: Readonly<Record<string, readonly [id: string, prefix: keyof typeof kinds]>>,
+): FieldViolation[] {
+  return Object.entries(filters).flatMap(([field, [id, prefix]]) =>
+    id === '' || parseIdentifier(prefix, id) !== undefined
+      ? []
+      : [{ field, message: `must be the id of ${kinds[prefix]}` }],
+  );
 }

@@ -60,6 +60,13 @@ export function runLocalChains(
   const starting = import('./start-local-chains.ts').then(({ startLocalChains }) =>
     startLocalChains({ dataDir, chains, isBusy, logger }),
   );
+  const runFacilitator = async (nodes: ChainNodes): Promise<void> => {
+    const { startFacilitator } = await import('./facilitator.ts');
+    const { chainId, chain, urls } = nodes;
+    const facilitator = await startFacilitator(networkFor('testnet', chain), urls[0]);
+    facilitators.push(facilitator);
+    server.addFacilitator(nodes, { chainId, url: facilitator.url, token: undefined });
+  };
   const running = starting
     .then(async (started) => {
       if ('missing' in started) {
@@ -75,27 +82,18 @@ export function runLocalChains(
         { chains: started.rpcUrls },
         'local chains in place of the test networks: their money is worth nothing',
       );
-      for (const each of nodes) facilitators.push(await runFacilitator(each, server));
-    })
-    .catch((reason) => {
-      if (isMissingPackage(reason))
+      await Promise.all(nodes.map(runFacilitator)).catch((reason) => {
+        if (!isMissingPackage(reason)) throw reason;
         logger.warn('no facilitator: the development dependencies of x402 are not installed');
-      else logger.error({ err: reason }, 'could not run the local chains');
-    });
+      });
+    })
+    .catch((reason) => logger.error({ err: reason }, 'could not run the local chains'));
   return async () => {
     await running;
     for (const facilitator of facilitators) await facilitator.stop();
     const started = await starting.catch(() => undefined);
     if (started !== undefined && 'stop' in started) await started.stop();
   };
-}
-
-async function runFacilitator(nodes: ChainNodes, server: LocalChainsServer): Promise<LocalFacilitator> {
-  const { startFacilitator } = await import('./facilitator.ts');
-  const { chainId, chain, urls } = nodes;
-  const facilitator = await startFacilitator(networkFor('testnet', chain), urls[0]);
-  server.addFacilitator(nodes, { chainId, url: facilitator.url, token: undefined });
-  return facilitator;
 }
 
 function isMissingPackage(reason: unknown): boolean {

@@ -7,11 +7,10 @@ import {
   ListEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import type { EventRow } from '../database/entities/event.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
-import { idViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';

@@ -17,7 +17,7 @@ import { nameOf } from '../contract/words.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
   preparedStatement,
@@ -30,7 +30,7 @@ import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { plainRefusal, refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
-import { byteaOf, hashViolations, idViolations, wordViolations } from '../requests/filters.ts';
+import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';

@@ -2,7 +2,6 @@
 
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { mustBe, nameOf } from '../contract/words.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
 
 type Words = Readonly<Record<string, number>>;
 
@@ -12,19 +11,6 @@ export function wordViolations(
 ): FieldViolation[] {
   return Object.entries(filters).flatMap(([field, [number, words]]) =>
     number === 0 || nameOf(words, number) !== undefined ? [] : [{ field, message: mustBe(words) }],
-  );
-}
-
-const kinds = { pi: 'a payment intent', rf: 'a refund', evt: 'an event' };
-
-/** Filters by id. */
-export function idViolations(
-  filters: Readonly<Record<string, readonly [id: string, prefix: keyof typeof kinds]>>,
-): FieldViolation[] {
-  return Object.entries(filters).flatMap(([field, [id, prefix]]) =>
-    id === '' || parseIdentifier(prefix, id) !== undefined
-      ? []
-      : [{ field, message: `must be the id of ${kinds[prefix]}` }],
   );
 }
 

@@ -13,19 +13,13 @@ import { chainWords, transferStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
-import {
-  addressViolations,
-  byteaOf,
-  hashViolations,
-  idViolations,
-  wordViolations,
-} from '../requests/filters.ts';
+import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';

@@ -78,8 +78,6 @@ export interface Node {
   call(to: Hex, data: Hex, at: number | 'latest'): Promise<Hex>;
   /** True if there is code at the address. */
   hasCode(address: Hex): Promise<boolean>;
-  /** True if there is a log of the contract with these topics between two blocks, inclusive. */
-  hasLog(address: Hex, topics: readonly Hex[], from: number, to: number): Promise<boolean>;
 }
 
 export interface NodeOptions {
@@ -211,11 +209,6 @@ class NodeClient implements Node {
 
   hasCode(address: Hex): Promise<boolean> {
     return this.#ask('eth_getCode', [address, 'latest'], (answer) => readBytes(answer, 'code') !== '0x');
-  }
-
-  hasLog(address: Hex, topics: readonly Hex[], from: number, to: number): Promise<boolean> {
-    const filter = { fromBlock: hex(from), toBlock: hex(to), address, topics };
-    return this.#ask('eth_getLogs', [filter], (answer) => Array.isArray(answer) && answer.length > 0);
   }
 
   #logsOf(header: Header): Promise<TransferLog[]> {

@@ -47,12 +47,16 @@ test('a resource with a price is served once its payment is final, once for each
       return event.type === 'payment_intent.succeeded' && event.data.paymentIntent?.id === id;
     });
   const app = express();
-  const price = { baseUrl: service.publicUrl, amountUnits: 250_000, isFulfilled };
+  const shop = await listenInTest(createServer(app));
+  const price = { baseUrl: service.publicUrl, publicUrl: shop, amountUnits: 250_000, isFulfilled };
   app.get('/report', payFor(payments, price), (_: unknown, response: { send(text: string): void }) =>
     response.send('the report'),
   );
-  const shop = await listenInTest(createServer(app));
   const api = await clientFor('base');
-  const { status, data } = await api.get(`${shop}/report`);
+  const { status, data, config } = await api.get(`${shop}/report`);
   expect([status, data]).toEqual([200, 'the report']);
+  const again = await fetch(`${shop}/report`, { headers: config.headers.toJSON() });
+  expect([again.status, await again.text()]).toEqual([400, 'an unknown order, or one that was served']);
+  const nonsense = await fetch(`${shop}/report`, { headers: { 'payment-signature': 'nonsense' } });
+  expect(nonsense.status).toBe(400);
 });

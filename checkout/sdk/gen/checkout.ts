@@ -109,7 +109,10 @@ export interface Checkout {
   allowed_origins: string[];
   /** Money that was returned, or is being returned: the newest 100 transfers, oldest first. */
   refunds?: CheckoutPayment[];
-  /** The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. */
+  /**
+   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. Not
+   * in the last 120 s before `expires_at`.
+   */
   gasless: boolean;
   /** What the payer has signed and what nobody has seen on the chain yet. Absent without one. */
   authorization?: CheckoutPaymentAuthorization;

@@ -15,7 +15,7 @@ const path = '/v1/checkout/pay';
 /** Sent with every answer, refusals too: any origin may have the page or the program that pays. */
 const shared: readonly [string, string][] = [
   ['Access-Control-Allow-Origin', '*'],
-  ['Access-Control-Expose-Headers', 'Retry-After, X-Request-Id, PAYMENT-REQUIRED, PAYMENT-RESPONSE'],
+  ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id, PAYMENT-REQUIRED, PAYMENT-RESPONSE'],
 ];
 /** The client of x402 sends `Access-Control-Expose-Headers` with its request. */
 const preflight: readonly [string, string][] = [

@@ -10,7 +10,7 @@ import type { KnownTransfer } from './known-transfers.ts';
 import type { Lease } from './lease.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
-/** An authorization that no block takes any more, unless one has taken it. */
+/** A submitted authorization whose `validBefore` has passed. */
 export interface DueAuthorization {
   id: string;
   token: Hex;
@@ -30,7 +30,7 @@ export interface Claim {
 export interface Authorizations {
   /** The transfers whose sender has signed an authorization for their wallet. */
   authorizedAt(logs: readonly TransferLog[]): Promise<ReadonlySet<TransferLog>>;
-  /** Submitted authorizations that end before the time of a block, the oldest first, but for some. */
+  /** Submitted authorizations that end at or before this time, the oldest first, except these. */
   dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]>;
   /** Releases authorizations that the chain will never take. Throws LeaseLost. */
   releaseAuthorizations(lease: bigint, ids: readonly string[]): Promise<void>;

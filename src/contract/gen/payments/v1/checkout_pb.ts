@@ -166,7 +166,8 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
   refunds: Payment[];
 
   /**
-   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`.
+   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. Not in the last
+   * 120 s before `expires_at`.
    *
    * @generated from field: bool gasless = 21;
    */
