@@ -1,5 +1,6 @@
 // The signed authorizations of intents. One is stored before anybody else is given it, and from then on only the chain
-// releases it (`settlement/release-authorizations.ts`): a facilitator may say anything.
+// releases it (`settlement/release-authorizations.ts`): a facilitator may say anything. Storing is one statement, because
+// the round trips of a transaction take longer than its work.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { uuidInNonce } from '../contract/eip-3009.ts';
@@ -8,10 +9,9 @@ import { AuthorizationEntity, type AuthorizationRow } from '../database/entities
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { createIntentLock } from '../payment-intents/apply-steps.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
-import { missingUnits, type PaymentRefusal, refused } from './offer.ts';
+import { type PaymentRefusal, refused } from './offer.ts';
 
 /** Of one intent, whatever has become of them. */
 const maxAuthorizations = 20;
@@ -20,10 +20,10 @@ const maxAuthorizations = 20;
 export type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
 
 export interface AuthorizationStore {
-  /** The one that can still be used, or else the newest. */
+  /** By the UUIDs of their intents, those that can still be used, or else the newest. */
   currentOf(
-    intent: Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>,
-  ): Promise<AuthorizationRow | undefined>;
+    intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
+  ): Promise<ReadonlyMap<string, AuthorizationRow>>;
   /** The one with this nonce that the merchant was shown, for whichever intent. */
   known(intent: PaymentIntentRow, payment: SignedPayment): Promise<AuthorizationRow | undefined>;
   /** Stores a payment that was checked, under the intent's lock. */
@@ -46,71 +46,82 @@ const tooMany = refused(
 );
 
 export function createAuthorizationStore(em: EntityManager): AuthorizationStore {
-  const { run, transaction } = createPreparedStatements(em);
+  const { run } = createPreparedStatements(em);
   const columns = entityColumns<AuthorizationRow>(em, AuthorizationEntity);
-  const lock = createIntentLock(em);
   const findCurrent = preparedStatement(
-    'find_current_authorization',
-    `select ${columns.of('a')} from authorizations a
-      where a.payment_intent = $1 order by a.status = 'submitted' desc, a.id desc limit 1`,
+    'find_current_authorizations',
+    `select ${columns.of('a')}
+       from unnest($1::uuid[]) as wanted (id)
+      cross join lateral
+            (select * from authorizations a
+              where a.payment_intent = wanted.id order by a.status = 'submitted' desc, a.id desc limit 1) a`,
   );
   const findByNonce = preparedStatement(
     'find_authorization',
     `select ${columns.of('a')} from authorizations a
       where a.from_address = $1 and a.nonce = $2 and a.merchant_id = $3 and a.mode = $4`,
   );
-  // The intent's row changes too, so that who has read it before notices.
-  const insert = preparedStatement(
-    'insert_authorization',
-    `with stored as (
+  // Locked, the intent has to be as it was read: whoever stores one counts it, and whoever pays in between changes the sum.
+  const store = preparedStatement(
+    'store_authorization',
+    `with intent as (
+       select i.id, coalesce(i.authorizations_count, 0) as count from payment_intents i
+        where i.id = $4 and i.status = 'requires_payment' and i.amount_received_units = $12
+          and i.authorizations_count is not distinct from $13::int
+          for update
+     ), about as (
+       select i.id, i.count >= $14 as is_full,
+              exists (select from authorizations a where a.payment_intent = i.id and a.status = 'submitted') as is_occupied,
+              $15::uuid <> i.id and exists (select from payment_intents n where n.id = $15) as is_foreign
+         from intent i
+     ), a as (
        insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet,
                                    amount_units, valid_before, status, created_at)
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'submitted', $11)
+       select $1, $2, $3, about.id, $5, $6, $7, $8, $9, $10, 'submitted', $11 from about
+        where not is_full and not is_occupied and is_foreign is not true
        on conflict do nothing returning *
+     ), counted as (
+       update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
+         from a where i.id = a.payment_intent
      )
-     update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
-       from stored a where i.id = a.payment_intent returning ${columns.of('a')}`,
+     select about.is_full, about.is_occupied, ${columns.of('a')} from about left join a on true`,
   );
 
-  const store = async (
-    inside: RunPrepared,
-    seen: PaymentIntentRow,
-    payment: SignedPayment,
-  ): Promise<Stored> => {
-    const intent = await lock(inside, seen.id, seen);
-    // Whoever stores one counts it, and whoever pays in between changes the sum.
-    const isSame =
-      intent?.status === 'requires_payment' &&
-      missingUnits(intent) === missingUnits(seen) &&
-      intent.authorizationsCount === seen.authorizationsCount;
-    if (!isSame) return undefined;
-    const named = uuidInNonce(payment.nonce);
-    const [about] = (await inside(findObstacles, [intent.id, named ?? null])).rows;
-    if (about?.is_occupied) return undefined;
-    if (about?.is_named && named !== intent.id) return { refusal: foreignNonce };
-    if ((intent.authorizationsCount ?? 0) >= maxAuthorizations) return { refusal: tooMany };
-    const [row] = (await inside(insert, valuesOf(intent, payment, new Date()))).rows;
-    // Without one, another intent was shown it meanwhile.
-    return row === undefined ? { refusal: foreignNonce } : { row: columns.read(row) };
-  };
-
   return {
-    async currentOf({ id, authorizationsCount }) {
-      const [row] = authorizationsCount == null ? [] : (await run(findCurrent, [id])).rows;
-      return row && columns.read(row);
+    async currentOf(intents) {
+      const ids = intents
+        .filter(({ authorizationsCount }) => authorizationsCount != null)
+        .map(({ id }) => id);
+      const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [ids]);
+      return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
     async known({ merchantId, mode }, { from, nonce }) {
       const [row] = (await run(findByNonce, [byteaOf(from), byteaOf(nonce), merchantId, mode])).rows;
       return row && columns.read(row);
     },
-    store: (intent, payment) => transaction((inside) => store(inside, intent, payment)),
+    async store(intent, payment) {
+      const values = valuesOf(intent, payment, new Date());
+      const [stored] = (await run(store, [...values, maxAuthorizations, uuidInNonce(payment.nonce)])).rows;
+      if (stored === undefined || stored.is_occupied) return undefined;
+      if (stored.id !== null) return { row: columns.read(stored) };
+      // Else its nonce names another intent, or another was shown it meanwhile.
+      return { refusal: stored.is_full ? tooMany : foreignNonce };
+    },
     noteReported: async (id, hash) => void (await run(noteReported, [id, byteaOf(hash)])),
     noteFailed: async (id) => void (await run(noteFailed, [id])),
   };
 }
 
 function valuesOf(
-  { merchantId, mode, id, network, expectedWallet }: PaymentIntentRow,
+  {
+    merchantId,
+    mode,
+    id,
+    network,
+    expectedWallet,
+    amountReceivedUnits,
+    authorizationsCount,
+  }: PaymentIntentRow,
   { from, nonce, value, validBefore }: SignedPayment,
   at: Date,
 ): unknown[] {
@@ -121,14 +132,11 @@ function valuesOf(
     String(value),
     new Date(Number(validBefore) * 1_000).toISOString(),
     at.toISOString(),
+    String(amountReceivedUnits),
+    authorizationsCount,
   ];
 }
 
-const findObstacles = preparedStatement(
-  'find_obstacles_to_authorization',
-  `select exists (select from authorizations where payment_intent = $1 and status = 'submitted') as is_occupied,
-          exists (select from payment_intents where id = $2) as is_named`,
-);
 const noteReported = preparedStatement(
   'note_reported_transaction',
   'update authorizations set reported_hash = $2 where id = $1',

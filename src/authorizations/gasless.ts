@@ -106,7 +106,7 @@ export function offerGasless(
 }
 
 async function connect({ settings, nodes, facilitator }: Candidate): Promise<GaslessChain> {
-  const { proofOf } = await import('./signature.ts');
+  const { createProof } = await import('./signature.ts');
   const network = networkFor(settings.mode, settings.chain);
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
   /** The first node's answer, or that of the next if it has none. */
@@ -129,7 +129,7 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
     settings,
     facilitator,
     domain,
-    proofOf: (payment) => proofOf(payment, network, domain),
+    proofOf: createProof(network, domain),
     async hasCode(address) {
       const known = codes.get(address);
       if (known !== undefined) return known;

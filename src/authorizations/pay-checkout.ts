@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
 import { isNewer } from '../contract/words.ts';
 import type { SignedPayment } from '../contract/x402.ts';
+import { createBatcher, waitingReads } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -36,6 +37,8 @@ import {
 const maxWaitMs = 25_000;
 /** How often the request looks again at an intent that changes under it. */
 const maxAttempts = 3;
+/** Requests that arrive while the database is busy share a statement. */
+const maxBatchSize = 256;
 /** What a signature that only code can verify costs in the rate limit, besides the request itself. */
 const contractSignatureCost = 4;
 
@@ -117,7 +120,7 @@ class PayCheckout {
     // Whatever else was signed: who is told to sign again would pay twice.
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
     if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
-    const current = await this.#store.currentOf(intent);
+    const current = (await this.#store.currentOf([intent])).get(intent.id);
     if (current?.status === 'submitted') throw occupied(current);
     const chain = this.#options.gasless.on(network.chainId);
     if (chain === undefined) throw notPossible();
@@ -256,18 +259,27 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const find = preparedStatement(
-    'find_intent_to_pay',
+    'find_intents_to_pay',
     `select ${columns.of('i')}, n.chain_id, c.cursor_time
-       from payment_intents i
+       from unnest($1::uuid[]) as wanted (id)
+      cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
        join networks n on n.id = i.network
-       left join watched_chains c on c.chain_id = n.chain_id
-      where i.id = $1`,
+       left join watched_chains c on c.chain_id = n.chain_id`,
   );
-  return async (id) => {
-    const [row] = (await run(find, [id])).rows;
-    if (row === undefined) return undefined;
-    const intent = columns.read(row);
-    const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
-    return { intent, network, headTimeMs: row.cursor_time == null ? 0 : new Date(row.cursor_time).getTime() };
-  };
+  const finding = createBatcher<string, Found | undefined>({
+    ...waitingReads,
+    slots: 2,
+    maxBatchSize,
+    async run(ids) {
+      const found = (await run(find, [[...new Set(ids)]])).rows.map((row): Found => {
+        const intent = columns.read(row);
+        const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
+        const headTimeMs = row.cursor_time == null ? 0 : new Date(row.cursor_time).getTime();
+        return { intent, network, headTimeMs };
+      });
+      const byId = new Map(found.map((each) => [each.intent.id, each]));
+      return ids.map((id) => byId.get(id)) as Found[];
+    },
+  });
+  return (id) => finding.add(id);
 }

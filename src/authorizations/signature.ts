@@ -2,7 +2,8 @@
 // Loaded only where payers can pay by a signature.
 
 import { keccak256 } from 'ox/Hash';
-import { getSignPayload } from 'ox/TypedData';
+import { concat, type Hex } from 'ox/Hex';
+import { domainSeparator, hashStruct } from 'ox/TypedData';
 import { recover } from 'tiny-secp256k1';
 import type { Network } from '../contract/chains.ts';
 import { authorizationTypes } from '../contract/eip-3009.ts';
@@ -17,7 +18,16 @@ const erc6492Suffix = '6492'.repeat(16);
 /** What a signature proves by itself: `owner` if the key of `from` made it; `unknown` if only code at `from` can tell. */
 export type Proof = 'owner' | 'unknown' | PaymentRefusal;
 
-export function proofOf(payment: SignedPayment, network: Network, domain: TokenDomain): Proof {
+/** Returns what says that of a payment. The token's part of what is signed is hashed once. */
+export function createProof(
+  { chainId, tokenAddress }: Network,
+  domain: TokenDomain,
+): (payment: SignedPayment) => Proof {
+  const separator = domainSeparator({ ...domain, chainId, verifyingContract: tokenAddress });
+  return (payment) => proofOf(payment, separator);
+}
+
+function proofOf(payment: SignedPayment, separator: Hex): Proof {
   const { signature, from, to, value, validAfter, validBefore, nonce } = payment;
   if (signature.endsWith(erc6492Suffix)) {
     return refused(
@@ -27,13 +37,13 @@ export function proofOf(payment: SignedPayment, network: Network, domain: TokenD
   }
   const bytes = Buffer.from(signature.slice(2), 'hex');
   if (bytes.length !== ownKeyBytes) return 'unknown';
-  const payload = getSignPayload({
-    domain: { ...domain, chainId: network.chainId, verifyingContract: network.tokenAddress },
-    types: authorizationTypes,
+  const struct = hashStruct({
+    types: authorizationTypes as never,
     primaryType: 'TransferWithAuthorization',
-    message: { from, to, value, validAfter, validBefore, nonce },
+    data: { from, to, value, validAfter, validBefore, nonce },
   });
-  return addressThatSigned(Buffer.from(payload.slice(2), 'hex'), bytes) === from ? 'owner' : 'unknown';
+  const hash = keccak256(concat('0x1901', separator, struct), { as: 'Bytes' });
+  return addressThatSigned(hash, bytes) === from ? 'owner' : 'unknown';
 }
 
 /** Undefined if it is no signature. */

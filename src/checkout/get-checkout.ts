@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
-import { type AuthorizationStore, createAuthorizationStore } from '../authorizations/authorization-store.ts';
+import { createAuthorizationStore } from '../authorizations/authorization-store.ts';
 import {
   type Checkout,
   CheckoutSchema,
@@ -11,6 +11,7 @@ import {
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
+import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -95,7 +96,7 @@ function createCheckoutReader(
       run,
       intents.filter(({ paymentsCount }) => paymentsCount > 0),
     );
-    const authorizations = await Promise.all(intents.map(currentOf));
+    const authorizations = await currentOf(intents);
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;
       const checkout = create(CheckoutSchema, {
@@ -103,7 +104,7 @@ function createCheckoutReader(
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],
-        ...signedOf(row, authorizations[i], isGasless),
+        ...signedOf(row, authorizations.get(row.id), isGasless),
       });
       // Payments are confirmed with each block, and authorizations end.
       if (row.paymentsCount === 0 && row.authorizationsCount == null) {
@@ -151,7 +152,7 @@ interface FoundCheckout extends Readonly<Record<string, unknown>> {
 /** What the payer has signed, and whether they can sign. */
 function signedOf(
   { status, network }: PaymentIntentRow,
-  current: Awaited<ReturnType<AuthorizationStore['currentOf']>>,
+  current: AuthorizationRow | undefined,
   isGasless: IsGasless,
 ) {
   const isOpen = status === 'requires_payment';
