@@ -1,12 +1,11 @@
-// The test wallet's account without coins for fees: it pays by a signature, as a payer's wallet would.
+// The test wallet's account without coins for fees: it pays by a signature, with x402's own client, which is a development
+// dependency, as the local facilitator is.
 
-import { randomBytes } from 'node:crypto';
-import { erc20Abi, toHex } from 'viem';
+import { erc20Abi } from 'viem';
 import { mnemonicToAccount } from 'viem/accounts';
 import type { PayAnswer } from '../authorizations/pay-answers.ts';
 import type { Network } from '../contract/chains.ts';
-import { authorizationTypes } from '../contract/eip-3009.ts';
-import { encodeHeader, type PaymentRequired, x402Version } from '../contract/x402.ts';
+import { encodeHeader, type PaymentRequired } from '../contract/x402.ts';
 import type { ChainClient } from './chain-client.ts';
 import { createPayer } from './payer.ts';
 
@@ -23,32 +22,13 @@ export async function signIntent(
 ): Promise<PayAnswer> {
   const offered = await ask(null);
   if (offered.status !== 402) return offered;
-  const { accepts } = JSON.parse(offered.body) as PaymentRequired;
+  const { x402Version, accepts } = JSON.parse(offered.body) as PaymentRequired;
   const [offer] = accepts;
   if (offer === undefined) throw new Error('nothing is offered');
   await give(client, network, BigInt(offer.amount));
-  const message = {
-    from: signer.address,
-    to: offer.payTo as `0x${string}`,
-    value: BigInt(offer.amount),
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(Date.now() / 1_000) + offer.maxTimeoutSeconds),
-    nonce: toHex(randomBytes(32)),
-  };
-  const signature = await signer.signTypedData({
-    domain: {
-      ...(offer.extra as { name: string; version: string }),
-      chainId: network.chainId,
-      verifyingContract: network.tokenAddress,
-    },
-    types: authorizationTypes,
-    primaryType: 'TransferWithAuthorization',
-    message,
-  });
-  const authorization = Object.fromEntries(
-    Object.entries(message).map(([name, value]) => [name, String(value)]),
-  );
-  return ask(encodeHeader({ x402Version, accepted: offer, payload: { signature, authorization } }));
+  const { ExactEvmScheme } = await import('@x402/evm/exact/client');
+  const { payload } = await new ExactEvmScheme(signer).createPaymentPayload(x402Version, offer as never);
+  return ask(encodeHeader({ x402Version, accepted: offer, payload }));
 }
 
 /** Mints what the account lacks, and waits for its block. */

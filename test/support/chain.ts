@@ -9,6 +9,7 @@ import {
   encodeFunctionData,
   erc20Abi,
   type Hex,
+  maxUint256,
   multicall3Abi,
   parseAbi,
   parseEther,
@@ -22,7 +23,7 @@ import { multicall3Address } from '../../src/embedded/multicall3.ts';
 import { accounts, delegateAddress, deployContracts, deployer, issuer, relayer } from './chain-contracts.ts';
 import { entryPointAddress, handleOpsCalldata, type Operation, versionOf } from './entry-points.ts';
 import { execTransactionCalldata } from './safe.ts';
-import { transferWithAuthorizationCalldata } from './transfer-authorization.ts';
+import { partsCallOf, sign } from './x402.ts';
 
 export interface ChainOptions {
   /** Base Sepolia unless another is given. */
@@ -215,9 +216,16 @@ export async function startChain(options: ChainOptions = {}) {
       by,
       suffix,
     }: Omit<Payment, 'token'> & SubmittedBy & { from: PrivateKeyAccount }) {
-      const authorization = { from, to, amountUnits, token: usdc, tokenName: 'USDC', chainId };
-      const data = await transferWithAuthorizationCalldata(authorization);
-      return submit({ to: usdc, data }, { by, suffix });
+      const terms = {
+        network: `eip155:${chainId}`,
+        amount: String(amountUnits),
+        asset: usdc,
+        payTo: to,
+        maxTimeoutSeconds: 0,
+        extra: { name: 'USDC', version: '2' },
+      };
+      const signed = await sign(from, terms, { validBefore: maxUint256 });
+      return submit({ to: usdc, data: partsCallOf(signed) }, { by, suffix });
     },
     /** Through Multicall3, which has to hold the money itself. */
     multicall(calls: readonly Call[], options: SubmittedBy = {}): Promise<Hex> {

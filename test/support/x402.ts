@@ -4,7 +4,15 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import { type Address, bytesToHex, encodeFunctionData, type Hex, hexToBytes, parseAbi } from 'viem';
+import {
+  type Address,
+  bytesToHex,
+  encodeFunctionData,
+  type Hex,
+  hexToBytes,
+  parseAbi,
+  parseSignature,
+} from 'viem';
 import type { LocalAccount } from 'viem/accounts';
 import { authorizationTypes } from '../../src/contract/eip-3009.ts';
 import type { PaymentRequirements } from '../../src/contract/x402.ts';
@@ -34,10 +42,17 @@ export function nonceOf(intentId: string): Hex {
   return bytesToHex(Buffer.concat([uuid, randomBytes(16)]));
 }
 
+/** The token, as its signatures name it. */
+const domainOf = ({ network, asset, extra }: Pick<PaymentRequirements, 'network' | 'asset' | 'extra'>) => ({
+  ...(extra as { name: string; version: string }),
+  chainId: Number(network.split(':')[1]),
+  verifyingContract: asset as Address,
+});
+
 /** Signs what is offered, with other fields where they are given. */
 export async function sign(
   account: Pick<LocalAccount, 'address' | 'signTypedData'>,
-  offer: PaymentRequirements,
+  offer: Omit<PaymentRequirements, 'scheme'>,
   fields: Partial<SignedFields> & { type?: 'TransferWithAuthorization' | 'ReceiveWithAuthorization' } = {},
 ): Promise<Signed> {
   const { type = 'TransferWithAuthorization', ...others } = fields;
@@ -51,11 +66,7 @@ export async function sign(
     ...others,
   };
   const signature = await account.signTypedData({
-    domain: {
-      ...(offer.extra as { name: string; version: string }),
-      chainId: Number(offer.network.split(':')[1]),
-      verifyingContract: offer.asset as Address,
-    },
+    domain: domainOf(offer),
     types: { [type]: authorizationTypes.TransferWithAuthorization },
     primaryType: type,
     message: { ...message },
@@ -81,6 +92,8 @@ const tokenAbi = parseAbi([
   'function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature)',
 ]);
 
+const partsAbi = parseAbi([`function transferWithAuthorization(${fields}, uint8 v, bytes32 r, bytes32 s)`]);
+
 /** The call of the token that uses what was signed. */
 export function callOf(
   { from, to, value, validAfter, validBefore, nonce, signature }: Signed,
@@ -90,6 +103,13 @@ export function callOf(
   return encodeFunctionData({ abi: tokenAbi, functionName, args });
 }
 
+/** The same call, with the three parts of a signature that older callers use. */
+export function partsCallOf({ from, to, value, validAfter, validBefore, nonce, signature }: Signed): Hex {
+  const { r, s, yParity } = parseSignature(signature);
+  const args = [from, to, value, validAfter, validBefore, nonce, 27 + yParity, r, s] as const;
+  return encodeFunctionData({ abi: partsAbi, functionName: 'transferWithAuthorization', args });
+}
+
 /** Signs that a nonce is not to be used. */
 export async function cancelCall(
   account: LocalAccount,
@@ -97,11 +117,7 @@ export async function cancelCall(
   nonce: Hex,
 ): Promise<Hex> {
   const signature = await account.signTypedData({
-    domain: {
-      ...(offer.extra as { name: string; version: string }),
-      chainId: Number(offer.network.split(':')[1]),
-      verifyingContract: offer.asset as Address,
-    },
+    domain: domainOf(offer),
     types: {
       CancelAuthorization: [
         { name: 'authorizer', type: 'address' },
