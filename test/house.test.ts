@@ -49,7 +49,7 @@ const names = (all: readonly File[]) =>
 
 test.each<[string, number, () => Place]>([
   ['hand-written lines of src, client and checkout', 40_200, () => ({ lines: sum(written), where: '' })],
-  ['lines of tests', 52_300, () => ({ lines: sum(tests), where: '' })],
+  ['lines of tests', 52_500, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [

@@ -7,7 +7,7 @@ import type { ChainFacilitator, Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { type ChainSettings, networkFor } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
-import type { SignedPayment } from '../contract/x402.ts';
+import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { connectNode, type Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
@@ -166,7 +166,7 @@ function callOf({
 }
 
 /** What Circle's contract says when it reverts, and x402's word for it. */
-const reverts: readonly [RegExp, reason: string, message: string][] = [
+const reverts: readonly [RegExp, reason: RefusalReason, message: string][] = [
   [/invalid signature/i, 'invalid_exact_evm_signature', 'The signature is not that of the account.'],
   [/exceeds balance/i, 'invalid_exact_evm_insufficient_balance', 'The account does not have the amount.'],
   [

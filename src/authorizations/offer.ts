@@ -1,7 +1,12 @@
 // What a payer is asked to sign, and the checks of what was signed that need nobody else.
 
 import { isRightToken, type Network } from '../contract/chains.ts';
-import { networkName, type PaymentRequirements, type SignedPayment } from '../contract/x402.ts';
+import {
+  networkName,
+  type PaymentRequirements,
+  type RefusalReason,
+  type SignedPayment,
+} from '../contract/x402.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 
 /** How a token names itself for signatures (EIP-712). */
@@ -12,7 +17,7 @@ export interface TokenDomain {
 
 /** Why a payment is refused: x402's word, and a sentence for whoever reads it. */
 export interface PaymentRefusal {
-  reason: string;
+  reason: RefusalReason;
   message: string;
 }
 
@@ -150,6 +155,6 @@ function refusalOfTime(
       );
 }
 
-export function refused(reason: string, message: string): PaymentRefusal {
+export function refused(reason: RefusalReason, message: string): PaymentRefusal {
   return { reason, message };
 }

@@ -40,6 +40,29 @@ export interface PaymentRequired {
   accepts: readonly PaymentRequirements[];
 }
 
+/** Why a payment is refused: x402's words, and ours where it has none. */
+export const refusalReasons = [
+  'invalid_scheme',
+  'invalid_network',
+  'invalid_payment_requirements',
+  'invalid_exact_evm_recipient_mismatch',
+  'invalid_exact_evm_token_name_mismatch',
+  'invalid_exact_evm_payload_authorization_value_mismatch',
+  'invalid_exact_evm_authorization_value',
+  'invalid_exact_evm_payload_authorization_valid_after',
+  'invalid_exact_evm_payload_authorization_valid_before',
+  'invalid_exact_evm_signature',
+  'invalid_exact_evm_insufficient_balance',
+  'invalid_exact_evm_nonce_already_used',
+  'invalid_exact_evm_account_blocked',
+  'invalid_exact_evm_token_paused',
+  'invalid_exact_evm_transaction_simulation_failed',
+  'too_many_authorizations',
+  'facilitator_unreachable',
+  'authorization_released',
+] as const;
+export type RefusalReason = (typeof refusalReasons)[number];
+
 /** What a facilitator or a server says of a payment. */
 export interface SettleResponse {
   success: boolean;

@@ -1,6 +1,7 @@
 // The metrics of payments by a signature. When their transfers arrive is counted by the chain's watcher.
 
 import { Counter, type Registry } from 'prom-client';
+import { refusalReasons } from '../contract/x402.ts';
 
 interface ChainName {
   mode: string;
@@ -41,6 +42,7 @@ export function createPayMetrics(registry: Registry): PayMetrics {
   });
   return {
     begin({ mode, chain }) {
+      for (const reason of refusalReasons) refused.inc({ reason }, 0);
       sent.inc({ mode, chain }, 0);
       for (const outcome of ['accepted', 'refused']) answers.inc({ mode, chain, outcome }, 0);
     },
