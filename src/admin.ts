@@ -13,6 +13,7 @@ import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/administration-error.ts';
 import { addChainCommands } from './processes/admin-chains.ts';
+import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
 import { addMoneyCommands } from './processes/admin-money.ts';
 import {
@@ -303,6 +304,7 @@ const adminProgram: AdminProgram = {
 addChainCommands(adminProgram);
 const { transfer } = addListCommands(adminProgram);
 addMoneyCommands(adminProgram, transfer);
+addConsoleCommands(adminProgram);
 
 /** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
 async function confirm(question: string): Promise<void> {

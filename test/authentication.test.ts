@@ -13,7 +13,7 @@ import {
   rotateApiKey,
   setWallets,
 } from '../src/merchants/administration.ts';
-import { apiKeyFormatOf, apiKeyHint, generateApiKey } from '../src/merchants/api-key-format.ts';
+import { apiKeyFormatOf, apiKeyHint, generateSecret } from '../src/merchants/api-key-format.ts';
 import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
@@ -71,7 +71,7 @@ describe.each(doors)('over %s', (door) => {
   });
 
   test('an unknown key with valid check characters', async () => {
-    expect((await create(`Bearer ${generateApiKey('testnet', peppers())}`)).code).toBe('api_key_invalid');
+    expect((await create(`Bearer ${generateSecret('sk_testnet_', peppers())}`)).code).toBe('api_key_invalid');
   });
 
   test('the scheme is case-insensitive and may be followed by several spaces', async () => {
@@ -168,21 +168,25 @@ test('malformed, unknown, revoked and expired keys get the same answer, byte for
   await revokeApiKey(em(), revoked.keyId);
   const expired = await newKey(new Date(Date.now() - 1));
   const answers = await Promise.all(
-    ['x', newCrc32Key('testnet'), generateApiKey('testnet', peppers()), revoked.apiKey, expired.apiKey].map(
-      async (key) => {
-        const {
-          status,
-          headers,
-          body: text,
-        } = await httpRequest(
-          `${service.publicUrl}/v1/payment_intents`,
-          { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
-          JSON.stringify(body),
-        );
-        const { date, 'x-request-id': requestId, ...rest } = headers;
-        return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
-      },
-    ),
+    [
+      'x',
+      newCrc32Key('testnet'),
+      generateSecret('sk_testnet_', peppers()),
+      revoked.apiKey,
+      expired.apiKey,
+    ].map(async (key) => {
+      const {
+        status,
+        headers,
+        body: text,
+      } = await httpRequest(
+        `${service.publicUrl}/v1/payment_intents`,
+        { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
+        JSON.stringify(body),
+      );
+      const { date, 'x-request-id': requestId, ...rest } = headers;
+      return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
+    }),
   );
   expect(new Set(answers).size).toBe(1);
   expect(answers[0]).toContain('"www-authenticate":"Bearer error=\\"invalid_token\\""');
@@ -245,7 +249,7 @@ describe('the format of a key', () => {
 
   test('has a prefix, 43 characters, and 6 characters of a keyed check', () => {
     for (const mode of ['testnet', 'mainnet'] as const) {
-      const key = generateApiKey(mode, peppers());
+      const key = generateSecret(`sk_${mode}_`, peppers());
       expect(key).toMatch(new RegExp(`^sk_${mode}_[0-9A-Za-z]{49}$`));
       expect(formatOf(key)).toBe('keyed');
       expect(apiKeyHint(key)).toBe(`sk_${mode}_…${key.slice(-4)}`);
@@ -266,13 +270,13 @@ describe('the format of a key', () => {
 
   test('the check is valid with any pepper of the ring, and no other', () => {
     const [old, fresh] = [randomBytes(32).toString('base64'), randomBytes(32).toString('base64')];
-    const key = generateApiKey('testnet', parseKeyRing(`1:${old}`));
+    const key = generateSecret('sk_testnet_', parseKeyRing(`1:${old}`));
     expect(formatOf(key, parseKeyRing(`2:${fresh},1:${old}`))).toBe('keyed');
     expect(formatOf(key, parseKeyRing(`2:${fresh}`))).toBeUndefined();
   });
 
   test('changing any single character makes a key invalid', () => {
-    const key = generateApiKey('testnet', peppers());
+    const key = generateSecret('sk_testnet_', peppers());
     for (let i = 0; i < key.length; i++) {
       for (const other of ['0', 'a', 'Z', '_', ' ', 'é']) {
         if (other === key[i]) continue;
@@ -369,7 +373,7 @@ test('a key of the first release stays valid on both doors, and its format is sh
 test('a made-up key costs no query, unless it has the format of the first release', async () => {
   let lookups = 0;
   const keys = createApiKeys(em(), peppers(), { onLookup: () => lookups++ });
-  const madeUp = generateApiKey('testnet', parseKeyRing(`1:${randomBytes(32).toString('base64')}`));
+  const madeUp = generateSecret('sk_testnet_', parseKeyRing(`1:${randomBytes(32).toString('base64')}`));
   expect(await keys.identify(madeUp)).toBeUndefined();
   expect(lookups).toBe(0);
   expect(await keys.identify(newCrc32Key('testnet'))).toBeUndefined();

@@ -11,6 +11,22 @@ const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
 const url = 'postgresql://user:hunter2@db.example:5432/payments';
 
 describe('the configuration', () => {
+  test('the console is on this machine, unless it has TLS and a place', () => {
+    const { console: local } = loadConfig({ CONSOLE_PORT: '9465' });
+    expect(local).toEqual({ port: 9465, host: '127.0.0.1', origin: undefined });
+    const CONSOLE_ORIGIN = 'https://console.example';
+    const tls = { TLS_CERT_FILE: 'cert.pem', TLS_KEY_FILE: 'key.pem' };
+    const far = { CONSOLE_PORT: '9465', CONSOLE_HOST: '0.0.0.0' };
+    expect(loadConfig({ ...far, ...tls, CONSOLE_ORIGIN }).console).toEqual({
+      port: 9465,
+      host: '0.0.0.0',
+      origin: CONSOLE_ORIGIN,
+    });
+    expect(() => loadConfig(far)).toThrow('CONSOLE_HOST 0.0.0.0 needs TLS_CERT_FILE');
+    const withPath = { CONSOLE_PORT: '9465', CONSOLE_ORIGIN: `${CONSOLE_ORIGIN}/console` };
+    expect(() => loadConfig(withPath)).toThrow('CONSOLE_ORIGIN must be a scheme, a host and a port');
+  });
+
   test('has the documented defaults', () => {
     expect(loadConfig({})).toEqual({
       databaseUrl: undefined,
@@ -20,6 +36,7 @@ describe('the configuration', () => {
       httpPort: 8080,
       grpcPort: 50051,
       metricsPort: 9464,
+      console: undefined,
       secrets: {},
       rateLimits: { creates: 500, reads: 500, changes: 500, checkout: 5 },
       trustedProxies: [],

@@ -19,6 +19,7 @@ const order = [
   'settlement',
   'authorizations',
   'checkout',
+  'console',
   'doors',
   'embedded',
   'processes',

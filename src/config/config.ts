@@ -30,12 +30,14 @@ export interface Config {
   databaseTimeouts: DatabaseTimeouts;
   /** Limits on creates that wait to be written. */
   queue: QueueLimits;
-  /** Address of all three listeners. */
+  /** Address of the listeners but the console's. */
   host: string;
   /** 0 takes any free port. */
   httpPort: number;
   grpcPort: number;
   metricsPort: number;
+  /** The console; undefined if it is off. */
+  console: ConsoleSettings | undefined;
   /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
   secrets: Partial<Record<SecretName, KeyRing>>;
   /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
@@ -66,6 +68,14 @@ export interface Config {
   logLevel: LogLevel;
   /** True if OpenTelemetry's variables turn tracing on. The SDK reads them itself. */
   tracing: boolean;
+}
+
+export interface ConsoleSettings {
+  /** 0 takes any free port. */
+  port: number;
+  host: string;
+  /** The origin of its pages; without one, that of loopback names. */
+  origin: string | undefined;
 }
 
 /** Sends signed authorizations on a chain. */
@@ -125,6 +135,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
     grpcPort: integer('GRPC_PORT', 50051, 0, 65535),
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
+    console: readConsole(env, integer, problems),
     rateLimits: {
       creates: rateLimit,
       reads: integer('RATE_LIMIT_READS', rateLimit, 0, 1_000_000),
@@ -328,6 +339,26 @@ function readChainNodes(env: Environment, problems: string[]): ChainNodes[] {
       return [];
     }
   });
+}
+
+function readConsole(
+  env: Environment,
+  integer: ReturnType<typeof integerReader>,
+  problems: string[],
+): ConsoleSettings | undefined {
+  const host = given(env, 'CONSOLE_HOST') ?? '127.0.0.1';
+  const origin = readAddress(env, 'CONSOLE_ORIGIN', problems);
+  if (given(env, 'CONSOLE_PORT') === undefined) return undefined;
+  const isLocal = ['127.0.0.1', '::1', 'localhost'].includes(host);
+  if (!isLocal && given(env, 'TLS_CERT_FILE') === undefined) {
+    problems.push(
+      `CONSOLE_HOST ${host} needs TLS_CERT_FILE: what the console shows must not travel in the clear`,
+    );
+  }
+  if (origin !== undefined && new URL(origin).origin !== origin) {
+    problems.push('CONSOLE_ORIGIN must be a scheme, a host and a port, such as https://console.example');
+  }
+  return { port: integer('CONSOLE_PORT', 0, 0, 65535), host, origin };
 }
 
 function readFacilitators(env: Environment, problems: string[]): ChainFacilitator[] {

@@ -42,6 +42,12 @@ export const catalogue = {
     message:
       'The request comes from a browser and API keys never belong in one. Call this endpoint from your server.',
   },
+  permission_denied: {
+    httpStatus: 403,
+    grpcCode: 'PermissionDenied',
+    retryable: false,
+    message: 'The session has no right to do this.',
+  },
   invalid_body: {
     httpStatus: 400,
     grpcCode: 'InvalidArgument',

@@ -4,7 +4,7 @@ import { parse as uuidToBytes, v7 as uuidv7 } from 'uuid';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 
 /** The prefix of an identifier, which tells its kind. */
-export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf';
+export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf' | 'cs';
 
 /** Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. */
 export function newUuid(createdAtMs: number = Date.now()): string {

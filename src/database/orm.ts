@@ -7,6 +7,7 @@ import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { AuthorizationEntity } from './entities/authorization.ts';
+import { AuditEntryEntity, ConsoleSessionEntity } from './entities/console.ts';
 import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
@@ -34,6 +35,7 @@ import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-trans
 import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
 import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
 import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
+import { OpenConsole } from './migrations/2026-11-25-open-console.ts';
 import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization.ts';
 import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
@@ -58,6 +60,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-25-find-by-metadata', class: FindByMetadata },
   { name: '2026-11-25-return-money', class: ReturnMoney },
   { name: '2026-11-25-pay-by-authorization', class: PayByAuthorization },
+  { name: '2026-11-25-open-console', class: OpenConsole },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -86,6 +89,8 @@ export function createOrm(
       PayoutWalletEntity,
       CheckoutSettingsEntity,
       ApiKeyEntity,
+      AuditEntryEntity,
+      ConsoleSessionEntity,
       NetworkEntity,
       PaymentIntentEntity,
       EventEntity,

@@ -25,6 +25,8 @@ const neededRights = {
   webhook_secrets: ['select', 'insert', 'update'],
   webhook_deliveries: ['select', 'insert', 'update', 'delete'],
   webhook_attempts: ['select', 'insert', 'delete'],
+  console_sessions: ['select', 'update'],
+  audit_log: ['select', 'insert', 'update', 'delete'],
 };
 
 export interface MissingRight {

@@ -14,7 +14,7 @@ import {
 } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { AdministrationError } from './administration-error.ts';
-import { apiKeyHint, generateApiKey } from './api-key-format.ts';
+import { apiKeyHint, generateSecret } from './api-key-format.ts';
 import { keyUuidOf, merchantUuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
@@ -212,7 +212,7 @@ async function insertKey(
   mode: ModeName,
   expiresAt: Date | undefined,
 ): Promise<NewApiKey> {
-  const apiKey = generateApiKey(mode, peppers);
+  const apiKey = generateSecret(`sk_${mode}_`, peppers);
   const key: ApiKey = {
     id: newUuid(),
     merchantId,

@@ -9,21 +9,23 @@ const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const secretLength = 43;
 const checkLength = 6;
 const checkValues = 62 ** checkLength;
-const shape = /^sk_(testnet|mainnet)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
+const shape = /^(?:sk_testnet|sk_mainnet|cl|cs)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
+
+/** The beginning of a secret: of an API key, or of a code or a token of the console. */
+export type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_';
 
 /**
- * Returns a new API key: `sk_testnet_` or `sk_mainnet_`, 43 random base62 characters (256 bits), and 6 base62 check
- * characters: a truncated HMAC-SHA256 of all that, under the newest pepper. A key that was mistyped or made up is
- * refused without asking the database.
+ * Returns a new secret: its prefix, 43 random base62 characters (256 bits), and 6 base62 check characters: a truncated
+ * HMAC-SHA256 of all that, under the newest pepper. One that was mistyped or made up is refused without asking the
+ * database.
  */
-export function generateApiKey(mode: ModeName, peppers: KeyRing): string {
-  const body = `sk_${mode}_${randomBase62(secretLength)}`;
+export function generateSecret(prefix: SecretPrefix, peppers: KeyRing): string {
+  const body = prefix + randomBase62(secretLength);
   return body + inBase62(keyedCheck(body, peppers, peppers.newestVersion));
 }
 
 /**
- * Returns the format of a key whose check characters are right, or undefined if the text is not an API key. The key
- * need not exist. Compares with the check under every pepper in the ring, in constant time.
+ * Returns the format of a secret whose check characters are right, or undefined if the text is none. It need not exist. Compares with the check under every pepper in the ring, in constant time.
  */
 export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | undefined {
   if (!shape.test(text)) return undefined;

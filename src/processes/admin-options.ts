@@ -26,6 +26,13 @@ export function overlapOption(): Option {
     .argParser(parseDuration);
 }
 
+/** How long a session lasts, in milliseconds. */
+export function lastsOption(): Option {
+  return new Option('--expires-in <duration>', 'how long the session lasts, at most 7d')
+    .default(12 * 3_600_000, '12h')
+    .argParser(parseDuration);
+}
+
 export function merchantOption(): Option {
   return idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
 }

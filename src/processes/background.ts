@@ -4,6 +4,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import { createAuditRemoval } from '../console/audit.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
@@ -153,6 +154,13 @@ function startExpiry(
     startRepeater({
       name: 'remove old events',
       work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
+      intervalMs: removeEveryMs,
+      paceMs: removePaceMs,
+      logger,
+    }),
+    startRepeater({
+      name: 'remove old audit entries',
+      work: createAuditRemoval(em),
       intervalMs: removeEveryMs,
       paceMs: removePaceMs,
       logger,

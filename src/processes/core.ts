@@ -8,6 +8,8 @@ import { checkoutPolicy, createReadCheckout } from '../checkout/get-checkout.ts'
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import { createAudit } from '../console/audit.ts';
+import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';
 import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
@@ -19,6 +21,7 @@ import { createRateLimit } from '../doors/rate-limit.ts';
 import type { EventFeed } from '../events/event-feed.ts';
 import { createEventService } from '../events/service.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
+import { createFindMerchant } from '../merchants/merchant-identity.ts';
 import { intentOpenedBy } from '../payment-intents/client-secret.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { createPaymentIntentService } from '../payment-intents/service.ts';
@@ -47,7 +50,7 @@ interface Work {
   webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
   gasless: Gasless;
-  logger: Pick<Logger, 'warn'>;
+  logger: Pick<Logger, 'warn' | 'error'>;
   /** Aborts when the service stops. */
   stopping: AbortSignal;
   /** Called when the database has done something. */
@@ -102,8 +105,20 @@ export function createCore(
     ...forKeys.map((service) => authenticated(service, byKey)),
     authenticated(checkout, bySecret),
   ];
+  const sessions = createSessions(em, database.keyRing('API_KEY_PEPPERS'));
   return {
     apiKeys,
+    sessions,
+    /** What the console's door needs, without where it is. */
+    forConsole: {
+      services: services.filter(({ desc }) => desc !== checkout.desc),
+      sessions,
+      audit: createAudit(em, (reason, { requestId }) =>
+        logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
+      ),
+      findMerchant: createFindMerchant(em),
+      takeFromLimit,
+    },
     store,
     services,
     gate: createGate(takeFromLimit),

@@ -1,10 +1,11 @@
-// The doors of the three ports, with what they need of the service.
+// The doors of the ports, with what they need of the service.
 
 import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
+import { createConsoleDoor } from '../doors/console/console-door.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
 import { registerReflection } from '../doors/internal/reflection.ts';
@@ -33,7 +34,7 @@ interface DoorSettings {
 
 /** Creates the doors. Nothing listens yet. */
 export async function createDoors(
-  { services, gate, admitPayer, payCheckout, readiness }: Core,
+  { services, gate, admitPayer, payCheckout, readiness, forConsole }: Core,
   { onEnd, tracing, metrics }: Telemetry,
   strangers: Strangers,
   shutdownSignal: AbortSignal,
@@ -80,6 +81,9 @@ export async function createDoors(
       shutdownSignal,
     }),
     operations: createOperationsDoor(readiness, metrics),
+    console:
+      config.console &&
+      createConsoleDoor({ ...forConsole, scheme, origin: config.console.origin, onEnd, requestTimeoutMs }),
   } as const;
 }
 

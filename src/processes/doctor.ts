@@ -86,6 +86,7 @@ export async function* diagnose(
   ] as const) {
     yield await checkPort(config, variable, port);
   }
+  if (config.console) yield await checkPort(config, 'CONSOLE_PORT', config.console.port, config.console.host);
 }
 
 /** Checks the embedded database only if it is running: a check must not create or start it. */
@@ -381,7 +382,12 @@ async function checkCertificate({ tls }: Config): Promise<Omit<Finding, 'check'>
     : { ok: true, message: found };
 }
 
-async function checkPort({ host, metricsPort }: Config, variable: string, port: number): Promise<Finding> {
+async function checkPort(
+  { host: usual, metricsPort }: Config,
+  variable: string,
+  port: number,
+  host = usual,
+): Promise<Finding> {
   const check = variable;
   if (port === 0) return { check, ok: true, message: '0: any free port' };
   const error = await tryToListen(host, port);
@@ -390,7 +396,7 @@ async function checkPort({ host, metricsPort }: Config, variable: string, port: 
     return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
   }
   // The running service itself may use the port.
-  const alive = await fetch(`http://${reachable(host)}:${metricsPort}/healthz`, {
+  const alive = await fetch(`http://${reachable(usual)}:${metricsPort}/healthz`, {
     signal: AbortSignal.timeout(2_000),
   })
     .then(async (answer) => ((await answer.json()) as { status?: unknown }).status === 'alive')

@@ -34,7 +34,7 @@ export interface RunningServer {
    * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others
    * are 0.
    */
-  ports: { http: number; grpc: number; metrics: number };
+  ports: { http: number; grpc: number; metrics: number; console?: number };
   /**
    * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
    * the drain timeout are cut. The database is left open for its owner to close.
@@ -57,7 +57,7 @@ export interface ServerOptions {
   localChains?: readonly ChainName[];
 }
 
-/** Opens the three listeners. Throws StartupError if a port or a TLS file cannot be used. */
+/** Opens the listeners. Throws StartupError if a port or a TLS file cannot be used. */
 export async function startServer(
   config: Config,
   database: Database,
@@ -107,10 +107,9 @@ export async function startServer(
   connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);
 
   const listeners = createListeners(servers, config, strangers, limits, logger);
-  const [publicListener, internalListener, operationsListener] = listeners;
+  const [publicListener, internalListener, operationsListener, consoleListener] = listeners;
   await measure(telemetry.metrics, core, database, feed, outages.failures, droppedLines, listeners);
   const notifications = await listenForChanges(database, core, feed, background, outages);
-  const servesApi = config.roles.has('api');
   const watches = createWatches(em, config, telemetry, background, logger);
   const stopWork = (timeoutMs: number) =>
     Promise.all([
@@ -123,25 +122,23 @@ export async function startServer(
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
     if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
-    for (const listener of servesApi ? listeners : [operationsListener]) await listener.listen(config.host);
+    await openListeners(config, listeners);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
     throw error;
   }
 
   return {
-    ports: {
-      http: servesApi ? publicListener.port : 0,
-      grpc: servesApi ? internalListener.port : 0,
-      metrics: operationsListener.port,
-    },
+    ports: portsOf(config, listeners),
     async close() {
       core.readiness.drain();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
       const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
       core.store.endWithin(requestsMs * answeredWithin);
       core.apiKeys.endWithin(requestsMs * answeredWithin);
-      const closed = [publicListener, internalListener].map((each) => each.close(requestsMs, delayMs));
+      const closed = [publicListener, internalListener, consoleListener].map((each) =>
+        each.close(requestsMs, delayMs),
+      );
       if (delayMs > 0) await sleep(delayMs);
       stopping.abort();
       await Promise.all([...closed, stopWork(requestsMs - delayMs)]);
@@ -155,10 +152,36 @@ export async function startServer(
   };
 }
 
+type Listeners = ReturnType<typeof createListeners>;
+
+/** Without the role `api` there is only the port for operations. */
+async function openListeners(
+  { roles, host, console }: Config,
+  [publicPort, internalPort, operationsPort, consolePort]: Listeners,
+): Promise<void> {
+  const servesApi = roles.has('api');
+  for (const listener of servesApi ? [publicPort, internalPort] : []) await listener.listen(host);
+  await operationsPort.listen(host);
+  if (servesApi && console) await consolePort.listen(console.host);
+}
+
+function portsOf(
+  { roles, console }: Config,
+  [publicPort, internalPort, operationsPort, consolePort]: Listeners,
+): RunningServer['ports'] {
+  const servesApi = roles.has('api');
+  return {
+    http: servesApi ? publicPort.port : 0,
+    grpc: servesApi ? internalPort.port : 0,
+    metrics: operationsPort.port,
+    ...(servesApi && console && { console: consolePort.port }),
+  };
+}
+
 /** Takes notice of what other processes have changed. */
 function listenForChanges(
   { location }: Database,
-  { apiKeys }: Core,
+  { apiKeys, sessions }: Core,
   feed: EventFeed,
   { onDeliveries, onWatchedChains }: Background,
   { logger, onWorked }: OutageLog,
@@ -168,6 +191,7 @@ function listenForChanges(
     [keysChangedChannel]: () => {
       onWorked();
       apiKeys.forget();
+      sessions.forget();
     },
     [eventsPositionedChannel]: () => {
       feed.notify();
@@ -186,7 +210,12 @@ async function measure(
   feed: EventFeed,
   databaseFailures: ReadonlyMap<string, number>,
   droppedLogLines: () => number,
-  [publicListener, internalListener, operationsListener]: readonly [Listener, Listener, Listener],
+  [publicListener, internalListener, operationsListener]: readonly [
+    Listener,
+    Listener,
+    Listener,
+    ...unknown[],
+  ],
 ): Promise<void> {
   metrics.watch({
     version: manifest.version,

@@ -1,4 +1,4 @@
-// The servers of the three ports, their limits, and their answers to wrong protocols. A port accepts connections and
+// The servers of the ports, their limits, and their answers to wrong protocols. A port accepts connections and
 // hands each to Node's server of its protocol, as Node's servers document it for their event `connection`.
 
 import http from 'node:http';
@@ -17,7 +17,7 @@ import type { Strangers } from '../doors/strangers.ts';
 import { createProtocolLog, type ExpectedProtocol, expectProtocol } from '../doors/wrong-protocol.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 
-/** Creates the servers of the three ports without listening. */
+/** Creates the servers of the ports without listening. */
 export async function createServers(config: Config, limits: TransportLimits) {
   const pair = config.tls && (await readTls(config.tls));
   const tlsServer = (...ALPNProtocols: string[]) =>
@@ -35,6 +35,7 @@ export async function createServers(config: Config, limits: TransportLimits) {
     },
     internal: { port: port(false), http2: createHttp2Server(limits), ...tlsServer('h2') },
     operations: { port: port(true), http1: createHttp1Server(limits) },
+    console: { port: port(pair === undefined), http1: createHttp1Server(limits), ...tlsServer('http/1.1') },
   };
 }
 
@@ -49,6 +50,7 @@ interface Doors {
     rawHeaders: string[],
   ) => void;
   operations: http.RequestListener;
+  console: http.RequestListener | undefined;
   scheme: 'http' | 'https';
 }
 
@@ -75,11 +77,16 @@ export function connectServers(
   answerMalformedHttp(servers.operations.http1, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
     log(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
   );
+  if (doors.console) serveHttp1(servers.console.http1, doors.console);
+  answerMalformedHttp(servers.console.http1, limits.maxHeaderBytes, ignored, doors.scheme, (spoken) =>
+    log(spoken, { variable: 'CONSOLE_PORT', expected: 'HTTP/1.1' }),
+  );
   const admit = (expected: ExpectedProtocol) => expectProtocol(expected, limits.headersTimeoutMs, log);
   const hints = protocolHints(servers.isTls);
   accept(servers.public, strangers.doors, hints.public && admit(hints.public));
   accept(servers.internal, strangers.doors, admit(hints.internal));
   accept(servers.operations, strangers.operations, undefined);
+  accept(servers.console, strangers.operations, undefined);
 }
 
 /** Passes each connection to the server of its protocol, after `admit` if there is one. */
@@ -113,20 +120,28 @@ function serveHttp1(
 
 export function createListeners(
   servers: Servers,
-  { httpPort, grpcPort, metricsPort }: Config,
+  { httpPort, grpcPort, metricsPort, console }: Config,
   strangers: { doors: Strangers; operations: Strangers },
   limits: TransportLimits,
   logger: Logger,
-): readonly [publicPort: Listener, internalPort: Listener, operationsPort: Listener] {
+): readonly [publicPort: Listener, internalPort: Listener, operationsPort: Listener, consolePort: Listener] {
   const ofOperations = operationsLimits(limits);
   return [
     new Listener(servers.public, 'HTTP_PORT', httpPort, strangers.doors, limits, logger),
     new Listener(servers.internal, 'GRPC_PORT', grpcPort, strangers.doors, limits, logger),
     new Listener(servers.operations, 'METRICS_PORT', metricsPort, strangers.operations, ofOperations, logger),
+    new Listener(
+      servers.console,
+      'CONSOLE_PORT',
+      console?.port ?? 0,
+      strangers.operations,
+      ofOperations,
+      logger,
+    ),
   ];
 }
 
-/** Most connections of probes and scrapers. */
+/** Most connections of probes and scrapers, and of the console. */
 const maxOperationsConnections = 64;
 /** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
@@ -198,5 +213,6 @@ function createHttp2Server(limits: TransportLimits): http2.Http2Server {
 export async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
   if (tls === undefined) return;
   const pair = await readTls(tls);
-  for (const server of [servers.public.tls, servers.internal.tls]) server?.setSecureContext(pair);
+  for (const server of [servers.public.tls, servers.internal.tls, servers.console.tls])
+    server?.setSecureContext(pair);
 }

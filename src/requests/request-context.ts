@@ -30,7 +30,7 @@ export interface OpenedIntent {
 export interface RequestContext {
   /** Generated here, never taken from the client: it must identify exactly one request. */
   readonly requestId: string;
-  readonly door: 'public' | 'internal';
+  readonly door: 'public' | 'internal' | 'console';
   /** From `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;

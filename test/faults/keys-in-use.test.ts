@@ -5,7 +5,7 @@ import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
-import { generateApiKey } from '../../src/merchants/api-key-format.ts';
+import { generateSecret } from '../../src/merchants/api-key-format.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -132,7 +132,7 @@ test('if the database is gone, no key is accepted, cached or not', async () => {
   // While the key is cached, after it has expired from the cache, and for unknown keys.
   while (performance.now() - stoppedAtMs < 11_000) {
     expect(await codes(cluster.apiKey)).toEqual(['unavailable', 'unavailable']);
-    for (const neverSeen of [generateApiKey('testnet', peppers), newCrc32Key('testnet')]) {
+    for (const neverSeen of [generateSecret('sk_testnet_', peppers), newCrc32Key('testnet')]) {
       expect(await codes(neverSeen)).toEqual(['unavailable', 'unavailable']);
     }
     // Wrong check characters cost no query.

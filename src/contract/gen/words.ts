@@ -1,6 +1,25 @@
 // Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
 
 
+/**
+ * What a session of the console needs to call a method. API keys may call every method of the public
+ * contract.
+ */
+export type Access =
+  /** Changes nothing, and returns no secret. */
+  | 'read'
+  /** Changes what one merchant has in one mode. */
+  | 'change'
+  /** Only an operator's session. */
+  | 'operate';
+
+/** The numbers of a {@link Access} in messages. */
+export const accessWords = {
+  read: 1,
+  change: 2,
+  operate: 3,
+} as const satisfies Record<Access, number>;
+
 /** Where a transfer stands. */
 export type PaymentStatus =
   /** In a block, with fewer confirmations than required. */

@@ -8,6 +8,8 @@ export const errorGuide = {
     'The key is malformed, unknown, expired or revoked; the answer is the same for all four. Check that your server has the complete key, and whether it was rotated.',
   client_secret_invalid:
     'The checkout takes the `client_secret` of an intent, as its creation returned it, where other methods take an API key. It is missing, incomplete, or not one of ours; the answer is the same for all three.',
+  permission_denied:
+    'Only a session of the console is refused with this: it is for reading only, or of a merchant, or the request comes from a page that is not the console. Requests with an API key are not.',
   browser_forbidden:
     'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
   invalid_body:

@@ -1,0 +1,56 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { modeNames } from '../../contract/words.ts';
+import { JsonTextType } from './column-types.ts';
+import { modeType } from './network.ts';
+
+/** A person's session of the console: first a code, then the token that it was exchanged for; of both, keyed hashes. */
+export const ConsoleSessionEntity = defineEntity({
+  name: 'ConsoleSession',
+  tableName: 'console_sessions',
+  properties: {
+    id: p.uuid().primary(),
+    /** Whose it is, for people. */
+    name: p.text(),
+    /** Null for an operator, who sees all merchants; with a merchant there is a mode. */
+    merchantId: p.uuid().nullable(),
+    mode: p.enum(modeNames).nativeEnumName(modeType).nullable(),
+    isReadOnly: p.boolean(),
+    /** Version of the pepper in `API_KEY_PEPPERS` that both hashes are made with. */
+    pepperVersion: p.smallint(),
+    codeHash: p.blob().unique(),
+    codeExpiresAt: p.datetime(3).columnType('timestamptz(3)'),
+    /** How long it lasts once the code is exchanged. */
+    lastsSeconds: p.integer(),
+    tokenHash: p.blob().unique().nullable(),
+    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    /** The last call, to the minute. */
+    usedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+  },
+});
+
+/** What somebody has changed: written before the change, its outcome after it. */
+export const AuditEntryEntity = defineEntity({
+  name: 'AuditEntry',
+  tableName: 'audit_log',
+  properties: {
+    id: p.uuid().primary(),
+    /** The id of a session, `cs_…`, of a key, or `cli`. */
+    actor: p.text(),
+    actorName: p.text(),
+    method: p.text(),
+    merchantId: p.uuid().nullable(),
+    mode: p.enum(modeNames).nativeEnumName(modeType).nullable(),
+    /** The id of what is changed, if the request names it. */
+    target: p.text().nullable(),
+    /** The request, without secrets. */
+    fields: p.type(JsonTextType),
+    requestId: p.text(),
+    /** `ok`, or the code of the refusal; null while it runs, and if the process died. */
+    outcome: p.text().nullable(),
+  },
+  indexes: [{ name: 'audit_log_target_index', properties: ['target', 'id'], where: 'target is not null' }],
+});
+
+export type ConsoleSession = InferEntity<typeof ConsoleSessionEntity>;

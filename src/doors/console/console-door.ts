@@ -1,0 +1,225 @@
+// The door of the console: Connect's unary calls over HTTP/1.1, for its own pages only. A page elsewhere is stopped by
+// `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
+import { createConnectRouter, createContextValues, type HandlerContext } from '@connectrpc/connect';
+import type { UniversalHandler } from '@connectrpc/connect/protocol';
+import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
+import type { Audit } from '../../console/audit.ts';
+import { assertMay, callerOf } from '../../console/rights.ts';
+import type { Session, Sessions } from '../../console/sessions.ts';
+import { Access, accessOf } from '../../contract/access.ts';
+import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
+import { maxBodyBytes } from '../../contract/limits.ts';
+import type { FindMerchant } from '../../merchants/merchant-identity.ts';
+import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
+import type { Method, ServedService } from '../../requests/method.ts';
+import {
+  newRequestContext,
+  type RequestContext,
+  type RequestObserver,
+  requestContextKey,
+  requestContextOf,
+} from '../../requests/request-context.ts';
+import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
+import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
+import { pathOf } from '../node-headers.ts';
+import type { TakeFromLimit } from '../rate-limit.ts';
+import { ClientGone, discardBody, readBody } from '../request-body.ts';
+
+export interface ConsoleDoorOptions {
+  /** The services that take an API key elsewhere. */
+  services: readonly ServedService[];
+  sessions: Sessions;
+  audit: Audit;
+  findMerchant: FindMerchant;
+  takeFromLimit: TakeFromLimit;
+  scheme: 'http' | 'https';
+  /** The origin of its pages; without one, that of loopback names. */
+  origin: string | undefined;
+  onEnd: RequestObserver;
+  requestTimeoutMs: number;
+}
+
+const sessionPath = '/console/session';
+
+/** Sent with every answer. */
+const headers = {
+  'Cache-Control': 'no-store',
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Referrer-Policy': 'no-referrer',
+  'X-Content-Type-Options': 'nosniff',
+};
+
+/** The console's listener for node:http's `request` event. */
+export function createConsoleDoor(
+  options: ConsoleDoorOptions,
+): (request: IncomingMessage, response: ServerResponse) => void {
+  const { scheme, origin, onEnd } = options;
+  const handlers = compileHandlers(options);
+
+  return (request, response) => {
+    const context = newRequestContext('console');
+    const path = pathOf(request);
+    const handler = handlers.get(path);
+    const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
+    response.once('close', () => onEnd(context, rpc, outcomeOf(context)));
+    for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+    response.setHeader('X-Request-Id', context.requestId);
+    const refuse = (reason: unknown) => {
+      // Who has gone is not answered.
+      if (reason instanceof ClientGone) return;
+      const error = toServiceError(reason);
+      context.error = error;
+      discardBody(request);
+      for (const [name, value] of Object.entries(error.httpHeaders)) response.setHeader(name, value);
+      const body = toErrorJson(error, context.requestId, docPathOf(error.code));
+      send(response, error.httpStatus ?? catalogue[error.code].httpStatus, body);
+    };
+    const serve = async () => {
+      assertOwnPage(request, scheme, origin);
+      if (rpc === undefined) throw new ServiceError('not_found');
+      if (request.method !== 'POST') {
+        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
+      }
+      if (handler === undefined) return send(response, 200, await exchangeCode(request, options));
+      const values = createContextValues().set(requestContextKey, context);
+      const answer = await handler(universalRequestFromNodeRequest(request, response, undefined, values));
+      // If the write fails, the client has gone.
+      await universalResponseToNodeResponse(answer, response).catch(() => {});
+    };
+    serve().catch(refuse);
+  };
+}
+
+const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
+
+/** Throws unless the request comes to this port by its own name and, if it calls something, from a page of its own. */
+function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origin: string | undefined): void {
+  const header = new RawHeaders(request.rawHeaders);
+  const { localPort } = request.socket;
+  const port = localPort === (scheme === 'http' ? 80 : 443) ? '' : `:${localPort}`;
+  const origins = origin
+    ? [origin]
+    : ['localhost', '127.0.0.1', '[::1]'].map((name) => `${scheme}://${name}${port}`);
+  const called = `${scheme}://${header.get('host')}`;
+  if (!origins.includes(called)) {
+    throw new ServiceError('permission_denied', {
+      httpStatus: 421,
+      message: `The console is not at this name. It is at ${origins[0]}; CONSOLE_ORIGIN sets it.`,
+    });
+  }
+  if (request.method !== 'POST') return;
+  const site = header.get('sec-fetch-site');
+  if (header.get('origin') !== called || (site !== null && site !== 'same-origin')) {
+    throw new ServiceError('permission_denied', { message: 'Only pages of the console may call it.' });
+  }
+}
+
+/** `POST /console/session`: exchanges the code of a link. */
+async function exchangeCode(
+  request: IncomingMessage,
+  { sessions, requestTimeoutMs }: ConsoleDoorOptions,
+): Promise<object> {
+  if (!/^application\/json(?:;|$)/i.test(request.headers['content-type'] ?? '')) {
+    throw new ServiceError('unsupported_media_type');
+  }
+  const found = await sessions.exchange(codeIn((await readBody(request, requestTimeoutMs)).toString()));
+  if (found === undefined) {
+    throw new ServiceError('api_key_invalid', {
+      message: 'This link is not valid any more. It works once, for ten minutes: ask for a new one.',
+    });
+  }
+  const { token, session } = found;
+  return { token, session: presentSession(session) };
+}
+
+function codeIn(text: string): string {
+  try {
+    const { code } = JSON.parse(text);
+    if (typeof code === 'string') return code;
+  } catch {
+    // Below.
+  }
+  throw invalidBody([{ field: 'code', message: 'must be the code of a link' }]);
+}
+
+function presentSession({ typeId, name, merchant, isReadOnly, expiresAt }: Session): object {
+  return {
+    id: typeId,
+    name,
+    ...(merchant && { mode: merchant.mode }),
+    is_operator: merchant === undefined,
+    read_only: isReadOnly,
+    expires_at: expiresAt.toISOString(),
+  };
+}
+
+/** Every unary method of the services by its path, behind the rights of the session. */
+function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHandler> {
+  const router = createConnectRouter({
+    grpc: false,
+    grpcWeb: false,
+    readMaxBytes: maxBodyBytes,
+    jsonOptions: { ignoreUnknownFields: false },
+    interceptors: [refuseByCatalogue],
+  });
+  const { sessions, audit, findMerchant, takeFromLimit } = options;
+  for (const { methods } of options.services) {
+    for (const [method, served] of methods) {
+      const access = accessOf(method);
+      router.rpc(method, async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
+        const context = requestContextOf(values);
+        const session = await sessionOf(sessions, requestHeader);
+        assertMay(session, access);
+        const caller = await callerOf(session, requestHeader, findMerchant);
+        context.identity = caller;
+        takeFromLimit(context, served.ratePolicy);
+        const call = { context, header: requestHeader, signal };
+        const run = () => (served as Method).run(request, caller, call) as Promise<Message>;
+        if (access === Access.READ) return withoutClientSecret(await run());
+        const fields = toJson(method.input, request as never) as JsonObject;
+        const entry = {
+          actor: session.typeId,
+          actorName: session.name,
+          method: `${method.parent.typeName}/${method.name}`,
+          merchant: { id: caller.merchantId, mode: caller.mode },
+          target: 'id' in request && typeof request.id === 'string' ? request.id : undefined,
+          fields,
+          requestId: context.requestId,
+        };
+        return withoutClientSecret(await audit.run(entry, run));
+      });
+    }
+  }
+  return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** Throws `api_key_invalid` if the session has ended. */
+async function sessionOf(sessions: Sessions, header: RequestHeader): Promise<Session> {
+  const [, token = ''] = /^bearer ([^\s]+)$/i.exec(header.get('authorization') ?? '') ?? [];
+  const session = await sessions.identify(token);
+  if (session !== undefined) return session;
+  throw new ServiceError('api_key_invalid', { message: 'The session has ended. Ask for a new link.' });
+}
+
+/** The page of a payment opens by a link of its own. */
+function withoutClientSecret<T extends Message>(message: T): T {
+  if ('clientSecret' in message) return { ...message, clientSecret: '' };
+  if ('paymentIntents' in message && Array.isArray(message.paymentIntents)) {
+    return { ...message, paymentIntents: message.paymentIntents.map(withoutClientSecret) };
+  }
+  return message;
+}
+
+function send(response: ServerResponse, status: number, body: object): void {
+  const text = JSON.stringify(body);
+  response.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(text),
+  });
+  response.end(text);
+}

@@ -1,0 +1,113 @@
+// `admin console`: links that open the console for a person, and their sessions.
+
+import { Option } from 'commander';
+import { loadConfig } from '../config/config.ts';
+import type { SessionSummary } from '../console/links.ts';
+import { modeNames } from '../contract/words.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
+import { idOption, lastsOption } from './admin-options.ts';
+import { formatMinute, type Row } from './admin-output.ts';
+import type { AdminProgram } from './admin-program.ts';
+
+/** Loaded only by commands that run, because it loads the database. */
+const loadLinks = () => import('../console/links.ts');
+
+export function addConsoleCommands({ group, withExample, withDatabase, print }: AdminProgram): void {
+  const commands = group('console', 'who may open the console');
+
+  withExample(commands.command('link'), 'console link --for "Anna Meier"')
+    .description('print a link that opens the console once, within ten minutes')
+    .requiredOption('--for <name>', 'whose session it will be')
+    .addOption(
+      idOption(
+        '--merchant <id>',
+        'only this merchant; without it, an operator',
+        merchantUuidOf,
+      ).makeOptionMandatory(false),
+    )
+    .addOption(new Option('--mode <mode>', "the merchant's mode").choices([...modeNames]))
+    .option('--read-only', 'nothing can be changed')
+    .addOption(lastsOption())
+    .action((options) => {
+      const address = addressOfConsole();
+      if ((options.merchant === undefined) !== (options.mode === undefined)) {
+        throw new AdministrationError('--merchant and --mode go together');
+      }
+      return withDatabase(async ({ orm, keyRing }) => {
+        const { code, ...session } = await (await loadLinks()).createLink(
+          orm.em,
+          keyRing('API_KEY_PEPPERS'),
+          {
+            name: options.for,
+            ...(options.merchant && { merchant: { id: options.merchant, mode: options.mode } }),
+            isReadOnly: options.readOnly === true,
+            lastsMs: options.expiresIn,
+          },
+        );
+        const link = `${address}/#${code}`;
+        print({ json: { ...jsonOf(session), link }, rows: [{ ...rowOf(session), link }] });
+      });
+    });
+
+  withExample(commands.command('list'), 'console list')
+    .description('list the sessions of the last 30 days, newest first')
+    .action(() =>
+      withDatabase(async ({ orm }) => {
+        const sessions = await (await loadLinks()).listSessions(orm.em);
+        print(
+          { json: sessions.map(jsonOf), rows: sessions.map(rowOf) },
+          'There are no sessions: "console link" begins one.',
+        );
+      }),
+    );
+
+  withExample(commands.command('revoke'), 'console revoke --session cs_…')
+    .description('end a session from now on, on every running process, or make its link useless')
+    .addOption(idOption('--session <id>', 'id of the session, cs_…', sessionUuidOf))
+    .action((options) =>
+      withDatabase(async ({ orm }) => {
+        const session = await (await loadLinks()).revokeSession(orm.em, options.session);
+        print({ json: jsonOf(session), rows: [rowOf(session)] });
+      }),
+    );
+}
+
+/** Where the service of this configuration has its console. */
+function addressOfConsole(): string {
+  const { console: settings, tls } = loadConfig(process.env, []);
+  if (settings === undefined) throw new AdministrationError('the console is off: CONSOLE_PORT turns it on');
+  return settings.origin ?? `${tls ? 'https' : 'http'}://127.0.0.1:${settings.port}`;
+}
+
+function jsonOf({
+  sessionId,
+  name,
+  merchantId,
+  mode,
+  isReadOnly,
+  status,
+  createdAt,
+  expiresAt,
+}: SessionSummary) {
+  return {
+    session_id: sessionId,
+    name,
+    ...(merchantId && { merchant_id: merchantId, mode }),
+    read_only: isReadOnly,
+    status,
+    created_at: createdAt.toISOString(),
+    ...(expiresAt && { expires_at: expiresAt.toISOString() }),
+  };
+}
+
+function rowOf({ sessionId, name, merchantId, mode, isReadOnly, status, expiresAt }: SessionSummary): Row {
+  return {
+    session: sessionId,
+    name,
+    sees: merchantId === undefined ? 'all merchants' : `${merchantId} ${mode}`,
+    may: isReadOnly ? 'read' : 'read and change',
+    status,
+    'until (UTC)': expiresAt ? formatMinute(expiresAt.toISOString()) : '',
+  };
+}

@@ -1,0 +1,402 @@
+// The console's own door: who gets in, from which page, and what a session may do.
+
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, test } from 'vitest';
+import { parseKeyRing } from '../src/config/key-ring.ts';
+import { createLink, type LinkOptions, revokeSession } from '../src/console/links.ts';
+import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
+import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { isUnary } from '../src/contract/unary.ts';
+import { generateSecret } from '../src/merchants/api-key-format.ts';
+import { httpRequest } from './support/http-request.ts';
+import { startService } from './support/service.ts';
+import { bareEnvironment } from './support/test-environment.ts';
+
+const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' });
+afterAll(() => service.close());
+const { em } = service.database.orm;
+const peppers = service.database.keyRing('API_KEY_PEPPERS');
+const port = service.server.ports.console ?? 0;
+const url = `http://127.0.0.1:${port}`;
+const { merchantId: id } = service.merchant;
+const merchant = { id, mode: 'testnet' } as const;
+
+const newLink = (options: Partial<LinkOptions> = {}) =>
+  createLink(em, peppers, { name: 'Anna Meier', isReadOnly: false, lastsMs: 3_600_000, ...options });
+
+async function post(path: string, body: object | string, headers: Record<string, string | undefined> = {}) {
+  const all = { origin: url, 'content-type': 'application/json', ...headers };
+  const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  const answer = await httpRequest(url + path, { headers: given as Record<string, string> }, text);
+  expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control-'))).toEqual([]);
+  return { status: answer.status, json: JSON.parse(answer.body), headers: answer.headers };
+}
+
+const exchange = (code: string) => post('/console/session', { code });
+
+async function open(options: Partial<LinkOptions> = {}) {
+  const { code, sessionId } = await newLink(options);
+  const { status, json } = await exchange(code);
+  expect(status).toBe(200);
+  const call = (method: string, request: object = {}, headers: Record<string, string | undefined> = {}) =>
+    post(`/payments.v1.${method}`, request, { authorization: `Bearer ${json.token}`, ...headers });
+  return { call, sessionId, token: json.token as string, session: json.session };
+}
+
+/** The code of the catalogue that a call was refused with. */
+const reasonOf = ({ json }: Awaited<ReturnType<typeof post>>): string | undefined =>
+  json.details?.[0]?.debug?.reason?.toLowerCase() ?? json.error?.code;
+
+const createIntent = async (fields: object = {}) =>
+  (await service.call('createPaymentIntent', { amount_units: 1_000, ...fields })).json;
+
+describe('a link', () => {
+  test('opens the console once', async () => {
+    const { code, sessionId } = await newLink({ merchant });
+    const first = await exchange(code);
+    expect([first.status, first.json.token]).toEqual([200, expect.stringMatching(/^cs_[0-9A-Za-z]{49}$/)]);
+    expect(first.json.session).toMatchObject({
+      id: sessionId,
+      name: 'Anna Meier',
+      mode: 'testnet',
+      is_operator: false,
+      read_only: false,
+    });
+    const second = await exchange(code);
+    expect([second.status, second.json.error.code]).toEqual([401, 'api_key_invalid']);
+    expect(second.json.error.message).toMatch(/works once/);
+  });
+
+  test('of two that exchange it at the same time, one gets in', async () => {
+    const { code } = await newLink();
+    const statuses = await Promise.all(Array.from({ length: 8 }, async () => (await exchange(code)).status));
+    expect(statuses.sort()).toEqual([200, ...Array(7).fill(401)]);
+  });
+
+  test.each([
+    ['is older than ten minutes', "code_expires_at = now() - interval '1 second'"],
+    ['was revoked', 'revoked_at = now()'],
+  ])('does not open it if it %s', async (_, change) => {
+    const { code } = await newLink();
+    await service.query(`update console_sessions set ${change} where token_hash is null`);
+    expect((await exchange(code)).status).toBe(401);
+  });
+
+  test('that was made up is refused, and neither code nor token is in the database', async () => {
+    const other = parseKeyRing(`1:${randomBytes(32).toString('base64')}`);
+    for (const code of [generateSecret('cl_', other), generateSecret('cl_', peppers), 'cl_x', '']) {
+      expect((await exchange(code)).status).toBe(401);
+    }
+    const { code } = await newLink();
+    const { json } = await exchange(code);
+    const [row] = await service.query<{ text: string }>(
+      'select json_agg(s)::text as text from console_sessions s',
+    );
+    expect(row?.text).not.toContain(code.slice(3));
+    expect(row?.text).not.toContain(json.token.slice(3));
+  });
+
+  test.each([
+    [400, '{', {}],
+    [400, '{"code":1}', {}],
+    [415, '{"code":"cl_"}', { 'content-type': 'text/plain' }],
+    [413, `{"code":"${'x'.repeat(70_000)}"}`, {}],
+  ])('answers %i to %.20s', async (status, body, headers) => {
+    expect((await post('/console/session', body, headers)).status).toBe(status);
+  });
+});
+
+describe('another page', () => {
+  test.each([
+    [421, { host: 'attacker.example' }],
+    [421, { host: `attacker.example:${port}` }],
+    [421, { host: 'localhost' }],
+    [421, { host: `127.0.0.1:${port + 1}` }],
+    [403, { origin: 'https://attacker.example' }],
+    [403, { origin: undefined }],
+    [403, { origin: 'null' }],
+    // Another of the loopback names is another origin.
+    [403, { origin: `http://localhost:${port}` }],
+    [403, { origin: `http://127.0.0.1:${port}/` }],
+    [403, { 'sec-fetch-site': 'cross-site' }],
+    [403, { 'sec-fetch-site': 'same-site' }],
+  ])('is refused with %i: %o', async (status, headers) => {
+    const { code } = await newLink();
+    const { call } = await open();
+    const asOperator = { 'x-merchant': id, 'x-mode': 'testnet' };
+    expect((await call('TransferService/ListTransfers', {}, asOperator)).status).toBe(200);
+    const refused = await call('TransferService/ListTransfers', {}, { ...asOperator, ...headers });
+    expect([refused.status, refused.json.error.code]).toEqual([status, 'permission_denied']);
+    expect((await post('/console/session', { code }, headers)).status).toBe(status);
+    expect((await exchange(code)).status).toBe(200);
+  });
+
+  test('forwarded headers count for nothing', async () => {
+    const forwarded = { 'x-forwarded-host': `127.0.0.1:${port}`, forwarded: `host=127.0.0.1:${port}` };
+    expect((await post('/console/session', {}, { host: 'attacker.example', ...forwarded })).status).toBe(421);
+  });
+
+  test.each(['GET', 'OPTIONS', 'PUT'])('gets nothing by %s', async (method) => {
+    for (const path of ['/console/session', '/payments.v1.TransferService/ListTransfers']) {
+      const { status, headers } = await httpRequest(url + path, { method, headers: { origin: url } });
+      expect([status, headers['access-control-allow-origin']]).toEqual([405, undefined]);
+    }
+  });
+
+  test.each(['application/x-www-form-urlencoded', 'text/plain', 'multipart/form-data'])(
+    'cannot call as a form does, with %s',
+    async (type) => {
+      const { call } = await open({ merchant });
+      const { status } = await httpRequest(
+        `${url}/payments.v1.TransferService/ListTransfers`,
+        { headers: { origin: url, 'content-type': type } },
+        '{}',
+      );
+      expect(status).toBe(415);
+      expect((await call('TransferService/ListTransfers')).status).toBe(200);
+    },
+  );
+
+  test('may not frame it, and nothing of it is stored', async () => {
+    const { headers } = await exchange('cl_');
+    expect(headers['content-security-policy']).toContain("frame-ancestors 'none'");
+    expect(headers['cache-control']).toBe('no-store');
+  });
+});
+
+describe('a session', () => {
+  /** What changes nothing. The contract says it of each method; this list says it again. */
+  const reads = [
+    ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
+    ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
+  ];
+  const services = [
+    PaymentIntentService,
+    EventService,
+    TransferService,
+    RefundService,
+    WebhookEndpointService,
+  ];
+  const methods = services.flatMap((desc) =>
+    desc.methods.filter(isUnary).map(({ name }) => [desc.name, name] as const),
+  );
+
+  const asOperator = { 'x-merchant': id, 'x-mode': 'testnet' };
+  test.each([
+    ["an operator's", {}, asOperator, true],
+    ["an operator's, for reading", { isReadOnly: true }, asOperator, false],
+    ["a merchant's", { merchant }, {}, true],
+    ["a merchant's, for reading", { merchant, isReadOnly: true }, {}, false],
+  ])('%s may call what it may', async (_, options, headers, mayChange) => {
+    const { call } = await open(options);
+    for (const [name, method] of methods) {
+      const reason = reasonOf(await call(`${name}/${method}`, {}, headers));
+      const isAllowed = mayChange || reads.includes(method);
+      expect([method, reason === 'permission_denied']).toEqual([method, !isAllowed]);
+    }
+  });
+
+  test('sees its merchant, and nothing of another', async () => {
+    const other = await service.newMerchant();
+    const intent = await createIntent();
+    const mine = await open({ merchant });
+    const theirs = await open({ merchant: { ...merchant, id: other.merchantId } });
+    const live = await open({ merchant: { ...merchant, mode: 'mainnet' } });
+    const request = { id: intent.id };
+    expect((await mine.call('PaymentIntentService/GetPaymentIntent', request)).json.id).toBe(intent.id);
+    for (const { call } of [theirs, live]) {
+      for (const method of ['GetPaymentIntent', 'CancelPaymentIntent']) {
+        expect(reasonOf(await call(`PaymentIntentService/${method}`, request))).toBe('resource_missing');
+      }
+    }
+    const named = await mine.call('PaymentIntentService/GetPaymentIntent', request, { 'x-merchant': id });
+    expect([named.status, reasonOf(named)]).toEqual([400, 'invalid_body']);
+  });
+
+  test('of an operator names the merchant and the mode of each call', async () => {
+    const intent = await createIntent();
+    const { call } = await open();
+    const get = (headers: Record<string, string>) =>
+      call('PaymentIntentService/GetPaymentIntent', { id: intent.id }, headers);
+    expect((await get(asOperator)).json.id).toBe(intent.id);
+    for (const headers of [
+      {},
+      { 'x-merchant': id },
+      { 'x-mode': 'testnet' },
+      { ...asOperator, 'x-mode': 'x' },
+      { ...asOperator, 'x-merchant': 'mer_01m7yzn0mtexwagr0spq4wg7vz' },
+    ]) {
+      expect(reasonOf(await get(headers as Record<string, string>))).toBe('invalid_body');
+    }
+    // No other door reads these headers.
+    const other = await service.newMerchant();
+    const publicly = await fetch(`${service.publicUrl}/v1/payment_intents/${intent.id}`, {
+      headers: { ...asOperator, authorization: `Bearer ${other.keys.testnet.apiKey}` },
+    });
+    expect(publicly.status).toBe(404);
+  });
+
+  test('gets no client secret', async () => {
+    const intent = await createIntent();
+    const { call } = await open({ merchant });
+    const answers = await Promise.all([
+      call('PaymentIntentService/GetPaymentIntent', { id: intent.id }),
+      call('PaymentIntentService/ListPaymentIntents'),
+      call('PaymentIntentService/CreatePaymentIntent', { amountUnits: '1000' }),
+      call('PaymentIntentService/CancelPaymentIntent', { id: intent.id }),
+      call('EventService/ListEvents'),
+    ]);
+    for (const { status, json } of answers) {
+      expect(status).toBe(200);
+      expect(JSON.stringify(json)).not.toMatch(/_secret_|clientSecret/);
+    }
+  });
+
+  test('is no API key, and an API key is no session', async () => {
+    const { token, call } = await open({ merchant });
+    const publicly = await fetch(`${service.publicUrl}/v1/payment_intents`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    expect(publicly.status).toBe(401);
+    const { apiKey } = service.merchant.keys.testnet;
+    const refused = await call('TransferService/ListTransfers', {}, { authorization: `Bearer ${apiKey}` });
+    expect([refused.status, reasonOf(refused)]).toEqual([401, 'api_key_invalid']);
+  });
+
+  test.each([
+    ['its time is over', "expires_at = now() - interval '1 second'"],
+    ['nobody has called for an hour', "used_at = now() - interval '61 minutes'"],
+  ])('ends when %s', async (_, change) => {
+    const { call, sessionId } = await open({ merchant });
+    expect((await call('TransferService/ListTransfers')).status).toBe(200);
+    await service.query(`update console_sessions set ${change}`);
+    await revokeSession(em, (await newLink()).sessionId);
+    await service.keyChangesHeard();
+    const ended = await call('TransferService/ListTransfers');
+    expect([ended.status, reasonOf(ended), sessionId]).toEqual([401, 'api_key_invalid', sessionId]);
+  });
+
+  test('that is used does not end', async () => {
+    const { call } = await open({ merchant });
+    await service.query("update console_sessions set used_at = now() - interval '59 minutes'");
+    expect((await call('TransferService/ListTransfers')).status).toBe(200);
+    const [row] = await service.query<{ is_new: boolean }>(
+      "select max(used_at) > now() - interval '1 minute' as is_new from console_sessions",
+    );
+    expect(row?.is_new).toBe(true);
+  });
+
+  test('that is revoked ends at once on every process', async () => {
+    const { call, sessionId } = await open({ merchant });
+    expect((await call('TransferService/ListTransfers')).status).toBe(200);
+    await revokeSession(em, sessionId);
+    await service.keyChangesHeard();
+    expect((await call('TransferService/ListTransfers')).status).toBe(401);
+  });
+});
+
+describe('a change', () => {
+  const entries = (target: string) =>
+    service.query(
+      'select actor, actor_name, method, merchant_id, mode, fields, outcome from audit_log where target = $1',
+      [target],
+    );
+
+  test('is in the audit log, with its outcome; reading is not', async () => {
+    const intent = await createIntent();
+    const { call, sessionId } = await open({ name: 'Björn', merchant });
+    await call('PaymentIntentService/GetPaymentIntent', { id: intent.id });
+    expect((await call('PaymentIntentService/CancelPaymentIntent', { id: intent.id })).status).toBe(200);
+    expect(await entries(intent.id)).toEqual([
+      {
+        actor: sessionId,
+        actor_name: 'Björn',
+        method: `${PaymentIntentService.typeName}/CancelPaymentIntent`,
+        merchant_id: service.merchant.id,
+        mode: 'testnet',
+        fields: { id: intent.id },
+        outcome: 'ok',
+      },
+    ]);
+    const unknown = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
+    await call('PaymentIntentService/CancelPaymentIntent', { id: unknown });
+    expect(await entries(unknown)).toMatchObject([{ outcome: 'resource_missing' }]);
+  });
+
+  test('is not made if it cannot be written down', async () => {
+    const intent = await createIntent();
+    const { call } = await open({ merchant });
+    await service.query('alter table audit_log rename to gone');
+    const refused = await call('PaymentIntentService/CancelPaymentIntent', { id: intent.id });
+    await service.query('alter table gone rename to audit_log');
+    expect(refused.status).toBeGreaterThanOrEqual(500);
+    expect((await service.call('getPaymentIntent', { id: intent.id })).json.status).toBe('requires_payment');
+  });
+});
+
+describe('admin console', () => {
+  const run = promisify(execFile);
+  async function admin(env: Record<string, string>, ...args: string[]) {
+    const { database, socketFolder } = service.location;
+    const ran = await run(process.execPath, ['src/admin.ts', 'console', ...args, '--json'], {
+      env: {
+        ...bareEnvironment(),
+        DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+        API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+        ...env,
+      },
+    }).catch((error) => error);
+    return { code: ran.code ?? 0, stdout: ran.stdout, stderr: ran.stderr };
+  }
+  const isOn = { CONSOLE_PORT: '9465' };
+
+  test('prints a link, lists its session, and revokes it', async () => {
+    const made = await admin(
+      isOn,
+      'link',
+      '--for',
+      'Carla',
+      '--merchant',
+      id,
+      '--mode',
+      'testnet',
+      '--read-only',
+    );
+    const link = JSON.parse(made.stdout);
+    expect(link).toMatchObject({
+      name: 'Carla',
+      merchant_id: id,
+      mode: 'testnet',
+      read_only: true,
+      status: 'code',
+    });
+    expect(link.link).toMatch(/^http:\/\/127\.0\.0\.1:9465\/#cl_[0-9A-Za-z]{49}$/);
+    const listed = JSON.parse((await admin(isOn, 'list')).stdout);
+    expect(listed[0]).toEqual(expect.objectContaining({ session_id: link.session_id, status: 'code' }));
+    expect(JSON.stringify(listed)).not.toContain('cl_');
+    const revoked = JSON.parse((await admin(isOn, 'revoke', '--session', link.session_id)).stdout);
+    expect(revoked).toMatchObject({ session_id: link.session_id, status: 'revoked' });
+  });
+
+  test.each([
+    ['CONSOLE_PORT turns it on', {}, ['--for', 'Carla']],
+    ['7 days at most', isOn, ['--for', 'Carla', '--expires-in', '8d']],
+    ['--merchant and --mode go together', isOn, ['--for', 'Carla', '--mode', 'testnet']],
+    [
+      'there is no merchant',
+      isOn,
+      ['--for', 'C', '--merchant', 'mer_01m7yzn0mtexwagr0spq4wg7vz', '--mode', 'testnet'],
+    ],
+    ["a session's name", isOn, ['--for', 'x'.repeat(101)]],
+  ])('refuses in one line: %s', async (words, env, args) => {
+    const { code, stderr } = await admin(env, 'link', ...args);
+    expect([code, stderr.trim().split('\n').length]).toEqual([1, 1]);
+    expect(stderr).toContain(words);
+  });
+});
