@@ -329,7 +329,9 @@ test('nothing that a terminal obeys is printed, in tables and as JSON', async ()
 
 describe('money', () => {
   test('transfer attribute and detach do the same as the API, as the merchant', async () => {
-    const [free = ''] = await insertTransfers(service, one, [{ amountUnits: 5 }]);
+    // Later than its intent, which is made after it.
+    const blockTime = new Date(Date.now() + 600_000);
+    const [free = ''] = await insertTransfers(service, one, [{ amountUnits: 5, blockTime }]);
     const attribute = ['transfer', 'attribute', '--transfer', free, '--intent', intents[3] as string];
     const refused = await admin(...attribute);
     expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('not an intent of yours')]);

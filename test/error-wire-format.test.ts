@@ -18,6 +18,7 @@ describe('the catalogue', () => {
     ['api_key_invalid', 401, grpc.status.UNAUTHENTICATED],
     ['client_secret_invalid', 401, grpc.status.UNAUTHENTICATED],
     ['browser_forbidden', 403, grpc.status.PERMISSION_DENIED],
+    ['permission_denied', 403, grpc.status.PERMISSION_DENIED],
     ['invalid_body', 400, grpc.status.INVALID_ARGUMENT],
     ['idempotency_key_reused', 422, grpc.status.FAILED_PRECONDITION],
     ['idempotency_key_invalid', 400, grpc.status.INVALID_ARGUMENT],

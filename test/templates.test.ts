@@ -17,6 +17,7 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
 const ours = [
+  'access',
   'checkout',
   'checkout_service',
   'event',
