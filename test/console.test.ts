@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { afterAll, describe, expect, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { createLink, type LinkOptions, revokeSession } from '../src/console/links.ts';
+import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
@@ -45,7 +46,10 @@ async function open(options: Partial<LinkOptions> = {}) {
   const { status, json } = await exchange(code);
   expect(status).toBe(200);
   const call = (method: string, request: object = {}, headers: Record<string, string | undefined> = {}) =>
-    post(`/payments.v1.${method}`, request, { authorization: `Bearer ${json.token}`, ...headers });
+    post(`/${method.startsWith('ConsoleService') ? 'console' : 'payments'}.v1.${method}`, request, {
+      authorization: `Bearer ${json.token}`,
+      ...headers,
+    });
   return { call, sessionId, token: json.token as string, session: json.session };
 }
 
@@ -175,6 +179,7 @@ describe('a session', () => {
   const reads = [
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
+    ...['GetSummary', 'ListMerchants'],
   ];
   const services = [
     PaymentIntentService,
@@ -183,7 +188,7 @@ describe('a session', () => {
     RefundService,
     WebhookEndpointService,
   ];
-  const methods = services.flatMap((desc) =>
+  const methods = [...services, ConsoleService].flatMap((desc) =>
     desc.methods.filter(isUnary).map(({ name }) => [desc.name, name] as const),
   );
 
@@ -240,6 +245,18 @@ describe('a session', () => {
       headers: { ...asOperator, authorization: `Bearer ${other.keys.testnet.apiKey}` },
     });
     expect(publicly.status).toBe(404);
+  });
+
+  test('lists the merchants that it may see', async () => {
+    const other = await service.newMerchant();
+    const seenBy = async (options: Partial<LinkOptions>) =>
+      (await (await open(options)).call('ConsoleService/ListMerchants')).json.merchants.map(
+        (each: { id: string }) => each.id,
+      );
+    const all = await seenBy({ isReadOnly: true });
+    expect(all[0]).toBe(other.merchantId);
+    expect(all).toContain(id);
+    expect(await seenBy({ merchant })).toEqual([id]);
   });
 
   test('gets no client secret', async () => {

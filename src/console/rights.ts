@@ -21,6 +21,13 @@ export function assertMay({ isReadOnly, merchant }: Session, access: Access): vo
   }
 }
 
+/** Who calls a method of the console's own. */
+export interface ConsoleCaller {
+  session: Session;
+  /** The session's merchant, or the one that an operator names. */
+  merchant: Identity | undefined;
+}
+
 /**
  * Returns whom a call is made for: the session's merchant, or the one that an operator names by `X-Merchant` and
  * `X-Mode`. Throws `invalid_body`.
@@ -29,26 +36,33 @@ export async function callerOf(
   session: Session,
   header: RequestHeader,
   find: FindMerchant,
-): Promise<Identity> {
+): Promise<ConsoleCaller> {
   const { merchant, typeId: keyTypeId } = session;
   const named = { id: header.get('x-merchant'), mode: header.get('x-mode') };
+  const isNamed = named.id !== null || named.mode !== null;
   if (merchant !== undefined) {
-    if (named.id !== null || named.mode !== null) {
-      throw refusedHeader('X-Merchant', "is only read in an operator's session");
-    }
-    return { ...(await existing(find, merchant.id, merchant.mode)), keyTypeId };
+    if (isNamed) throw refusedHeader('X-Merchant', "is only read in an operator's session");
+    return { session, merchant: { ...(await existing(find, merchant.id, merchant.mode)), keyTypeId } };
   }
+  if (!isNamed) return { session, merchant: undefined };
   const id = parseIdentifier('mer', named.id ?? '');
-  if (id === undefined) throw refusedHeader('X-Merchant', 'must be the id of a merchant');
+  if (id === undefined) throw noSuchMerchant();
   const mode = modeNames.find((name) => name === named.mode);
   if (mode === undefined) throw refusedHeader('X-Mode', mustBe(modeWords));
-  return { ...(await existing(find, id, mode)), keyTypeId };
+  return { session, merchant: { ...(await existing(find, id, mode)), keyTypeId } };
+}
+
+/** Throws `invalid_body` if an operator has named no merchant. */
+export function merchantOf({ merchant }: ConsoleCaller): Identity {
+  if (merchant === undefined) throw noSuchMerchant();
+  return merchant;
 }
 
 async function existing(find: FindMerchant, ...merchant: Parameters<FindMerchant>) {
   const found = await find(...merchant);
-  if (found === undefined) throw refusedHeader('X-Merchant', 'must be the id of a merchant');
+  if (found === undefined) throw noSuchMerchant();
   return found;
 }
 
 const refusedHeader = (field: string, message: string) => invalidBody([{ field, message }]);
+const noSuchMerchant = () => refusedHeader('X-Merchant', 'must be the id of a merchant');

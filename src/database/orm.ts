@@ -14,6 +14,7 @@ import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/
 import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { RefundEntity } from './entities/refund.ts';
+import { ReportChangeEntity, ReportHourEntity } from './entities/report.ts';
 import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
 import {
   WebhookAttemptEntity,
@@ -37,6 +38,7 @@ import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts'
 import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
 import { OpenConsole } from './migrations/2026-11-25-open-console.ts';
 import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization.ts';
+import { ReportChanges } from './migrations/2026-11-25-report-changes.ts';
 import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
@@ -61,6 +63,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-25-return-money', class: ReturnMoney },
   { name: '2026-11-25-pay-by-authorization', class: PayByAuthorization },
   { name: '2026-11-25-open-console', class: OpenConsole },
+  { name: '2026-11-25-report-changes', class: ReportChanges },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -108,6 +111,8 @@ export function createOrm(
       MetadataProgressEntity,
       RefundEntity,
       AuthorizationEntity,
+      ReportChangeEntity,
+      ReportHourEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAuditRemoval } from '../console/audit.ts';
+import { createReportFolding } from '../console/fold-reports.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
@@ -36,6 +37,8 @@ const removePaceMs = 175;
 const indexMetadataEveryMs = 1_000;
 /** Two thousand intents at a time, so at most 2,200 a second: creates keep most of their rate beside it. */
 const indexMetadataPaceMs = 900;
+/** How many seconds of changes a summary adds up. */
+const foldReportsEveryMs = 2_000;
 /** How late a retry may be, and a delivery without a notification. */
 const deliverEveryMs = 500;
 const measureEveryMs = 10_000;
@@ -163,6 +166,12 @@ function startExpiry(
       work: createAuditRemoval(em),
       intervalMs: removeEveryMs,
       paceMs: removePaceMs,
+      logger,
+    }),
+    startRepeater({
+      name: 'fold reports',
+      work: createReportFolding(em),
+      intervalMs: foldReportsEveryMs,
       logger,
     }),
     startRepeater({

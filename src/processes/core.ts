@@ -9,6 +9,7 @@ import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAudit } from '../console/audit.ts';
+import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';
 import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
@@ -97,7 +98,8 @@ export function createCore(
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
-  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout]);
+  const consoleService = createConsoleService(em);
+  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout, consoleService]);
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
   const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
@@ -112,6 +114,7 @@ export function createCore(
     /** What the console's door needs, without where it is. */
     forConsole: {
       services: services.filter(({ desc }) => desc !== checkout.desc),
+      consoleService,
       sessions,
       audit: createAudit(em, (reason, { requestId }) =>
         logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),

@@ -1,11 +1,12 @@
 /** The statements that give a role what the running service needs besides reading, as docs/operations.md has them. */
 export function grantServiceRights(role: string): string {
   return `
-    grant insert, update on payment_intents, refunds, authorizations, transfers, watched_chains to ${role};
+    grant insert, update on payment_intents, refunds, authorizations, transfers, watched_chains, report_hours to ${role};
     grant insert, update on webhook_endpoints, webhook_secrets to ${role};
     grant insert, update, delete on block_headers, events, webhook_deliveries to ${role};
     grant insert on event_epochs, payment_intent_metadata to ${role};
     grant insert, delete on removed_events, webhook_attempts to ${role};
+    grant delete on report_changes to ${role};
     grant insert, update, delete on audit_log to ${role};
     grant update on event_progress, metadata_progress, console_sessions to ${role};`;
 }

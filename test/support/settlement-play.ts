@@ -226,6 +226,7 @@ export async function play(
     const stored = await world.stored(intents);
     await refunds.compare();
     await authorizations.compare();
+    expect(await world.wrongFigures()).toEqual([]);
     if (isHonest) {
       const refunded = (place: number) => model.refunds.refundedUnits(place);
       expect(stored).toEqual(

@@ -13,6 +13,7 @@ import {
   parseGwei,
 } from 'viem';
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
+import { createReportFolding } from '../../src/console/fold-reports.ts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
 import { mintCall } from '../../src/embedded/payer.ts';
@@ -20,6 +21,7 @@ import { type Call, startChain } from './chain.ts';
 import { issuer } from './chain-contracts.ts';
 import { startLyingNode } from './lying-node.ts';
 import { createRefundWorld, destinations } from './refund-world.ts';
+import { wrongFigures } from './report-recount.ts';
 import { startService } from './service.ts';
 import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
 import type { Command, Liar, PayCommand } from './settlement-histories.ts';
@@ -120,6 +122,7 @@ export async function startWorld() {
   const node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
   const { chainId } = chain.network;
 
+  const foldReports = createReportFolding(service.database.orm.em);
   const rpc = (method: string, params: unknown[]) => chain.client.request({ method, params } as never);
   for (const { address } of senders) {
     await chain.fund(address);
@@ -200,6 +203,7 @@ export async function startWorld() {
       await service.query('delete from payment_intents');
       await service.query('delete from events');
       await service.query('delete from transfers');
+      await service.query('truncate report_changes, report_hours');
       await service.query('delete from block_headers where number > $1', [base.number]);
       await service.query(
         `update watched_chains set cursor_number = $1, cursor_hash = $2, cursor_time = $3, second_number = $1,
@@ -249,6 +253,12 @@ export async function startWorld() {
       return (await calls.cancelIntent(id)).status === 'canceled';
     },
     getIntent: ({ id }: WorldIntent): Promise<ReportedIntent> => calls.getIntent(id),
+    /** Where figures are not what a recount says. What has changed since the last call is not folded yet. */
+    async wrongFigures(): Promise<unknown[]> {
+      const wrong = await service.query(wrongFigures);
+      await foldReports();
+      return wrong;
+    },
 
     /** Signs a transfer, which is in no block yet. */
     async sign(

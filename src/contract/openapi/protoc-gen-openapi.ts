@@ -3,10 +3,11 @@
 // introduction.
 
 import { readFileSync } from 'node:fs';
-import type { DescService } from '@bufbuild/protobuf';
+import { type DescService, hasOption } from '@bufbuild/protobuf';
 import { createEcmaScriptPlugin, getComments, runNodeJs } from '@bufbuild/protoplugin';
 import manifest from '../../../package.json' with { type: 'json' };
 import { eventDescriptions } from '../event-types.ts';
+import { http } from '../gen/google/api/annotations_pb.ts';
 import { createOpenApi } from './openapi.ts';
 
 /** The table of event types, where the introduction asks for it. */
@@ -30,6 +31,8 @@ runNodeJs(
     generateTs(schema) {
       const services = schema.files
         .flatMap((file): DescService[] => file.services)
+        // The console's own is not served here.
+        .filter(({ methods }) => methods.some((method) => hasOption(method, http)))
         .sort((a, b) => Number(b.name === firstService) - Number(a.name === firstService));
       const event = schema.files
         .flatMap((file) => file.messages)

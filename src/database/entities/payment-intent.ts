@@ -4,6 +4,7 @@ import type { WalletAddress } from '../../contract/wallet-address.ts';
 import { laneNames, modeNames, statusNames } from '../../contract/words.ts';
 import { AddressType, HexType, JsonTextType } from './column-types.ts';
 import { modeType } from './network.ts';
+import { reportTrigger } from './report.ts';
 
 /** Largest amount: 2^53-1, which every JSON client holds exactly; about 9 billion USDC. */
 export const maxAmountUnits = 9007199254740991n;
@@ -87,6 +88,7 @@ export const PaymentIntentEntity = defineEntity({
       where: { idempotencyKey: { $ne: null } },
     },
   ],
+  triggers: [reportTrigger('payment_intents')],
   checks: [
     {
       name: 'payment_intents_amount_units_check',

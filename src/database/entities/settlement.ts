@@ -2,6 +2,7 @@ import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
+import { reportTrigger } from './report.ts';
 
 /** The channel on which PostgreSQL notifies every process that a chain is watched, or no longer is. */
 export const watchedChainsChangedChannel = 'watched_chains_changed';
@@ -153,6 +154,7 @@ export const TransferEntity = defineEntity({
     // Transfers to revert in a reorganisation.
     { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
   ],
+  triggers: [reportTrigger('transfers')],
   checks: [{ name: 'transfers_refund_check', expression: 'not is_refund or payment_intent is null' }],
   uniques: [
     {

@@ -2,19 +2,24 @@
 // `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
-import { createConnectRouter, createContextValues, type HandlerContext } from '@connectrpc/connect';
+import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
+import {
+  type ConnectRouter,
+  createConnectRouter,
+  createContextValues,
+  type HandlerContext,
+} from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import type { Audit } from '../../console/audit.ts';
-import { assertMay, callerOf } from '../../console/rights.ts';
+import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
 import { Access, accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import type { FindMerchant } from '../../merchants/merchant-identity.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
-import type { Method, ServedService } from '../../requests/method.ts';
+import type { ImplementedService, Method, ServedService } from '../../requests/method.ts';
 import {
   newRequestContext,
   type RequestContext,
@@ -31,6 +36,7 @@ import { ClientGone, discardBody, readBody } from '../request-body.ts';
 export interface ConsoleDoorOptions {
   /** The services that take an API key elsewhere. */
   services: readonly ServedService[];
+  consoleService: ImplementedService<ConsoleCaller>;
   sessions: Sessions;
   audit: Audit;
   findMerchant: FindMerchant;
@@ -167,35 +173,49 @@ function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHand
     jsonOptions: { ignoreUnknownFields: false },
     interceptors: [refuseByCatalogue],
   });
-  const { sessions, audit, findMerchant, takeFromLimit } = options;
   for (const { methods } of options.services) {
-    for (const [method, served] of methods) {
-      const access = accessOf(method);
-      router.rpc(method, async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
-        const context = requestContextOf(values);
-        const session = await sessionOf(sessions, requestHeader);
-        assertMay(session, access);
-        const caller = await callerOf(session, requestHeader, findMerchant);
-        context.identity = caller;
-        takeFromLimit(context, served.ratePolicy);
-        const call = { context, header: requestHeader, signal };
-        const run = () => (served as Method).run(request, caller, call) as Promise<Message>;
-        if (access === Access.READ) return withoutClientSecret(await run());
-        const fields = toJson(method.input, request as never) as JsonObject;
-        const entry = {
-          actor: session.typeId,
-          actorName: session.name,
-          method: `${method.parent.typeName}/${method.name}`,
-          merchant: { id: caller.merchantId, mode: caller.mode },
-          target: 'id' in request && typeof request.id === 'string' ? request.id : undefined,
-          fields,
-          requestId: context.requestId,
-        };
-        return withoutClientSecret(await audit.run(entry, run));
-      });
+    for (const [method, { run, ratePolicy }] of methods) {
+      serve(router, options, method, ratePolicy, (request, caller, call) =>
+        (run as Method['run'])(request, merchantOf(caller), call),
+      );
     }
   }
+  for (const [method, { run, ratePolicy }] of options.consoleService.methods) {
+    serve(router, options, method, ratePolicy, run);
+  }
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+}
+
+/** Serves a method to the sessions that may call it, and writes down what it changes. */
+function serve(
+  router: ConnectRouter,
+  { sessions, audit, findMerchant, takeFromLimit }: ConsoleDoorOptions,
+  method: DescMethodUnary,
+  ratePolicy: string,
+  run: Method<unknown, unknown, ConsoleCaller>['run'],
+): void {
+  const access = accessOf(method);
+  router.rpc(method, async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
+    const context = requestContextOf(values);
+    const session = await sessionOf(sessions, requestHeader);
+    assertMay(session, access);
+    const caller = await callerOf(session, requestHeader, findMerchant);
+    const { merchant } = caller;
+    if (merchant !== undefined) context.identity = merchant;
+    takeFromLimit(context, ratePolicy);
+    const work = () => run(request, caller, { context, header: requestHeader, signal }) as Promise<Message>;
+    if (access === Access.READ) return withoutClientSecret(await work());
+    const entry = {
+      actor: session.typeId,
+      actorName: session.name,
+      method: `${method.parent.typeName}/${method.name}`,
+      merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
+      target: 'id' in request && typeof request.id === 'string' ? request.id : undefined,
+      fields: toJson(method.input, request as never) as JsonObject,
+      requestId: context.requestId,
+    };
+    return withoutClientSecret(await audit.run(entry, work));
+  });
 }
 
 /** Throws `api_key_invalid` if the session has ended. */

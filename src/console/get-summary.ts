@@ -1,0 +1,145 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
+import {
+  type ChainFigures,
+  ChainFiguresSchema,
+  type Day,
+  DaySchema,
+  type GetSummaryRequest,
+  type Summary,
+  SummarySchema,
+} from '../contract/gen/console/v1/console_service_pb.ts';
+import type { ReportKind } from '../database/entities/report.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { refuseInvalid } from '../requests/errors.ts';
+import { unknownFieldViolations } from '../requests/fields.ts';
+import type { Method } from '../requests/method.ts';
+import { type ConsoleCaller, merchantOf } from './rights.ts';
+
+const dayMs = 86_400_000;
+const maxDays = 400;
+
+/** `GetSummary`: the figures of a merchant by day. */
+export function getSummary(em: EntityManager): Method<GetSummaryRequest, Summary, ConsoleCaller> {
+  const { run } = createPreparedStatements(em);
+  return {
+    ratePolicy: 'reads',
+    violations,
+    async run(request, caller) {
+      const { merchantId, mode } = merchantOf(caller);
+      refuseInvalid(violations(request));
+      const { firstDay, lastDay } = request;
+      const timeZone = hasWholeHours(request.timeZone, firstDay, lastDay) ? request.timeZone : 'UTC';
+      const { rows } = await orUnavailable(() =>
+        run(sumDays, [merchantId, mode, firstDay, lastDay, timeZone]),
+      );
+      const [row] = rows;
+      const days = new Map<string, Day>();
+      for (const figures of row?.figures ?? []) add(days, figures);
+      return create(SummarySchema, {
+        timeZone,
+        asOf: timestampFromDate(new Date(row?.as_of)),
+        days: [...days.values()],
+      });
+    },
+  };
+}
+
+/** A row of the statement's JSON. */
+interface Figures {
+  date: string;
+  chain_id: number;
+  kind: ReportKind;
+  count: number;
+  /** Digits: a sum may be larger than a number holds. */
+  units: string;
+}
+
+function add(days: Map<string, Day>, { date, chain_id, kind, count, units }: Figures): void {
+  const day = days.get(date) ?? create(DaySchema, { date });
+  days.set(date, day);
+  if (kind === 'succeeded') day.succeededCount += BigInt(count);
+  else if (kind === 'expired') day.expiredCount += BigInt(count);
+  else if (kind === 'canceled') day.canceledCount += BigInt(count);
+  else {
+    const of = ofChain(day, chains.find(({ chainId }) => chainId === chain_id)?.chain ?? String(chain_id));
+    if (kind === 'received') Object.assign(of, { receivedCount: BigInt(count), receivedUnits: units });
+    else Object.assign(of, { refundedCount: BigInt(count), refundedUnits: units });
+  }
+}
+
+function ofChain(day: Day, chain: string): ChainFigures {
+  const known = day.chains.find((each) => each.chain === chain);
+  if (known !== undefined) return known;
+  const added = create(ChainFiguresSchema, { chain, receivedUnits: '0', refundedUnits: '0' });
+  day.chains.push(added);
+  return added;
+}
+
+function violations(request: GetSummaryRequest): FieldViolation[] {
+  const all = unknownFieldViolations(request);
+  const [first, last] = [dayOf(request.firstDay), dayOf(request.lastDay)];
+  const message = 'must be a day, such as 2026-11-01';
+  if (first === undefined) all.push({ field: 'first_day', message });
+  if (last === undefined) all.push({ field: 'last_day', message });
+  if (first !== undefined && last !== undefined) {
+    if (last < first) all.push({ field: 'last_day', message: 'must not be before first_day' });
+    if (last - first > maxDays * dayMs) {
+      all.push({ field: 'last_day', message: `must be at most ${maxDays} days after first_day` });
+    }
+  }
+  if (!isTimeZone(request.timeZone)) {
+    all.push({ field: 'time_zone', message: 'must be an IANA time zone, such as Europe/Berlin' });
+  }
+  return all;
+}
+
+/** Midnight in UTC, in ms. */
+function dayOf(text: string): number | undefined {
+  if (!/^[12]\d{3}-\d\d-\d\d$/.test(text)) return undefined;
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? undefined : ms;
+}
+
+/** Only names: the sign of an offset is the other way round in PostgreSQL. */
+function isTimeZone(text: string): boolean {
+  if (!/^[A-Za-z][A-Za-z0-9_+/-]{0,63}$/.test(text)) return false;
+  try {
+    new Intl.DateTimeFormat('en', { timeZone: text });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** True if the zone's days begin with an hour of UTC on each of these days: figures are kept by the hour. */
+function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boolean {
+  const format = new Intl.DateTimeFormat('en', { timeZone, minute: 'numeric', second: 'numeric' });
+  for (let ms = Date.parse(firstDay) - dayMs; ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
+    // At a whole hour of UTC, `00:00`.
+    if (!/^0?0:00$/.test(format.format(ms))) return false;
+  }
+  return true;
+}
+
+const sumDays = preparedStatement(
+  'sum_days',
+  `with hours as (
+     select hour, chain_id, kind, count, units from report_hours
+      where merchant_id = $1 and mode = $2
+        and hour >= $3::date::timestamp at time zone $5 and hour < ($4::date + 1)::timestamp at time zone $5
+     union all
+     select hour, chain_id, kind, count, units from report_changes
+      where merchant_id = $1 and mode = $2
+        and hour >= $3::date::timestamp at time zone $5 and hour < ($4::date + 1)::timestamp at time zone $5
+   ), days as (
+     select to_char(hour at time zone $5, 'YYYY-MM-DD') as date, chain_id, kind, sum(count)::bigint as count,
+            sum(units)::text as units
+       from hours group by 1, 2, 3 having sum(count) <> 0 or sum(units) <> 0
+   )
+   select now() as as_of, (select json_agg(d order by d.date, d.chain_id, d.kind) from days d) as figures`,
+);

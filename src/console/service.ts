@@ -1,0 +1,43 @@
+import { create } from '@bufbuild/protobuf';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import {
+  ConsoleService,
+  type ListMerchantsRequest,
+  type ListMerchantsResponse,
+  ListMerchantsResponseSchema,
+} from '../contract/gen/console/v1/console_service_pb.ts';
+import { MerchantEntity } from '../database/entities/merchant.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
+import { getSummary } from './get-summary.ts';
+import type { ConsoleCaller } from './rights.ts';
+
+/** `console.v1.ConsoleService`: what the console shows besides what the API has. */
+export function createConsoleService(em: EntityManager): ImplementedService<ConsoleCaller> {
+  return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
+    getSummary: getSummary(em),
+    listMerchants: listMerchants(em),
+  });
+}
+
+const maxMerchants = 1_000;
+
+function listMerchants(
+  em: EntityManager,
+): Method<ListMerchantsRequest, ListMerchantsResponse, ConsoleCaller> {
+  return {
+    ratePolicy: 'reads',
+    async run(_, { session: { merchant } }) {
+      const merchants = await orUnavailable(() =>
+        em.fork().find(MerchantEntity, merchant ? { id: merchant.id } : {}, {
+          orderBy: { id: 'desc' },
+          limit: maxMerchants,
+        }),
+      );
+      return create(ListMerchantsResponseSchema, {
+        merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })),
+      });
+    },
+  };
+}

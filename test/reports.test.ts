@@ -1,0 +1,175 @@
+// The console's figures: of which day they are, and that folding changes nothing. `settlement-model.test.ts` compares them
+// with a recount in random histories.
+
+import { create } from '@bufbuild/protobuf';
+import { timestampMs } from '@bufbuild/protobuf/wkt';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { createReportFolding } from '../src/console/fold-reports.ts';
+import { getSummary } from '../src/console/get-summary.ts';
+import type { ConsoleCaller } from '../src/console/rights.ts';
+import { GetSummaryRequestSchema, type Summary } from '../src/contract/gen/console/v1/console_service_pb.ts';
+import type { Call } from '../src/requests/method.ts';
+import { wrongFigures } from './support/report-recount.ts';
+import { startService } from './support/service.ts';
+import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+
+const service = await startService({ ROLES: 'api' });
+afterAll(() => service.close());
+const { em } = service.database.orm;
+const fold = createReportFolding(em);
+const { run } = getSummary(em);
+const { merchant } = service;
+
+beforeEach(() => service.query('truncate report_changes, report_hours, transfers, payment_intents'));
+
+const callerOf = (merchantId: string, mode: 'testnet' | 'mainnet') =>
+  ({ merchant: { merchantId, mode } }) as ConsoleCaller;
+const summarize = (
+  firstDay: string,
+  lastDay = firstDay,
+  timeZone = 'UTC',
+  caller = callerOf(merchant.id, 'testnet'),
+) => run(create(GetSummaryRequestSchema, { firstDay, lastDay, timeZone }), caller, {} as Call);
+
+/** Payments of an intent that is made for them, which are confirmed afterwards. */
+async function receive(...payments: TransferSettings[]): Promise<void> {
+  const { id: paymentIntent } = (await service.call('createPaymentIntent', { amount_units: 1 })).json;
+  const rows = payments.map((each) => ({ paymentIntent, ...each }));
+  await insertTransfers(service, merchant, rows);
+  await service.query("update transfers set state = 'confirmed' where state = 'pending'");
+}
+
+const at = (time: string, amountUnits = 1): TransferSettings => ({ blockTime: new Date(time), amountUnits });
+
+const otherToken = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+
+/** `2026-11-24 base 2 of 30` for each day and chain. */
+const linesOf = ({ days }: Summary): string[] =>
+  days.flatMap(({ date, chains }) =>
+    chains.map(
+      ({ chain, receivedCount, receivedUnits }) => `${date} ${chain} ${receivedCount} of ${receivedUnits}`,
+    ),
+  );
+
+describe('a summary', () => {
+  test('has the days of the time zone, by the times of blocks', async () => {
+    await receive(
+      at('2026-11-23T22:59:59Z', 1),
+      at('2026-11-23T23:00:00Z', 10),
+      at('2026-11-24T22:59:59Z', 100),
+    );
+    const berlin = await summarize('2026-11-23', '2026-11-24', 'Europe/Berlin');
+    expect(linesOf(berlin)).toEqual(['2026-11-23 base 1 of 1', '2026-11-24 base 2 of 110']);
+    expect(berlin.timeZone).toBe('Europe/Berlin');
+    expect(linesOf(await summarize('2026-11-24', undefined, 'Europe/Berlin'))).toEqual([
+      '2026-11-24 base 2 of 110',
+    ]);
+    expect(linesOf(await summarize('2026-11-23'))).toEqual(['2026-11-23 base 2 of 11']);
+    // A day of 25 hours.
+    await receive(at('2026-10-24T22:00:00Z'), at('2026-10-25T22:59:59Z'), at('2026-10-25T23:00:00Z'));
+    expect(linesOf(await summarize('2026-10-25', undefined, 'Europe/Berlin'))).toEqual([
+      '2026-10-25 base 2 of 2',
+    ]);
+  });
+
+  test.each(['Asia/Kolkata', 'Australia/Lord_Howe'])(
+    'has the days of UTC in %s, which is not whole hours from it, and says so',
+    async (zone) => {
+      await receive(at('2026-06-23T22:00:00Z'));
+      const summary = await summarize('2026-06-23', '2026-06-24', zone);
+      expect([summary.timeZone, ...linesOf(summary)]).toEqual(['UTC', '2026-06-23 base 1 of 1']);
+    },
+  );
+
+  test('is of one merchant and mode', async () => {
+    const other = await service.newMerchant();
+    await receive(at('2026-11-24T12:00:00Z'));
+    for (const caller of [callerOf(other.id, 'testnet'), callerOf(merchant.id, 'mainnet')]) {
+      expect(linesOf(await summarize('2026-11-24', undefined, 'UTC', caller))).toEqual([]);
+    }
+  });
+
+  test('counts chains apart, other tokens and unattributed transfers not, and sums exactly', async () => {
+    const time = { blockTime: new Date('2026-11-24T12:00:00Z') };
+    await receive(
+      { ...time, amountUnits: 9_007_199_254_740_991 },
+      { ...time, amountUnits: 4 },
+      { ...time, chain: 'polygon', amountUnits: 7 },
+      { ...time, labels: ['late'], amountUnits: 100 },
+      { ...time, tokenAddress: otherToken, labels: ['wrong_token'], amountUnits: 1_000 },
+    );
+    await insertTransfers(service, merchant, [{ ...time, state: 'confirmed' }]);
+    expect(linesOf(await summarize('2026-11-24')).sort()).toEqual([
+      '2026-11-24 base 3 of 9007199254741095',
+      '2026-11-24 polygon 1 of 7',
+    ]);
+  });
+
+  test('is the same before and after its changes are folded, and loses what is reverted', async () => {
+    await receive(at('2026-11-24T12:00:00Z', 5), at('2026-11-24T12:59:00Z', 6));
+    const before = await summarize('2026-11-24');
+    expect(linesOf(before)).toEqual(['2026-11-24 base 2 of 11']);
+    expect(await fold()).toBe(false);
+    expect((await service.query('select from report_changes')).length).toBe(0);
+    expect((await summarize('2026-11-24')).days).toEqual(before.days);
+    await service.query("update transfers set state = 'reorged', block_time = now() where amount_units = 5");
+    expect(linesOf(await summarize('2026-11-24'))).toEqual(['2026-11-24 base 1 of 6']);
+    await fold();
+    await service.query("update transfers set state = 'reorged'");
+    await fold();
+    expect((await summarize('2026-11-24')).days).toEqual([]);
+  });
+
+  test('counts the ends of intents', async () => {
+    for (const amount_units of [1, 2, 3]) {
+      const { id } = (await service.call('createPaymentIntent', { amount_units })).json;
+      if (amount_units > 1) await service.call('cancelPaymentIntent', { id });
+    }
+    const today = new Date().toISOString().slice(0, 10);
+    const { days, asOf } = await summarize(
+      today,
+      new Date(Date.now() + 86_400_000).toISOString().slice(0, 10),
+    );
+    expect(days.map(({ canceledCount, succeededCount }) => [canceledCount, succeededCount])).toEqual([
+      [2n, 0n],
+    ]);
+    expect(Math.abs(timestampMs(asOf as NonNullable<typeof asOf>) - Date.now())).toBeLessThan(60_000);
+    expect(await service.query(wrongFigures)).toEqual([]);
+  });
+
+  test.each([
+    [{ firstDay: '2026-11-31' }, 'first_day'],
+    [{ firstDay: '1.11.2026' }, 'first_day'],
+    [{ lastDay: '' }, 'last_day'],
+    [{ firstDay: '2026-11-25' }, 'last_day'],
+    [{ firstDay: '2025-10-01' }, 'last_day'],
+    [{ timeZone: '' }, 'time_zone'],
+    [{ timeZone: '+05:00' }, 'time_zone'],
+    [{ timeZone: 'Europe/Bonn' }, 'time_zone'],
+    [{ timeZone: "UTC' or true" }, 'time_zone'],
+  ])('refuses %o', async (fields, field) => {
+    const request = { firstDay: '2026-11-24', lastDay: '2026-11-24', timeZone: 'UTC', ...fields };
+    const answer = run(
+      create(GetSummaryRequestSchema, request),
+      callerOf(merchant.id, 'testnet'),
+      {} as Call,
+    );
+    await expect(answer).rejects.toMatchObject({ code: 'invalid_body', violations: [{ field }] });
+  });
+});
+
+test('what was before the figures is counted once, by the migration', async () => {
+  await receive(at('2026-11-24T12:00:00Z', 5), {
+    ...at('2026-11-24T12:00:00Z', 6),
+    tokenAddress: otherToken,
+    labels: ['wrong_token'],
+  });
+  const { id } = (await service.call('createPaymentIntent', { amount_units: 1 })).json;
+  await service.call('cancelPaymentIntent', { id });
+  expect(await service.query(wrongFigures)).toEqual([]);
+  const { migrator } = service.database.orm;
+  await migrator.down();
+  await migrator.up();
+  expect(await service.query(wrongFigures)).toEqual([]);
+  expect(linesOf(await summarize('2026-11-24'))).toEqual(['2026-11-24 base 1 of 5']);
+});
