@@ -179,7 +179,7 @@ describe('a session', () => {
   const reads = [
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
-    ...['GetSummary', 'ListMerchants'],
+    ...['GetSummary', 'ListMerchants', 'ListAttention', 'GetTimeline'],
   ];
   const services = [
     PaymentIntentService,

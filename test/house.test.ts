@@ -15,7 +15,7 @@ interface Place {
 }
 
 const texts: File[] = [];
-for await (const name of glob('{src,client,checkout,test}/**/*.{ts,tsx}')) {
+for await (const name of glob('{src,client,checkout,console,test}/**/*.{ts,tsx}')) {
   if (!/\/(?:gen|dist|node_modules)\//.test(name)) texts.push({ name, text: await readFile(name, 'utf8') });
 }
 const written = texts.filter(({ name }) => !name.startsWith('test/'));
@@ -48,8 +48,12 @@ const names = (all: readonly File[]) =>
   ).length;
 
 test.each<[string, number, () => Place]>([
-  ['hand-written lines of src, client and checkout', 42_000, () => ({ lines: sum(written), where: '' })],
-  ['lines of tests', 53_200, () => ({ lines: sum(tests), where: '' })],
+  [
+    'hand-written lines of src, client, checkout and console',
+    46_500,
+    () => ({ lines: sum(written), where: '' }),
+  ],
+  ['lines of tests', 53_800, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [

@@ -10,13 +10,18 @@ import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
+import { listAttention, resolveAttention } from './attention.ts';
 import { getSummary } from './get-summary.ts';
+import { getTimeline } from './get-timeline.ts';
 import type { ConsoleCaller } from './rights.ts';
 
 /** `console.v1.ConsoleService`: what the console shows besides what the API has. */
 export function createConsoleService(em: EntityManager): ImplementedService<ConsoleCaller> {
   return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
     getSummary: getSummary(em),
+    listAttention: listAttention(em),
+    resolveAttention: resolveAttention(em),
+    getTimeline: getTimeline(em),
     listMerchants: listMerchants(em),
   });
 }

@@ -7,7 +7,7 @@ import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { AuthorizationEntity } from './entities/authorization.ts';
-import { AuditEntryEntity, ConsoleSessionEntity } from './entities/console.ts';
+import { AuditEntryEntity, ConsoleSessionEntity, ResolvedAttentionEntity } from './entities/console.ts';
 import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
@@ -38,8 +38,8 @@ import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts'
 import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
 import { OpenConsole } from './migrations/2026-11-25-open-console.ts';
 import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization.ts';
-import { ReportChanges } from './migrations/2026-11-25-report-changes.ts';
 import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
+import { ShowFigures } from './migrations/2026-11-25-show-figures.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 import { isServerGone } from './unavailable.ts';
 
@@ -63,7 +63,7 @@ export const ourMigrations: readonly MigrationObject[] = [
   { name: '2026-11-25-return-money', class: ReturnMoney },
   { name: '2026-11-25-pay-by-authorization', class: PayByAuthorization },
   { name: '2026-11-25-open-console', class: OpenConsole },
-  { name: '2026-11-25-report-changes', class: ReportChanges },
+  { name: '2026-11-25-show-figures', class: ShowFigures },
 ];
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
@@ -113,6 +113,7 @@ export function createOrm(
       AuthorizationEntity,
       ReportChangeEntity,
       ReportHourEntity,
+      ResolvedAttentionEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -28,6 +28,7 @@ const neededRights = {
   console_sessions: ['select', 'update'],
   report_changes: ['select', 'delete'],
   report_hours: ['select', 'insert', 'update'],
+  resolved_attention: ['select', 'insert', 'update'],
   audit_log: ['select', 'insert', 'update', 'delete'],
 };
 

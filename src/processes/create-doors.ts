@@ -6,6 +6,7 @@ import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
 import { createConsoleDoor } from '../doors/console/console-door.ts';
+import { loadConsolePages } from '../doors/console/console-pages.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
 import { registerReflection } from '../doors/internal/reflection.ts';
@@ -83,7 +84,14 @@ export async function createDoors(
     operations: createOperationsDoor(readiness, metrics),
     console:
       config.console &&
-      createConsoleDoor({ ...forConsole, scheme, origin: config.console.origin, onEnd, requestTimeoutMs }),
+      createConsoleDoor({
+        ...forConsole,
+        scheme,
+        origin: config.console.origin,
+        pages: await loadConsolePages(),
+        onEnd,
+        requestTimeoutMs,
+      }),
   } as const;
 }
 

@@ -1,7 +1,7 @@
 /** The statements that give a role what the running service needs besides reading, as docs/operations.md has them. */
 export function grantServiceRights(role: string): string {
   return `
-    grant insert, update on payment_intents, refunds, authorizations, transfers, watched_chains, report_hours to ${role};
+    grant insert, update on payment_intents, refunds, authorizations, transfers, watched_chains, report_hours, resolved_attention to ${role};
     grant insert, update on webhook_endpoints, webhook_secrets to ${role};
     grant insert, update, delete on block_headers, events, webhook_deliveries to ${role};
     grant insert on event_epochs, payment_intent_metadata to ${role};

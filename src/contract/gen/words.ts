@@ -107,6 +107,47 @@ export const paymentIntentStatusWords = {
   canceled: 5,
 } as const satisfies Record<PaymentIntentStatus, number>;
 
+/** Where a delivery stands. */
+export type WebhookDeliveryStatus =
+  /** To be tried, or tried again. */
+  | 'pending'
+  /** Answered with a status of 200 to 299. */
+  | 'delivered'
+  /** Given up after the last attempt, or because the endpoint was disabled or deleted. */
+  | 'failed';
+
+/** The numbers of a {@link WebhookDeliveryStatus} in messages. */
+export const webhookDeliveryStatusWords = {
+  pending: 1,
+  delivered: 2,
+  failed: 3,
+} as const satisfies Record<WebhookDeliveryStatus, number>;
+
+/** Why a person is needed. */
+export type AttentionKind =
+  /** A transfer that belongs to no intent. */
+  | 'unattributed'
+  /** Money of an intent that is to be returned, or decided on: its labels say why. */
+  | 'payment'
+  /** Deliveries to an endpoint that have failed for good. */
+  | 'deliveries'
+  /** An endpoint that was disabled because it has failed for days. */
+  | 'endpoint'
+  /** A refund whose transfer nobody has signed yet. */
+  | 'refund'
+  /** A refund that went otherwise than it was prepared: its labels say how. */
+  | 'unexpected_refund';
+
+/** The numbers of a {@link AttentionKind} in messages. */
+export const attentionKindWords = {
+  unattributed: 1,
+  payment: 2,
+  deliveries: 3,
+  endpoint: 4,
+  refund: 5,
+  unexpected_refund: 6,
+} as const satisfies Record<AttentionKind, number>;
+
 /** What can become of a signed authorization. */
 export type PaymentAuthorizationStatus =
   /** It can still be used. */
@@ -154,20 +195,4 @@ export const transferStatusWords = {
   unattributed: 1,
   attributed: 2,
 } as const satisfies Record<TransferStatus, number>;
-
-/** Where a delivery stands. */
-export type WebhookDeliveryStatus =
-  /** To be tried, or tried again. */
-  | 'pending'
-  /** Answered with a status of 200 to 299. */
-  | 'delivered'
-  /** Given up after the last attempt, or because the endpoint was disabled or deleted. */
-  | 'failed';
-
-/** The numbers of a {@link WebhookDeliveryStatus} in messages. */
-export const webhookDeliveryStatusWords = {
-  pending: 1,
-  delivered: 2,
-  failed: 3,
-} as const satisfies Record<WebhookDeliveryStatus, number>;
 

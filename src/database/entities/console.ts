@@ -53,4 +53,18 @@ export const AuditEntryEntity = defineEntity({
   indexes: [{ name: 'audit_log_target_index', properties: ['target', 'id'], where: 'target is not null' }],
 });
 
+/** What somebody has seen to of what needs a person. */
+export const ResolvedAttentionEntity = defineEntity({
+  name: 'ResolvedAttention',
+  tableName: 'resolved_attention',
+  properties: {
+    merchantId: p.uuid().primary(),
+    mode: p.enum(modeNames).nativeEnumName(modeType).primary(),
+    /** The item and how it was: see `console/attention.ts`. */
+    item: p.text().primary(),
+    note: p.text(),
+    resolvedAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+});
+
 export type ConsoleSession = InferEntity<typeof ConsoleSessionEntity>;

@@ -80,6 +80,12 @@ export const PaymentIntentEntity = defineEntity({
         '(expected_wallet, merchant_id, (amount_units - amount_received_units), id) ' +
         "where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0",
     },
+    // Those that may need a person.
+    {
+      name: 'payment_intents_labels_index',
+      properties: ['merchantId', 'mode', 'id'],
+      where: 'labels is not null',
+    },
   ],
   uniques: [
     {

@@ -52,6 +52,8 @@ export const RefundEntity = defineEntity({
         '((destination || wallet || int8send(amount_units)), network, watched_until)',
     },
     { name: 'refunds_watched_index', properties: ['network', 'watchedUntil'] },
+    // Those that may need a person.
+    { name: 'refunds_labels_index', properties: ['merchantId', 'mode', 'id'], where: 'labels is not null' },
     // What has to expire.
     {
       name: 'refunds_open_index',

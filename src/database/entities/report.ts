@@ -6,7 +6,7 @@ import { modeType } from './network.ts';
 const reportKinds = ['received', 'refunded', 'succeeded', 'expired', 'canceled'] as const;
 export type ReportKind = (typeof reportKinds)[number];
 
-/** The trigger that books what a table's updates change in the figures. Its function is in the migration `report-changes`. */
+/** The trigger that books what a table's updates change in the figures. Its function is in the migration `show-figures`. */
 export const reportTrigger = (table: 'transfers' | 'payment_intents') => ({
   name: `${table}_reported`,
   timing: 'after' as const,

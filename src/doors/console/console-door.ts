@@ -30,6 +30,7 @@ import {
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { pathOf } from '../node-headers.ts';
+import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
 
@@ -44,6 +45,8 @@ export interface ConsoleDoorOptions {
   scheme: 'http' | 'https';
   /** The origin of its pages; without one, that of loopback names. */
   origin: string | undefined;
+  /** Its pages and their files. */
+  pages: Site;
   onEnd: RequestObserver;
   requestTimeoutMs: number;
 }
@@ -64,7 +67,7 @@ const headers = {
 export function createConsoleDoor(
   options: ConsoleDoorOptions,
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  const { scheme, origin, onEnd } = options;
+  const { scheme, origin, pages, onEnd } = options;
   const handlers = compileHandlers(options);
 
   return (request, response) => {
@@ -72,7 +75,8 @@ export function createConsoleDoor(
     const path = pathOf(request);
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
-    response.once('close', () => onEnd(context, rpc, outcomeOf(context)));
+    const name = pages.has(path) ? pages.name : rpc;
+    response.once('close', () => onEnd(context, name, outcomeOf(context)));
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
     const refuse = (reason: unknown) => {
@@ -86,7 +90,8 @@ export function createConsoleDoor(
       send(response, error.httpStatus ?? catalogue[error.code].httpStatus, body);
     };
     const serve = async () => {
-      assertOwnPage(request, scheme, origin);
+      const header = assertOwnPage(request, scheme, origin);
+      if (pages.has(path)) return pages.serve({ path, request, header, response, context });
       if (rpc === undefined) throw new ServiceError('not_found');
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
@@ -104,7 +109,11 @@ export function createConsoleDoor(
 const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
 
 /** Throws unless the request comes to this port by its own name and, if it calls something, from a page of its own. */
-function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origin: string | undefined): void {
+function assertOwnPage(
+  request: IncomingMessage,
+  scheme: 'http' | 'https',
+  origin: string | undefined,
+): RawHeaders {
   const header = new RawHeaders(request.rawHeaders);
   const { localPort } = request.socket;
   const port = localPort === (scheme === 'http' ? 80 : 443) ? '' : `:${localPort}`;
@@ -118,11 +127,12 @@ function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origi
       message: `The console is not at this name. It is at ${origins[0]}; CONSOLE_ORIGIN sets it.`,
     });
   }
-  if (request.method !== 'POST') return;
+  if (request.method !== 'POST') return header;
   const site = header.get('sec-fetch-site');
   if (header.get('origin') !== called || (site !== null && site !== 'same-origin')) {
     throw new ServiceError('permission_denied', { message: 'Only pages of the console may call it.' });
   }
+  return header;
 }
 
 /** `POST /console/session`: exchanges the code of a link. */
@@ -210,12 +220,17 @@ function serve(
       actorName: session.name,
       method: `${method.parent.typeName}/${method.name}`,
       merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
-      target: 'id' in request && typeof request.id === 'string' ? request.id : undefined,
+      target: targetOf(request),
       fields: toJson(method.input, request as never) as JsonObject,
       requestId: context.requestId,
     };
     return withoutClientSecret(await audit.run(entry, work));
   });
+}
+
+/** The id of what a request changes: its own, or that of the intent that it adds something to. */
+function targetOf(request: Message & { id?: unknown; paymentIntent?: unknown }): string | undefined {
+  return [request.id, request.paymentIntent].find((id) => typeof id === 'string' && id !== '') as string;
 }
 
 /** Throws `api_key_invalid` if the session has ended. */

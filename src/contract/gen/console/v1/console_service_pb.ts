@@ -2,18 +2,20 @@
 // @generated from file console/v1/console_service.proto (package console.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_payments_v1_access } from "../../payments/v1/access_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { WebhookDelivery } from "../../payments/v1/webhook_endpoint_pb.ts";
+import { file_payments_v1_webhook_endpoint } from "../../payments/v1/webhook_endpoint_pb.ts";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file console/v1/console_service.proto.
  */
 export const file_console_v1_console_service: GenFile = /*@__PURE__*/
-  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJMroBCg5Db25zb2xlU2VydmljZRJJCgpHZXRTdW1tYXJ5Eh0uY29uc29sZS52MS5HZXRTdW1tYXJ5UmVxdWVzdBoTLmNvbnNvbGUudjEuU3VtbWFyeSIHkAIBqLUYARJdCg1MaXN0TWVyY2hhbnRzEiAuY29uc29sZS52MS5MaXN0TWVyY2hhbnRzUmVxdWVzdBohLmNvbnNvbGUudjEuTGlzdE1lcmNoYW50c1Jlc3BvbnNlIgeQAgGotRgBYgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_access]);
+  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJIhYKFExpc3RBdHRlbnRpb25SZXF1ZXN0IkEKFUxpc3RBdHRlbnRpb25SZXNwb25zZRIoCgVpdGVtcxgBIAMoCzIZLmNvbnNvbGUudjEuQXR0ZW50aW9uSXRlbSLpAQoNQXR0ZW50aW9uSXRlbRIKCgJpZBgBIAEoCRInCgRraW5kGAIgASgOMhkuY29uc29sZS52MS5BdHRlbnRpb25LaW5kEg8KB3N1YmplY3QYAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNoYWluX2lkGAUgASgDEhQKDGFtb3VudF91bml0cxgGIAEoAxINCgVjb3VudBgHIAEoBRIOCgZsYWJlbHMYCCADKAkSCwoDdXJsGAkgASgJEhYKDnBheW1lbnRfaW50ZW50GAogASgJIjMKF1Jlc29sdmVBdHRlbnRpb25SZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5vdGUYAiABKAkiGgoYUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIiwKEkdldFRpbWVsaW5lUmVxdWVzdBIWCg5wYXltZW50X2ludGVudBgBIAEoCSJwCghUaW1lbGluZRI4ChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnkSKgoHY2hhbmdlcxgCIAMoCzIZLmNvbnNvbGUudjEuQXVkaXRlZENoYW5nZSKLAQoNQXVkaXRlZENoYW5nZRImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYAiABKAkSEgoKYWN0b3JfbmFtZRgDIAEoCRIOCgZtZXRob2QYBCABKAkSDgoGdGFyZ2V0GAUgASgJEg8KB291dGNvbWUYBiABKAkq6QEKDUF0dGVudGlvbktpbmQSHgoaQVRURU5USU9OX0tJTkRfVU5TUEVDSUZJRUQQABIfChtBVFRFTlRJT05fS0lORF9VTkFUVFJJQlVURUQQARIaChZBVFRFTlRJT05fS0lORF9QQVlNRU5UEAISHQoZQVRURU5USU9OX0tJTkRfREVMSVZFUklFUxADEhsKF0FUVEVOVElPTl9LSU5EX0VORFBPSU5UEAQSGQoVQVRURU5USU9OX0tJTkRfUkVGVU5EEAUSJAogQVRURU5USU9OX0tJTkRfVU5FWFBFQ1RFRF9SRUZVTkQQBjLPAwoOQ29uc29sZVNlcnZpY2USSQoKR2V0U3VtbWFyeRIdLmNvbnNvbGUudjEuR2V0U3VtbWFyeVJlcXVlc3QaEy5jb25zb2xlLnYxLlN1bW1hcnkiB5ACAai1GAESXQoNTGlzdEF0dGVudGlvbhIgLmNvbnNvbGUudjEuTGlzdEF0dGVudGlvblJlcXVlc3QaIS5jb25zb2xlLnYxLkxpc3RBdHRlbnRpb25SZXNwb25zZSIHkAIBqLUYARJmChBSZXNvbHZlQXR0ZW50aW9uEiMuY29uc29sZS52MS5SZXNvbHZlQXR0ZW50aW9uUmVxdWVzdBokLmNvbnNvbGUudjEuUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIgeQAgKotRgCEkwKC0dldFRpbWVsaW5lEh4uY29uc29sZS52MS5HZXRUaW1lbGluZVJlcXVlc3QaFC5jb25zb2xlLnYxLlRpbWVsaW5lIgeQAgGotRgBEl0KDUxpc3RNZXJjaGFudHMSIC5jb25zb2xlLnYxLkxpc3RNZXJjaGFudHNSZXF1ZXN0GiEuY29uc29sZS52MS5MaXN0TWVyY2hhbnRzUmVzcG9uc2UiB5ACAai1GAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_payments_v1_access, file_payments_v1_webhook_endpoint]);
 
 /**
  * A range of days.
@@ -248,6 +250,343 @@ export const MerchantSchema: GenMessage<Merchant> = /*@__PURE__*/
   messageDesc(file_console_v1_console_service, 6);
 
 /**
+ * Nothing.
+ *
+ * @generated from message console.v1.ListAttentionRequest
+ */
+export type ListAttentionRequest = Message<"console.v1.ListAttentionRequest"> & {
+};
+
+/**
+ * Describes the message console.v1.ListAttentionRequest.
+ * Use `create(ListAttentionRequestSchema)` to create a new message.
+ */
+export const ListAttentionRequestSchema: GenMessage<ListAttentionRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 7);
+
+/**
+ * What needs a person.
+ *
+ * @generated from message console.v1.ListAttentionResponse
+ */
+export type ListAttentionResponse = Message<"console.v1.ListAttentionResponse"> & {
+  /**
+   * The items, newest first; of each kind at most fifty.
+   *
+   * @generated from field: repeated console.v1.AttentionItem items = 1;
+   */
+  items: AttentionItem[];
+};
+
+/**
+ * Describes the message console.v1.ListAttentionResponse.
+ * Use `create(ListAttentionResponseSchema)` to create a new message.
+ */
+export const ListAttentionResponseSchema: GenMessage<ListAttentionResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 8);
+
+/**
+ * Something that needs a person.
+ *
+ * @generated from message console.v1.AttentionItem
+ */
+export type AttentionItem = Message<"console.v1.AttentionItem"> & {
+  /**
+   * Names it, and how it is now: it changes when more of the same happens.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Why.
+   *
+   * @generated from field: console.v1.AttentionKind kind = 2;
+   */
+  kind: AttentionKind;
+
+  /**
+   * What it is about: the id of a transfer, an intent, an endpoint, or a refund.
+   *
+   * @generated from field: string subject = 3;
+   */
+  subject: string;
+
+  /**
+   * Since when.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 4;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * The chain of the money.
+   *
+   * @generated from field: int64 chain_id = 5;
+   */
+  chainId: bigint;
+
+  /**
+   * The money, in the token's smallest unit: of an intent, what it has more than it should.
+   *
+   * @generated from field: int64 amount_units = 6;
+   */
+  amountUnits: bigint;
+
+  /**
+   * The number of deliveries, at most 1,000.
+   *
+   * @generated from field: int32 count = 7;
+   */
+  count: number;
+
+  /**
+   * Of the intent or the refund.
+   *
+   * @generated from field: repeated string labels = 8;
+   */
+  labels: string[];
+
+  /**
+   * The address of the endpoint.
+   *
+   * @generated from field: string url = 9;
+   */
+  url: string;
+
+  /**
+   * The intent of a refund.
+   *
+   * @generated from field: string payment_intent = 10;
+   */
+  paymentIntent: string;
+};
+
+/**
+ * Describes the message console.v1.AttentionItem.
+ * Use `create(AttentionItemSchema)` to create a new message.
+ */
+export const AttentionItemSchema: GenMessage<AttentionItem> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 9);
+
+/**
+ * Names the item to end.
+ *
+ * @generated from message console.v1.ResolveAttentionRequest
+ */
+export type ResolveAttentionRequest = Message<"console.v1.ResolveAttentionRequest"> & {
+  /**
+   * The item's `id`.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * What was done, for those who ask later: at most 500 characters.
+   *
+   * @generated from field: string note = 2;
+   */
+  note: string;
+};
+
+/**
+ * Describes the message console.v1.ResolveAttentionRequest.
+ * Use `create(ResolveAttentionRequestSchema)` to create a new message.
+ */
+export const ResolveAttentionRequestSchema: GenMessage<ResolveAttentionRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 10);
+
+/**
+ * Nothing.
+ *
+ * @generated from message console.v1.ResolveAttentionResponse
+ */
+export type ResolveAttentionResponse = Message<"console.v1.ResolveAttentionResponse"> & {
+};
+
+/**
+ * Describes the message console.v1.ResolveAttentionResponse.
+ * Use `create(ResolveAttentionResponseSchema)` to create a new message.
+ */
+export const ResolveAttentionResponseSchema: GenMessage<ResolveAttentionResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 11);
+
+/**
+ * Names the intent.
+ *
+ * @generated from message console.v1.GetTimelineRequest
+ */
+export type GetTimelineRequest = Message<"console.v1.GetTimelineRequest"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string payment_intent = 1;
+   */
+  paymentIntent: string;
+};
+
+/**
+ * Describes the message console.v1.GetTimelineRequest.
+ * Use `create(GetTimelineRequestSchema)` to create a new message.
+ */
+export const GetTimelineRequestSchema: GenMessage<GetTimelineRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 12);
+
+/**
+ * What was sent and changed about an intent and its refunds.
+ *
+ * @generated from message console.v1.Timeline
+ */
+export type Timeline = Message<"console.v1.Timeline"> & {
+  /**
+   * Deliveries of their events, at most two hundred, without the bodies that were sent.
+   *
+   * @generated from field: repeated payments.v1.WebhookDelivery webhook_deliveries = 1;
+   */
+  webhookDeliveries: WebhookDelivery[];
+
+  /**
+   * What people have changed by the console, at most two hundred, oldest first.
+   *
+   * @generated from field: repeated console.v1.AuditedChange changes = 2;
+   */
+  changes: AuditedChange[];
+};
+
+/**
+ * Describes the message console.v1.Timeline.
+ * Use `create(TimelineSchema)` to create a new message.
+ */
+export const TimelineSchema: GenMessage<Timeline> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 13);
+
+/**
+ * An entry of the audit log.
+ *
+ * @generated from message console.v1.AuditedChange
+ */
+export type AuditedChange = Message<"console.v1.AuditedChange"> & {
+  /**
+   * When it began.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 1;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * Who: the id of a session.
+   *
+   * @generated from field: string actor = 2;
+   */
+  actor: string;
+
+  /**
+   * Who, for people.
+   *
+   * @generated from field: string actor_name = 3;
+   */
+  actorName: string;
+
+  /**
+   * The method, such as payments.v1.PaymentIntentService/CancelPaymentIntent.
+   *
+   * @generated from field: string method = 4;
+   */
+  method: string;
+
+  /**
+   * The id of what was changed.
+   *
+   * @generated from field: string target = 5;
+   */
+  target: string;
+
+  /**
+   * `ok`, the code of a refusal, or empty while it is not known.
+   *
+   * @generated from field: string outcome = 6;
+   */
+  outcome: string;
+};
+
+/**
+ * Describes the message console.v1.AuditedChange.
+ * Use `create(AuditedChangeSchema)` to create a new message.
+ */
+export const AuditedChangeSchema: GenMessage<AuditedChange> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 14);
+
+/**
+ * Why a person is needed.
+ *
+ * @generated from enum console.v1.AttentionKind
+ */
+export const AttentionKind = {
+  /**
+   * Not used.
+   *
+   * @generated from enum value: ATTENTION_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * A transfer that belongs to no intent.
+   *
+   * @generated from enum value: ATTENTION_KIND_UNATTRIBUTED = 1;
+   */
+  UNATTRIBUTED: 1,
+
+  /**
+   * Money of an intent that is to be returned, or decided on: its labels say why.
+   *
+   * @generated from enum value: ATTENTION_KIND_PAYMENT = 2;
+   */
+  PAYMENT: 2,
+
+  /**
+   * Deliveries to an endpoint that have failed for good.
+   *
+   * @generated from enum value: ATTENTION_KIND_DELIVERIES = 3;
+   */
+  DELIVERIES: 3,
+
+  /**
+   * An endpoint that was disabled because it has failed for days.
+   *
+   * @generated from enum value: ATTENTION_KIND_ENDPOINT = 4;
+   */
+  ENDPOINT: 4,
+
+  /**
+   * A refund whose transfer nobody has signed yet.
+   *
+   * @generated from enum value: ATTENTION_KIND_REFUND = 5;
+   */
+  REFUND: 5,
+
+  /**
+   * A refund that went otherwise than it was prepared: its labels say how.
+   *
+   * @generated from enum value: ATTENTION_KIND_UNEXPECTED_REFUND = 6;
+   */
+  UNEXPECTED_REFUND: 6,
+} as const;
+
+/**
+ * Why a person is needed.
+ *
+ * @generated from enum console.v1.AttentionKind
+ */
+export type AttentionKind = (typeof AttentionKind)[keyof typeof AttentionKind] | UnknownEnum;
+
+/**
+ * Describes the enum console.v1.AttentionKind.
+ */
+export const AttentionKindSchema: GenEnum<AttentionKind> = /*@__PURE__*/
+  enumDesc(file_console_v1_console_service, 0);
+
+/**
  * What the console shows besides what the API has. Only its own door serves it.
  *
  * @generated from service console.v1.ConsoleService
@@ -262,6 +601,37 @@ export const ConsoleService: GenService<{
     methodKind: "unary";
     input: typeof GetSummaryRequestSchema;
     output: typeof SummarySchema;
+  },
+  /**
+   * Lists what needs a person, newest first. An item ends by itself, when what it says is no longer so, or by
+   * `ResolveAttention`.
+   *
+   * @generated from rpc console.v1.ConsoleService.ListAttention
+   */
+  listAttention: {
+    methodKind: "unary";
+    input: typeof ListAttentionRequestSchema;
+    output: typeof ListAttentionResponseSchema;
+  },
+  /**
+   * Ends an item: somebody has seen to it. It comes back if more of the same happens.
+   *
+   * @generated from rpc console.v1.ConsoleService.ResolveAttention
+   */
+  resolveAttention: {
+    methodKind: "unary";
+    input: typeof ResolveAttentionRequestSchema;
+    output: typeof ResolveAttentionResponseSchema;
+  },
+  /**
+   * Returns what was sent and changed about an intent and its refunds, besides its events.
+   *
+   * @generated from rpc console.v1.ConsoleService.GetTimeline
+   */
+  getTimeline: {
+    methodKind: "unary";
+    input: typeof GetTimelineRequestSchema;
+    output: typeof TimelineSchema;
   },
   /**
    * Lists the merchants that the session may see.

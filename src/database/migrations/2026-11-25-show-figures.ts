@@ -1,11 +1,11 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /**
- * Figures for the console, from each change of money and of an intent's end. PostgreSQL books them itself: every statement
+ * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. PostgreSQL books them itself: every statement
  * does it, of old processes, too, without a right of theirs. What was before is counted here; meanwhile intents and transfers
  * cannot be written: about two seconds for a million.
  */
-export class ReportChanges extends Migration {
+export class ShowFigures extends Migration {
   override up(): void {
     this.addSql(
       `create type report_kind as enum ('received', 'refunded', 'succeeded', 'expired', 'canceled')`,
@@ -33,6 +33,20 @@ export class ReportChanges extends Migration {
         units       numeric        not null
       )`);
     this.addSql('create index report_changes_hour_index on report_changes (merchant_id, mode, hour)');
+    this.addSql(`
+      create table resolved_attention (
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        item        text           not null,
+        note        text           not null,
+        resolved_at timestamptz(3) not null,
+        primary key (merchant_id, mode, item)
+      )`);
+    this.addSql(`
+      create index payment_intents_labels_index on payment_intents (merchant_id, mode, id) where labels is not null`);
+    this.addSql(
+      'create index refunds_labels_index on refunds (merchant_id, mode, id) where labels is not null',
+    );
     for (const [table, rows] of [
       ['transfers', bookedTransfers],
       ['payment_intents', bookedIntents],
@@ -43,6 +57,7 @@ export class ReportChanges extends Migration {
           insert into report_changes (id, merchant_id, mode, hour, chain_id, kind, count, units)
           select gen_random_uuid(), b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, sum(b.sign), sum(b.sign * b.units)
             from (${rows('select -1 as sign, o.* from was o union all select 1, n.* from now n')}) b
+           where b.hour is not null
            group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind
           having sum(b.sign) <> 0 or sum(b.sign * b.units) <> 0;
           return null;
@@ -55,6 +70,7 @@ export class ReportChanges extends Migration {
         insert into report_hours
         select b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, count(*), sum(b.units)
           from (${rows(`select 1 as sign, t.* from ${table} t`)}) b
+         where b.hour is not null
          group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind`);
     }
   }
@@ -64,6 +80,9 @@ export class ReportChanges extends Migration {
       this.addSql(`drop trigger ${table}_reported on ${table}`);
       this.addSql(`drop function report_${table}()`);
     }
+    this.addSql('drop index refunds_labels_index');
+    this.addSql('drop index payment_intents_labels_index');
+    this.addSql('drop table resolved_attention');
     this.addSql('drop table report_changes');
     this.addSql('drop table report_hours');
     this.addSql('drop type report_kind');

@@ -1,0 +1,82 @@
+// The calls of the console: the contract's own services, over Connect.
+
+import { Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-web';
+import { ConsoleService } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { BadRequestSchema } from '../../src/contract/gen/google/rpc/error_details_pb.ts';
+import { EventService } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../../src/contract/gen/payments/v1/refund_service_pb.ts';
+import { TransferService } from '../../src/contract/gen/payments/v1/transfer_service_pb.ts';
+import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import type { Mode } from '../../src/contract/gen/words.ts';
+
+/** For whom is called. */
+export interface Caller {
+  token: string;
+  /** Whom an operator looks at. */
+  merchant?: { id: string; mode: Mode } | undefined;
+  /** Called when the session has ended. */
+  onEnd(reason: string): void;
+}
+
+const timeoutMs = 30_000;
+
+let caller: Caller | undefined;
+
+/** Sets for whom the next calls are. */
+export function callAs(next: Caller): void {
+  caller = next;
+}
+
+const identify: Interceptor = (next) => async (request) => {
+  if (caller === undefined) throw new Error('nobody has signed in');
+  const { token, merchant, onEnd } = caller;
+  request.header.set('Authorization', `Bearer ${token}`);
+  if (merchant !== undefined) {
+    request.header.set('X-Merchant', merchant.id);
+    request.header.set('X-Mode', merchant.mode);
+  }
+  try {
+    return await next(request);
+  } catch (reason) {
+    const error = ConnectError.from(reason);
+    if (error.code === Code.Unauthenticated) onEnd(error.rawMessage);
+    throw error;
+  }
+};
+
+const transport = createConnectTransport({
+  baseUrl: location.origin,
+  useBinaryFormat: true,
+  defaultTimeoutMs: timeoutMs,
+  interceptors: [identify],
+});
+
+export const consoleApi = createClient(ConsoleService, transport);
+export const intentApi = createClient(PaymentIntentService, transport);
+export const eventApi = createClient(EventService, transport);
+export const transferApi = createClient(TransferService, transport);
+export const refundApi = createClient(RefundService, transport);
+export const webhookApi = createClient(WebhookEndpointService, transport);
+
+/** What a failed call says to a person. */
+export function wordsOf(reason: unknown): string {
+  const error = ConnectError.from(reason);
+  if (isLostConnection(error)) return 'The service does not answer.';
+  const faults = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
+  return faults.length === 0
+    ? error.rawMessage
+    : faults.map(({ field, description }) => `${field.replaceAll('_', ' ')} ${description}`).join('; ');
+}
+
+/** True if the service was not reached, or could not answer now: asking again may help. */
+export function isLostConnection(reason: unknown): boolean {
+  const { code } = ConnectError.from(reason);
+  return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Internal, Code.Aborted].includes(code);
+}
+
+/** True if there is no such thing, or not for this session. */
+export function isMissing(reason: unknown): boolean {
+  return ConnectError.from(reason).code === Code.NotFound;
+}

@@ -1,0 +1,323 @@
+// The first view: what came in, and what needs a person.
+
+import { useState } from 'preact/hooks';
+import { shownAmount } from '../../checkout/page/amount.ts';
+import {
+  type AttentionItem,
+  AttentionKind,
+  type Day,
+  type Summary,
+} from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { consoleApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Button, chainOf, Money, moneyText, When } from './parts.tsx';
+import { Link } from './routing.tsx';
+import { useScope } from './scope.ts';
+import { labelWords } from './words.ts';
+
+const chartDays = 30;
+
+export function Home() {
+  const { isReadOnly } = useScope();
+  const summary = useLoaded('summary', summarize);
+  const attention = useLoaded('attention', () => consoleApi.listAttention({}));
+  return (
+    <>
+      <h1>Home</h1>
+      <Shown of={summary}>{(found) => <Figures of={found} />}</Shown>
+      <section aria-labelledby="attention">
+        <h2 id="attention">What needs you</h2>
+        <Shown of={attention}>
+          {({ items }) =>
+            items.length === 0 ? (
+              <p class="state">Nothing needs you.</p>
+            ) : (
+              <ul class="cards">
+                {items.map((item) => (
+                  <Item key={item.id} of={item} isReadOnly={isReadOnly} onDone={attention.reload} />
+                ))}
+              </ul>
+            )
+          }
+        </Shown>
+      </section>
+    </>
+  );
+}
+
+/** The day in the viewer's time zone, as `GetSummary` takes it. */
+function dayOf(ms: number, timeZone?: string): string {
+  // Swedish dates are those of ISO 8601.
+  return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', ...(timeZone && { timeZone }) }).format(ms);
+}
+
+const dayMs = 86_400_000;
+
+function summarize(): Promise<Summary> {
+  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
+  const now = Date.now();
+  return consoleApi.getSummary({
+    firstDay: dayOf(now - (chartDays + 1) * dayMs),
+    // Of a zone that is not whole hours from UTC, the days are those of UTC, which may be a day ahead.
+    lastDay: dayOf(now + dayMs),
+    timeZone,
+  });
+}
+
+const sum = (values: readonly bigint[]) => values.reduce((all, value) => all + value, 0n);
+const receivedOf = ({ chains }: Day) => sum(chains.map(({ receivedUnits }) => BigInt(receivedUnits)));
+const refundedOf = ({ chains }: Day) => sum(chains.map(({ refundedUnits }) => BigInt(refundedUnits)));
+
+function Figures({ of: { days, timeZone } }: { of: Summary }) {
+  const today = Date.parse(dayOf(Date.now(), timeZone));
+  const byDate = new Map(days.map((day) => [day.date, day]));
+  const shown = Array.from({ length: chartDays }, (_, i) => {
+    const date = new Date(today - (chartDays - 1 - i) * dayMs).toISOString().slice(0, 10);
+    return { date, day: byDate.get(date) };
+  });
+  // Weeks begin on Monday.
+  const sinceMonday = (new Date(today).getUTCDay() + 6) % 7;
+  const week = shown.slice(-1 - sinceMonday);
+  const received = (some: typeof shown) =>
+    sum(some.map(({ day }) => (day === undefined ? 0n : receivedOf(day))));
+  const paid = sum(shown.map(({ day }) => day?.succeededCount ?? 0n));
+  const unpaid = sum(shown.map(({ day }) => (day?.expiredCount ?? 0n) + (day?.canceledCount ?? 0n)));
+  return (
+    <>
+      <dl class="figures">
+        <div>
+          <dt>Received today</dt>
+          <dd>
+            <Money units={received(shown.slice(-1))} />
+          </dd>
+        </div>
+        <div>
+          <dt>This week</dt>
+          <dd>
+            <Money units={received(week)} />
+          </dd>
+        </div>
+        <div>
+          <dt>Paid, of {String(paid + unpaid)} that ended in 30 days</dt>
+          <dd>{paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}</dd>
+        </div>
+      </dl>
+      <Chart days={shown} />
+      <p class="soft">
+        Days in {timeZone.replaceAll('_', ' ')}. Past days may change: by reorganisations, and by what people
+        attribute.
+      </p>
+    </>
+  );
+}
+
+const width = 900;
+const height = 180;
+/** Below the axis, for what was returned. */
+const below = 36;
+
+interface ChartProps {
+  days: readonly { date: string; day: Day | undefined }[];
+}
+
+/** Thirty bars: received by chain, and below what was returned. A table says the same. */
+function Chart({ days }: ChartProps) {
+  const names = [...new Set(days.flatMap(({ day }) => day?.chains.map(({ chain }) => chain) ?? []))].sort();
+  const most = days.reduce((all, { day }) => {
+    const received = day === undefined ? 0n : receivedOf(day);
+    return received > all ? received : all;
+  }, 1n);
+  const scale = (units: bigint) => (Number((units * 1_000n) / most) / 1_000) * (height - below);
+  const step = width / days.length;
+  const axis = height - below;
+  return (
+    <figure class="chart">
+      <svg
+        viewBox={`0 0 ${width} ${height}`}
+        role="img"
+        aria-label="Received and returned in 30 days. The table below says the same."
+      >
+        {days.map(({ date, day }, i) => {
+          let top = axis;
+          return (
+            <g key={date}>
+              {names.map((name, place) => {
+                const of = day?.chains.find(({ chain }) => chain === name);
+                const size = scale(BigInt(of?.receivedUnits ?? 0));
+                top -= size;
+                return (
+                  <rect
+                    key={name}
+                    class={`bar chain-${place}`}
+                    x={i * step + 3}
+                    y={top}
+                    width={step - 6}
+                    height={size}
+                    rx="1"
+                  />
+                );
+              })}
+              {day !== undefined && refundedOf(day) > 0n && (
+                <rect
+                  class="bar refunded"
+                  x={i * step + 3}
+                  y={axis + 2}
+                  width={step - 6}
+                  height={Math.min(below - 2, Math.max(2, scale(refundedOf(day))))}
+                  rx="1"
+                />
+              )}
+              <title>{`${date}: ${day === undefined ? 'nothing' : moneyText({ units: receivedOf(day) })}`}</title>
+            </g>
+          );
+        })}
+        <line class="axis" x1="0" x2={width} y1={axis + 0.5} y2={axis + 0.5} />
+      </svg>
+      <figcaption>
+        {names.map((name, place) => (
+          <span key={name} class={`key chain-${place}`}>
+            {name === 'base' ? 'Base' : name === 'polygon' ? 'Polygon' : name}
+          </span>
+        ))}
+        <span class="key refunded">Returned</span>
+        <span class="soft">Highest day: {moneyText({ units: most === 1n ? 0n : most })}</span>
+      </figcaption>
+      <details>
+        <summary>As a table</summary>
+        <table class="list">
+          <thead>
+            <tr>
+              <th scope="col">Day</th>
+              <th scope="col" class="number">
+                Received
+              </th>
+              <th scope="col" class="number">
+                Returned
+              </th>
+              <th scope="col" class="number">
+                Paid
+              </th>
+              <th scope="col" class="number">
+                Not paid
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {days.toReversed().map(({ date, day }) => (
+              <tr key={date}>
+                <th scope="row">{date}</th>
+                <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
+                <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
+                <td class="number">{String(day?.succeededCount ?? 0)}</td>
+                <td class="number">{String((day?.expiredCount ?? 0n) + (day?.canceledCount ?? 0n))}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </details>
+    </figure>
+  );
+}
+
+interface ItemProps {
+  of: AttentionItem;
+  isReadOnly: boolean;
+  onDone: () => void;
+}
+
+function Item({ of: item, isReadOnly, onDone }: ItemProps) {
+  const { sentence, to, way } = reasonOf(item);
+  const [note, setNote] = useState<string>();
+  const action = useAction();
+  const resolve = () =>
+    action.run(async () => {
+      await consoleApi.resolveAttention({ id: item.id, note: note ?? '' });
+      onDone();
+    });
+  return (
+    <li>
+      <p>{sentence}</p>
+      <p class="soft">
+        <When at={item.at} />
+        {item.chainId !== 0n && ` · ${chainOf(item.chainId)?.name}`}
+      </p>
+      {note === undefined ? (
+        <p class="actions">
+          <Link isButton to={to}>
+            {way}
+          </Link>
+          {!isReadOnly && <Button label="Done" onClick={() => setNote('')} />}
+        </p>
+      ) : (
+        <section class="confirm" aria-label="Done">
+          <label>
+            What was done, for those who ask later
+            <input
+              maxLength={500}
+              value={note}
+              onInput={({ currentTarget }) => setNote(currentTarget.value)}
+            />
+          </label>
+          {action.failure !== undefined && <p role="alert">{action.failure}</p>}
+          <p class="actions">
+            <Button label="It is done" isMain isBusy={action.isBusy} onClick={resolve} />
+            <Button label="Leave it" onClick={() => setNote(undefined)} />
+          </p>
+        </section>
+      )}
+    </li>
+  );
+}
+
+/** Why somebody is needed, and the way out. */
+function reasonOf({ kind, subject, amountUnits: units, count, labels, url, paymentIntent }: AttentionItem): {
+  sentence: string;
+  to: string;
+  way: string;
+} {
+  const money = moneyText({ units });
+  const why = labels.map(labelWords).join(', ').toLowerCase();
+  switch (kind) {
+    case AttentionKind.UNATTRIBUTED:
+      return {
+        sentence: `${money} came and name no payment.`,
+        to: `/unattributed/${subject}`,
+        way: 'Whose is it?',
+      };
+    case AttentionKind.PAYMENT:
+      return {
+        sentence:
+          units > 0n
+            ? `${money} of a payment are not yours to keep (${why}).`
+            : `A payment went otherwise than it should (${why}).`,
+        to: `/payments/${subject}`,
+        way: units > 0n ? 'Return it' : 'Look at it',
+      };
+    case AttentionKind.DELIVERIES:
+      return {
+        sentence: `${count === 1 ? 'One event was' : `${count} events were`} not delivered to ${url}.`,
+        to: `/webhooks/${subject}`,
+        way: 'Send again',
+      };
+    case AttentionKind.ENDPOINT:
+      return {
+        sentence: `${url} was disabled because it kept failing: your shop is told nothing there.`,
+        to: `/webhooks/${subject}`,
+        way: 'Enable it',
+      };
+    case AttentionKind.REFUND:
+      return {
+        sentence: `A refund of ${money} waits for your wallet's signature.`,
+        to: `/payments/${paymentIntent}`,
+        way: 'Sign it',
+      };
+    case AttentionKind.UNEXPECTED_REFUND:
+      return {
+        sentence: `A refund of ${money} went otherwise than prepared (${why}).`,
+        to: `/payments/${paymentIntent}`,
+        way: 'Look at it',
+      };
+    default:
+      return { sentence: 'Something that only a newer console knows.', to: '/', way: 'Load this page again' };
+  }
+}

@@ -1,0 +1,103 @@
+// Views of what the service has: loading, empty, failed, and what is asked again while the tab is seen.
+
+import type { ComponentChildren } from 'preact';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { isLostConnection, isMissing, wordsOf } from './api.ts';
+import { Button } from './parts.tsx';
+
+const askAgainMs = 3_000;
+
+export interface Loaded<T> {
+  value?: T;
+  /** Why the last call failed. What was known before is still there. */
+  failure?: unknown;
+  /** Asks again now. */
+  reload: () => void;
+}
+
+/**
+ * Loads something, anew whenever `key` changes, and again every three seconds while the tab is seen: at once after it was
+ * hidden. What was loaded for another key is not shown.
+ */
+export function useLoaded<T>(key: string, load: () => Promise<T>, isLive = true): Loaded<T> {
+  const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
+  const latest = useRef(load);
+  latest.current = load;
+  const [asked, setAsked] = useState(0);
+  const reload = useCallback(() => setAsked((count) => count + 1), []);
+  useEffect(() => {
+    let isOver = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const run = async () => {
+      clearTimeout(timer);
+      if (document.hidden) return;
+      try {
+        const value = await latest.current();
+        if (!isOver) setState({ key, value });
+      } catch (failure) {
+        if (isOver) return;
+        setState((known) => (known.key === key ? { ...known, failure } : { key, failure }));
+        if (!isLostConnection(failure)) return;
+      }
+      if (isLive && !isOver) timer = setTimeout(run, askAgainMs);
+    };
+    run();
+    document.addEventListener('visibilitychange', run);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', run);
+    };
+  }, [key, asked, isLive]);
+  return state.key === key ? { ...state, reload } : { reload };
+}
+
+interface ShownProps<T> {
+  of: Loaded<T>;
+  children: (value: T) => ComponentChildren;
+}
+
+/** What was loaded, or that it is not there. */
+export function Shown<T>({ of: { value, failure, reload }, children }: ShownProps<T>) {
+  if (value === undefined && failure === undefined) {
+    return (
+      <p class="state" role="status">
+        Loading…
+      </p>
+    );
+  }
+  return (
+    <>
+      {failure !== undefined && (
+        <div class="notice" role="alert">
+          <p>
+            {isMissing(failure)
+              ? 'There is no such thing, or this session may not see it.'
+              : wordsOf(failure)}
+            {isLostConnection(failure) &&
+              (value === undefined ? ' Asking again…' : ' This is how it was. Asking again…')}
+          </p>
+          {!isLostConnection(failure) && !isMissing(failure) && <Button label="Ask again" onClick={reload} />}
+        </div>
+      )}
+      {value !== undefined && children(value)}
+    </>
+  );
+}
+
+/** An action of a person: pressed once, with what came of it. */
+export function useAction(): {
+  isBusy: boolean;
+  failure: string | undefined;
+  run: (work: () => Promise<void>) => void;
+} {
+  const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
+  const run = (work: () => Promise<void>) => {
+    setState({ isBusy: true });
+    work().then(
+      () => setState({ isBusy: false }),
+      (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
+    );
+  };
+  return { isBusy: state.isBusy, failure: state.failure, run };
+}

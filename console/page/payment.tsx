@@ -1,0 +1,238 @@
+// One payment: what was asked for, what came, what went back, and what happened in which order.
+
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
+import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
+import { intentApi, refundApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import {
+  Address,
+  Badge,
+  Confirm,
+  Copyable,
+  chainOf,
+  Fact,
+  Labels,
+  Money,
+  moneyText,
+  Transaction,
+  When,
+} from './parts.tsx';
+import { orderOf } from './payments.tsx';
+import { RefundForm, RefundTable } from './refunds.tsx';
+import { useScope } from './scope.ts';
+import { Timeline } from './timeline.tsx';
+import { intentStates, paymentStates } from './words.ts';
+
+export function Payment({ id }: { id: string }) {
+  const { isReadOnly } = useScope();
+  const intent = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
+  const refunds = useLoaded(`${id} refunds`, async () => {
+    const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
+    return refunds;
+  });
+  return (
+    <Shown of={intent}>
+      {(found) => (
+        <>
+          <Head intent={found} />
+          {!isReadOnly && <Actions intent={found} onDone={intent.reload} onRefund={refunds.reload} />}
+          <Facts intent={found} />
+          {found.payments.length > 0 && (
+            <Transfers of={found.payments} chainId={found.chainId} intent={found} />
+          )}
+          <Shown of={refunds}>
+            {(all) =>
+              all.length > 0 && (
+                <section aria-labelledby="refunds">
+                  <h2 id="refunds">Refunds</h2>
+                  <RefundTable rows={all} />
+                </section>
+              )
+            }
+          </Shown>
+          <Timeline intent={found} />
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Head({ intent }: { intent: PaymentIntent }) {
+  const { amountUnits, decimals, tokenSymbol, status, labels } = intent;
+  return (
+    <header class="head">
+      <p class="soft">{orderOf(intent) || 'Payment'}</p>
+      <h1>
+        <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
+      </h1>
+      <p>
+        <Badge {...intentStates[status]} /> <Labels of={labels} />
+      </p>
+      <p>{sentenceOf(intent)}</p>
+    </header>
+  );
+}
+
+/** How the payment stands, as one says it on the telephone. */
+function sentenceOf({
+  status,
+  amountUnits,
+  amountReceivedUnits: received = 0n,
+  amountRefundedUnits: refunded = 0n,
+  payments,
+}: PaymentIntent): string {
+  const missing = moneyText({ units: amountUnits > received ? amountUnits - received : 0n });
+  const returned = refunded > 0n ? ` ${moneyText({ units: refunded })} went back to the payer.` : '';
+  switch (status) {
+    case PaymentIntentStatus.REQUIRES_PAYMENT:
+      return received === 0n
+        ? 'Nothing has come yet.'
+        : `${moneyText({ units: received })} have come; ${missing} are missing.`;
+    case PaymentIntentStatus.PROCESSING:
+      return 'The money is on the chain. Do not ship yet: it still needs confirmations.';
+    case PaymentIntentStatus.SUCCEEDED:
+      return `The money is there.${returned}`;
+    default: {
+      const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
+      const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
+      return came
+        ? `It ${end}, and money came that does not pay it. Return it, or decide otherwise.${returned}`
+        : `It ${end}. Nothing came, so there was nothing to ship.`;
+    }
+  }
+}
+
+interface ActionsProps {
+  intent: PaymentIntent;
+  onDone: () => void;
+  onRefund: () => void;
+}
+
+function Actions({ intent, onDone, onRefund }: ActionsProps) {
+  const { id, status, payments } = intent;
+  const cancel = useAction();
+  const hasMoney = payments.some((each) => each.status === PaymentStatus.CONFIRMED);
+  return (
+    <div class="actions">
+      {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
+        <Confirm
+          label="Cancel this payment"
+          doLabel="Cancel it"
+          isBusy={cancel.isBusy}
+          failure={cancel.failure}
+          onDo={() =>
+            cancel.run(async () => {
+              await intentApi.cancelPaymentIntent({ id });
+              onDone();
+            })
+          }
+        >
+          <p>
+            The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.
+          </p>
+        </Confirm>
+      )}
+      {hasMoney && (
+        <RefundForm
+          intent={intent}
+          onDone={() => {
+            onDone();
+            onRefund();
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+function Facts({ intent }: { intent: PaymentIntent }) {
+  const { id, chainId, expectedWallet, createdAt, expiresAt, metadata, decimals, tokenSymbol } = intent;
+  const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
+  return (
+    <dl class="facts">
+      <Fact name="Received">
+        <Money units={received} decimals={decimals} symbol={tokenSymbol} />
+      </Fact>
+      {refunded > 0n && (
+        <Fact name="Returned">
+          <Money units={refunded} decimals={decimals} symbol={tokenSymbol} />
+        </Fact>
+      )}
+      <Fact name="Chain">{chainOf(chainId)?.name}</Fact>
+      <Fact name="To">
+        <Address of={expectedWallet} chainId={chainId} />
+      </Fact>
+      <Fact name="Created">
+        <When at={createdAt} />
+      </Fact>
+      <Fact name="Payable until">
+        <When at={expiresAt} />
+      </Fact>
+      <Fact name="Id">
+        <Copyable text={id} what="id" />
+      </Fact>
+      {Object.entries(metadata ?? {}).map(([key, value]) => (
+        <Fact key={key} name={key}>
+          {typeof value === 'string' ? value : JSON.stringify(value)}
+        </Fact>
+      ))}
+    </dl>
+  );
+}
+
+interface TransfersProps {
+  of: readonly Transfer[];
+  chainId: bigint;
+  intent: Pick<PaymentIntent, 'decimals' | 'tokenSymbol' | 'tokenAddress' | 'confirmationsRequired'>;
+}
+
+function Transfers({ of, chainId, intent }: TransfersProps) {
+  return (
+    <section aria-labelledby="came">
+      <h2 id="came">What came</h2>
+      <table class="list">
+        <thead>
+          <tr>
+            <th scope="col">Transaction</th>
+            <th scope="col" class="number">
+              Amount
+            </th>
+            <th scope="col">Status</th>
+            <th scope="col">From</th>
+            <th scope="col">In its block</th>
+          </tr>
+        </thead>
+        <tbody>
+          {of.map(({ transactionHash, logIndex, amountUnits, tokenAddress, status, labels, ...each }) => (
+            <tr key={`${transactionHash} ${logIndex}`}>
+              <th scope="row">
+                <Transaction hash={transactionHash} chainId={chainId} />
+              </th>
+              <td class="number">
+                <Money
+                  units={amountUnits}
+                  decimals={intent.decimals}
+                  symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
+                />
+              </td>
+              <td>
+                <Badge {...paymentStates[status]} />{' '}
+                {status === PaymentStatus.PENDING &&
+                  `${each.confirmations} of ${intent.confirmationsRequired}`}{' '}
+                <Labels of={labels} />
+              </td>
+              <td>
+                <Address of={each.fromAddress} chainId={chainId} />
+              </td>
+              <td>
+                <When at={each.blockTime} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

@@ -1,0 +1,169 @@
+// The payments: intents, newest first. New ones wait until they are asked for, so that nothing moves under the pointer.
+
+import { useState } from 'preact/hooks';
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
+import { intentApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Badge, Button, chainOf, Labels, Money, When } from './parts.tsx';
+import { go, Link, pathOf } from './routing.tsx';
+import { intentStates, labelWords } from './words.ts';
+
+const pageSize = 50;
+const filtered = ['status', 'chain', 'label'] as const;
+const labels = ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'];
+
+export function Payments({ parameters }: { parameters: URLSearchParams }) {
+  const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Record<
+    (typeof filtered)[number],
+    string
+  >;
+  const key = JSON.stringify(filter);
+  return (
+    <>
+      <h1>Payments</h1>
+      <Filters filter={filter} />
+      <PaymentList
+        key={key}
+        name={`payments ${key}`}
+        ask={{
+          status: paymentIntentStatusWords[filter.status as keyof typeof paymentIntentStatusWords] ?? 0,
+          chain: chainWords[filter.chain as keyof typeof chainWords] ?? 0,
+          label: filter.label,
+        }}
+        empty={
+          Object.values(filter).some((value) => value !== '')
+            ? 'No payment is so. Choose less.'
+            : 'No payment yet. The first one that your shop creates is shown here.'
+        }
+      />
+    </>
+  );
+}
+
+function Filters({ filter }: { filter: Readonly<Record<(typeof filtered)[number], string>> }) {
+  const choose = (name: string, value: string) =>
+    go(pathOf('/payments', { ...filter, [name]: value }), { replaces: true });
+  const options = {
+    status: Object.entries(paymentIntentStatusWords).map(([word, number]) => [
+      word,
+      intentStates[number].label,
+    ]),
+    chain: Object.keys(chainWords).map((word) => [word, word === 'base' ? 'Base' : 'Polygon']),
+    label: labels.map((word) => [word, labelWords(word)]),
+  };
+  const names = { status: 'Status', chain: 'Chain', label: 'What went otherwise' };
+  return (
+    <p class="filters">
+      {filtered.map((name) => (
+        <label key={name}>
+          {names[name]}
+          <select value={filter[name]} onChange={({ currentTarget }) => choose(name, currentTarget.value)}>
+            <option value="">All</option>
+            {options[name].map(([word, label]) => (
+              <option key={word} value={word}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+      ))}
+    </p>
+  );
+}
+
+interface PaymentListProps {
+  name: string;
+  ask: Parameters<typeof intentApi.listPaymentIntents>[0];
+  empty: string;
+}
+
+/** A list that goes on when it is asked to, and says how many are new. */
+function PaymentList({ name, ask, empty }: PaymentListProps) {
+  const newest = useLoaded(name, () => intentApi.listPaymentIntents({ ...ask, pageSize }));
+  const [shown, setShown] = useState<{ rows: PaymentIntent[]; next: string }>();
+  const more = useAction();
+  if (shown === undefined && newest.value !== undefined) {
+    setShown({ rows: newest.value.paymentIntents, next: newest.value.nextPageToken });
+  }
+  return (
+    <Shown of={newest}>
+      {({ paymentIntents: latest, nextPageToken }) => {
+        const now = new Map(latest.map((row) => [row.id, row]));
+        const known = shown?.rows ?? latest;
+        const top = known[0]?.id ?? '';
+        const fresh = latest.filter(({ id }) => id > top).length;
+        const rows = known.map((row) => now.get(row.id) ?? row);
+        const next = shown?.next ?? nextPageToken;
+        if (rows.length === 0 && fresh === 0) return <p class="state">{empty}</p>;
+        const goOn = () =>
+          more.run(async () => {
+            const page = await intentApi.listPaymentIntents({ ...ask, pageSize, pageToken: next });
+            setShown({ rows: [...known, ...page.paymentIntents], next: page.nextPageToken });
+          });
+        return (
+          <>
+            <p class="news" role="status">
+              {fresh > 0 && (
+                <Button
+                  label={`${fresh === pageSize ? `${fresh} or more` : fresh} new`}
+                  onClick={() => setShown({ rows: latest, next: nextPageToken })}
+                />
+              )}
+            </p>
+            <PaymentTable rows={rows} />
+            {more.failure !== undefined && <p role="alert">{more.failure}</p>}
+            {next !== '' && <Button label="Show more" isBusy={more.isBusy} onClick={goOn} />}
+          </>
+        );
+      }}
+    </Shown>
+  );
+}
+
+/** What the merchant calls it: its order, or the first text of its metadata. */
+export function orderOf({ metadata }: Pick<PaymentIntent, 'metadata'>): string {
+  const texts = Object.entries(metadata ?? {}).filter(([, value]) => typeof value === 'string');
+  const [, text] = texts.find(([key]) => /order/i.test(key)) ?? texts[0] ?? [];
+  return typeof text === 'string' ? text : '';
+}
+
+export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
+  return (
+    <table class="list">
+      <thead>
+        <tr>
+          <th scope="col">Payment</th>
+          <th scope="col" class="number">
+            Amount
+          </th>
+          <th scope="col">Status</th>
+          <th scope="col">Chain</th>
+          <th scope="col">Created</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => {
+          const { id, amountUnits, decimals, tokenSymbol, status, labels: own, chainId, createdAt } = row;
+          return (
+            <tr key={id}>
+              <th scope="row">
+                <Link to={`/payments/${id}`}>{orderOf(row) || id}</Link>
+              </th>
+              <td class="number">
+                <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
+              </td>
+              <td>
+                <Badge {...intentStates[status]} /> <Labels of={own} />
+              </td>
+              <td>{chainOf(chainId)?.name}</td>
+              <td>
+                <When at={createdAt} />
+              </td>
+            </tr>
+          );
+        })}
+      </tbody>
+    </table>
+  );
+}

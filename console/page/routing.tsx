@@ -1,0 +1,61 @@
+// Where the console is: its paths, links that do not load the page anew, and the way back.
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+
+const moved = new EventTarget();
+
+/** Goes to a path of the console. With `replaces`, the way back leaves out where it was. */
+export function go(path: string, { replaces = false } = {}): void {
+  history[replaces ? 'replaceState' : 'pushState'](null, '', path);
+  moved.dispatchEvent(new Event('move'));
+}
+
+export function useLocation(): URL {
+  const [href, setHref] = useState(location.href);
+  useEffect(() => {
+    const update = () => setHref(location.href);
+    moved.addEventListener('move', update);
+    addEventListener('popstate', update);
+    return () => {
+      moved.removeEventListener('move', update);
+      removeEventListener('popstate', update);
+    };
+  }, []);
+  return new URL(href);
+}
+
+/** A path with these parameters; empty ones are left out. */
+export function pathOf(path: string, parameters: Readonly<Record<string, string>> = {}): string {
+  const given = Object.entries(parameters).filter(([, value]) => value !== '');
+  return given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`;
+}
+
+interface LinkProps {
+  to: string;
+  /** It is where the reader is. */
+  isCurrent?: boolean;
+  /** It looks like a button. */
+  isButton?: boolean;
+  children: ComponentChildren;
+}
+
+export function Link({ to, isCurrent = false, isButton = false, children }: LinkProps) {
+  const onClick = (event: MouseEvent) => {
+    const isPlain =
+      event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+    if (!isPlain) return;
+    event.preventDefault();
+    go(to);
+  };
+  return (
+    <a
+      href={to}
+      onClick={onClick}
+      class={isButton ? 'button' : undefined}
+      aria-current={isCurrent ? 'page' : undefined}
+    >
+      {children}
+    </a>
+  );
+}

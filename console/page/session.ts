@@ -1,0 +1,107 @@
+// Who is signed in. The link's code leaves the address bar at once and is exchanged for a token, which this tab keeps
+// until it is closed; a new tab gets it from one that is open.
+
+import type { Mode } from '../../src/contract/gen/words.ts';
+
+export interface Session {
+  token: string;
+  name: string;
+  isOperator: boolean;
+  /** Of a merchant's session. */
+  mode: Mode | undefined;
+  isReadOnly: boolean;
+  /** ISO 8601. */
+  expiresAt: string;
+}
+
+/** Why there is no session, in words. */
+export interface NoSession {
+  reason: string;
+}
+
+const storedAs = 'console-session';
+/** How long an open tab has to answer. */
+const answerMs = 300;
+
+/** Returns the session of the link in the address bar, of this tab, or of another one. */
+export async function openSession(): Promise<Session | NoSession> {
+  const code = location.hash.slice(1);
+  if (code.startsWith('cl_')) {
+    history.replaceState(null, '', location.pathname + location.search);
+    return exchange(code);
+  }
+  const own = read(sessionStorage.getItem(storedAs));
+  if (own !== undefined) return keep(own);
+  const others = await askOtherTabs();
+  return others === undefined
+    ? { reason: 'Open the link that “admin console link” prints. Each link opens the console once.' }
+    : keep(others);
+}
+
+/** Forgets the session of this tab. */
+export function endSession(): void {
+  sessionStorage.removeItem(storedAs);
+  current = undefined;
+}
+
+let current: Session | undefined;
+
+async function exchange(code: string): Promise<Session | NoSession> {
+  try {
+    const answer = await fetch('/console/session', {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ code }),
+    });
+    const { token, session, error } = await answer.json();
+    if (!answer.ok) return { reason: error.message };
+    return keep({
+      token,
+      name: session.name,
+      isOperator: session.is_operator,
+      mode: session.mode,
+      isReadOnly: session.read_only,
+      expiresAt: session.expires_at,
+    });
+  } catch {
+    return {
+      reason: 'The service does not answer. Ask for a new link when it does: this one may be used up.',
+    };
+  }
+}
+
+function keep(session: Session): Session {
+  sessionStorage.setItem(storedAs, JSON.stringify(session));
+  current = session;
+  return session;
+}
+
+function read(text: string | null): Session | undefined {
+  try {
+    const session: Session = JSON.parse(text ?? '');
+    return Date.parse(session.expiresAt) > Date.now() ? session : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const channel = new BroadcastChannel('console');
+channel.addEventListener('message', ({ data }) => {
+  if (data === 'who' && current !== undefined) channel.postMessage(current);
+});
+
+function askOtherTabs(): Promise<Session | undefined> {
+  return new Promise((resolve) => {
+    const end = (session?: Session) => {
+      channel.removeEventListener('message', onAnswer);
+      clearTimeout(timer);
+      resolve(session);
+    };
+    const onAnswer = ({ data }: MessageEvent) => {
+      if (data !== 'who') end(data);
+    };
+    const timer = setTimeout(end, answerMs);
+    channel.addEventListener('message', onAnswer);
+    channel.postMessage('who');
+  });
+}

@@ -1,0 +1,143 @@
+// What happened to a payment, in order: its events, with what each endpoint was sent and answered, and what people did.
+
+import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
+import type { ComponentChildren } from 'preact';
+import type { AuditedChange } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import type { Event } from '../../src/contract/gen/payments/v1/event_pb.ts';
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { consoleApi, eventApi, webhookApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Badge, Button, When } from './parts.tsx';
+import { Link } from './routing.tsx';
+import { useScope } from './scope.ts';
+import { deedOf, deliveryStates, eventWords } from './words.ts';
+
+interface Entry {
+  key: string;
+  at: Timestamp | undefined;
+  what: ComponentChildren;
+}
+
+export function Timeline({ intent }: { intent: PaymentIntent }) {
+  const { id, createdAt } = intent;
+  const timeline = useLoaded(`${id} timeline`, async () => {
+    const [events, { webhookDeliveries, changes }] = await Promise.all([
+      eventApi.listEvents({ paymentIntent: id, pageSize: 100 }),
+      consoleApi.getTimeline({ paymentIntent: id }),
+    ]);
+    return { events: events.events, deliveries: webhookDeliveries, changes };
+  });
+  return (
+    <section aria-labelledby="timeline">
+      <h2 id="timeline">What happened</h2>
+      <Shown of={timeline}>
+        {({ events, deliveries, changes }) => {
+          const byEvent = Map.groupBy(deliveries, ({ event }) => event);
+          const entries: Entry[] = [
+            { key: 'created', at: createdAt, what: 'Created by your shop' },
+            ...events.map((event) => ({
+              key: event.id,
+              at: event.createdAt,
+              what: <Told event={event} deliveries={byEvent.get(event.id) ?? []} onSent={timeline.reload} />,
+            })),
+            ...changes.map((change, place) => ({
+              key: `change ${place}`,
+              at: change.at,
+              what: <Deed of={change} />,
+            })),
+          ];
+          const ms = ({ at }: Entry) => (at === undefined ? 0 : timestampMs(at));
+          return (
+            <ol class="timeline">
+              {entries
+                .sort((a, b) => ms(a) - ms(b))
+                .map(({ key, at, what }) => (
+                  <li key={key}>
+                    <When at={at} />
+                    <div>{what}</div>
+                  </li>
+                ))}
+            </ol>
+          );
+        }}
+      </Shown>
+    </section>
+  );
+}
+
+function Deed({ of: { actorName, method, outcome } }: { of: AuditedChange }) {
+  const end =
+    outcome === 'ok'
+      ? ''
+      : outcome === ''
+        ? ' (it is not known whether it was done)'
+        : ` (refused: ${outcome})`;
+  return (
+    <>
+      <strong>{actorName}</strong> {deedOf(method)}
+      {end}
+    </>
+  );
+}
+
+interface ToldProps {
+  event: Event;
+  deliveries: readonly WebhookDelivery[];
+  onSent: () => void;
+}
+
+function Told({ event, deliveries, onSent }: ToldProps) {
+  const { isReadOnly } = useScope();
+  const send = useAction();
+  return (
+    <>
+      {eventWords(event.type)}
+      {deliveries.map((delivery) => (
+        <Delivery key={delivery.id} of={delivery} />
+      ))}
+      {deliveries.length > 0 && !isReadOnly && (
+        <p>
+          <Button
+            label="Send again"
+            isSmall
+            isBusy={send.isBusy}
+            onClick={() =>
+              send.run(async () => {
+                await webhookApi.redeliverEvent({ id: event.id });
+                onSent();
+              })
+            }
+          />
+          {send.failure !== undefined && <span role="alert"> {send.failure}</span>}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** A delivery, with what its endpoint answered last. */
+export function Delivery({ of: { status, webhookEndpoint, attempts } }: { of: WebhookDelivery }) {
+  const last = attempts.at(-1);
+  return (
+    <div class="delivery">
+      <Badge {...deliveryStates[status]} /> <Link to={`/webhooks/${webhookEndpoint}`}>to your shop</Link>
+      {last !== undefined && (
+        <details>
+          <summary>
+            {last.statusCode === undefined ? (last.error ?? 'no answer') : `answered ${last.statusCode}`}
+            {attempts.length > 1 && `, attempt ${attempts.length}`}
+          </summary>
+          <ul>
+            {attempts.map((attempt, place) => (
+              <li key={`${place} ${attempt.durationMs}`}>
+                <When at={attempt.at} /> · {attempt.durationMs} ms · {attempt.statusCode ?? attempt.error}
+                {attempt.response !== undefined && attempt.response !== '' && <pre>{attempt.response}</pre>}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,270 @@
+// Money that names no payment: the list, and one transfer beside the payments that it may be for.
+
+import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
+import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
+import { intentApi, transferApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import {
+  Address,
+  Badge,
+  Confirm,
+  chainOf,
+  Fact,
+  Labels,
+  Money,
+  moneyText,
+  Transaction,
+  When,
+} from './parts.tsx';
+import { orderOf } from './payments.tsx';
+import { Link } from './routing.tsx';
+import { useChainId, useScope } from './scope.ts';
+import { intentStates } from './words.ts';
+
+const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');
+
+export function UnattributedTransfers() {
+  const transfers = useLoaded('unattributed', () =>
+    transferApi.listTransfers({ status: TransferStatus.UNATTRIBUTED, pageSize: 100 }),
+  );
+  return (
+    <>
+      <h1>Unattributed</h1>
+      <p class="lead">
+        Money that came to your wallet and names no payment. Whose it is decides a person: nothing is guessed.
+      </p>
+      <Shown of={transfers}>
+        {({ transfers: rows, nextPageToken }) =>
+          rows.length === 0 ? (
+            <p class="state">Every transfer has its payment.</p>
+          ) : (
+            <>
+              <TransferTable rows={rows} />
+              {nextPageToken !== '' && <p class="soft">These are the newest hundred.</p>}
+            </>
+          )
+        }
+      </Shown>
+    </>
+  );
+}
+
+export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
+  return (
+    <table class="list">
+      <thead>
+        <tr>
+          <th scope="col">Transfer</th>
+          <th scope="col" class="number">
+            Amount
+          </th>
+          <th scope="col">From</th>
+          <th scope="col">Chain</th>
+          <th scope="col">In its block</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <TransferRow key={row.id} of={row} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function TransferRow({ of: row }: { of: Transfer }) {
+  const chainId = useChainId(row.chain);
+  return (
+    <tr>
+      <th scope="row">
+        {row.paymentIntent === '' ? (
+          <Link to={`/unattributed/${row.id}`}>Whose is it?</Link>
+        ) : (
+          <Link to={`/payments/${row.paymentIntent}`}>To its payment</Link>
+        )}{' '}
+        <Labels of={row.labels} />
+      </th>
+      <td class="number">
+        <Money units={row.amountUnits} symbol={symbolOf(row)} />
+      </td>
+      <td>
+        <Address of={row.fromAddress} chainId={chainId} />
+      </td>
+      <td>{chainOf(chainId)?.name}</td>
+      <td>
+        <When at={row.blockTime} />
+      </td>
+    </tr>
+  );
+}
+
+export function UnattributedTransfer({ id }: { id: string }) {
+  const { isReadOnly } = useScope();
+  const transfer = useLoaded(id, () => transferApi.getTransfer({ id }));
+  return (
+    <Shown of={transfer}>
+      {(found) => (
+        <>
+          <header class="head">
+            <p class="soft">Transfer</p>
+            <h1>
+              <Money units={found.amountUnits} symbol={symbolOf(found)} />
+            </h1>
+            <p>
+              {found.paymentIntent === '' ? (
+                'It names no payment.'
+              ) : (
+                <>
+                  It belongs to <Link to={`/payments/${found.paymentIntent}`}>its payment</Link>.
+                </>
+              )}
+            </p>
+          </header>
+          {found.paymentIntent !== '' && !isReadOnly && <Detach transfer={found} onDone={transfer.reload} />}
+          <TransferFacts of={found} />
+          {found.paymentIntent === '' && <Candidates transfer={found} onDone={transfer.reload} />}
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function TransferFacts({ of: transfer }: { of: Transfer }) {
+  const chainId = useChainId(transfer.chain);
+  return (
+    <dl class="facts">
+      <Fact name="Transaction">
+        <Transaction hash={transfer.transactionHash} chainId={chainId} />
+      </Fact>
+      <Fact name="From">
+        <Address of={transfer.fromAddress} chainId={chainId} />
+      </Fact>
+      <Fact name="To">
+        <Address of={transfer.toAddress} chainId={chainId} />
+      </Fact>
+      <Fact name="Chain">{chainOf(chainId)?.name}</Fact>
+      <Fact name="In its block">
+        <When at={transfer.blockTime} />
+      </Fact>
+      <Fact name="Confirmations">{transfer.confirmations}</Fact>
+    </dl>
+  );
+}
+
+interface CandidatesProps {
+  transfer: Transfer;
+  onDone: () => void;
+}
+
+function Candidates({ transfer, onDone }: CandidatesProps) {
+  return (
+    <section aria-labelledby="candidates">
+      <h2 id="candidates">Whose may it be?</h2>
+      {transfer.candidates.length === 0 ? (
+        <p>
+          No payment of this wallet and chain was waiting for money then. Ask who sent it, or send it back
+          from your wallet.
+        </p>
+      ) : (
+        <ul class="candidates">
+          {transfer.candidates.map((candidate) => (
+            <Candidate key={candidate.id} id={candidate.id} transfer={transfer} onDone={onDone} />
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+/** A payment beside the transfer: what is different is said. */
+function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
+  const { isReadOnly } = useScope();
+  const loaded = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
+  const action = useAction();
+  return (
+    <li>
+      <Shown of={loaded}>
+        {(intent) => {
+          const { amountUnits, decimals, amountReceivedUnits: received = 0n } = intent;
+          const missing = amountUnits > received ? amountUnits - received : 0n;
+          const difference = transfer.amountUnits - missing;
+          const isWaiting = intentStates[intent.status]?.tone === 'busy' && missing > 0n;
+          const money = (units: bigint) => moneyText({ units, decimals });
+          return (
+            <>
+              <p>
+                <Link to={`/payments/${id}`}>{orderOf(intent) || id}</Link>{' '}
+                <Badge {...intentStates[intent.status]} />
+              </p>
+              <dl class="facts">
+                <Fact name="Still to pay">{money(missing)}</Fact>
+                <Fact name="The transfer has">
+                  {difference === 0n ? (
+                    'exactly this'
+                  ) : (
+                    <mark>
+                      {difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`}
+                    </mark>
+                  )}
+                </Fact>
+                <Fact name="Created">
+                  <When at={intent.createdAt} />
+                </Fact>
+              </dl>
+              {!isReadOnly && (
+                <Confirm
+                  label="It is this one"
+                  doLabel="Attribute the transfer"
+                  isBusy={action.isBusy}
+                  failure={action.failure}
+                  onDo={() =>
+                    action.run(async () => {
+                      const allowEnded = !isWaiting;
+                      await transferApi.attributeTransfer({ id: transfer.id, paymentIntent: id, allowEnded });
+                      onDone();
+                    })
+                  }
+                >
+                  <p>{consequenceOf(isWaiting, difference)} Your shop is told by an event.</p>
+                </Confirm>
+              )}
+            </>
+          );
+        }}
+      </Shown>
+    </li>
+  );
+}
+
+/** What attributing it will do to the payment. */
+function consequenceOf(isWaiting: boolean, difference: bigint): string {
+  if (!isWaiting) {
+    return 'The payment waits for nothing more: it stays as it is, and the transfer is listed with it, to be returned.';
+  }
+  if (difference < 0n) return 'The payment gets a part of its money, and keeps waiting for the rest.';
+  return difference === 0n
+    ? 'The payment gets all of its money, and succeeds once the transfer is confirmed.'
+    : 'The payment gets more than it asked for, and succeeds once the transfer is confirmed.';
+}
+
+function Detach({ transfer, onDone }: { transfer: Transfer; onDone: () => void }) {
+  const action = useAction();
+  return (
+    <div class="actions">
+      <Confirm
+        label="It is not for that payment"
+        doLabel="Detach it"
+        isBusy={action.isBusy}
+        failure={action.failure}
+        onDo={() =>
+          action.run(async () => {
+            await transferApi.detachTransfer({ id: transfer.id });
+            onDone();
+          })
+        }
+      >
+        <p>The payment is what it would be without this transfer, and the transfer names none again.</p>
+      </Confirm>
+    </div>
+  );
+}

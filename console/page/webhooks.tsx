@@ -1,0 +1,204 @@
+// Where events are delivered to: the endpoints with their health, and what each was sent and has answered.
+
+import { useState } from 'preact/hooks';
+import {
+  type WebhookDelivery,
+  WebhookDeliveryStatus,
+  type WebhookEndpoint,
+} from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
+import { webhookApi } from './api.ts';
+import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Badge, Button, Confirm, Copyable, Fact, When } from './parts.tsx';
+import { Link } from './routing.tsx';
+import { useScope } from './scope.ts';
+import { Delivery } from './timeline.tsx';
+import { deliveryStates, eventWords } from './words.ts';
+
+export function Endpoints() {
+  const endpoints = useLoaded('endpoints', () => webhookApi.listWebhookEndpoints({ pageSize: 100 }));
+  return (
+    <>
+      <h1>Webhooks</h1>
+      <Shown of={endpoints}>
+        {({ webhookEndpoints: rows }) =>
+          rows.length === 0 ? (
+            <p class="state">Your shop has no endpoint: it is told nothing by itself. The API creates one.</p>
+          ) : (
+            <ul class="cards">
+              {rows.map((row) => (
+                <li key={row.id}>
+                  <Link to={`/webhooks/${row.id}`}>{row.url}</Link> <Health of={row} />
+                  {row.description !== undefined && <p class="soft">{row.description}</p>}
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Shown>
+    </>
+  );
+}
+
+function Health({ of: { enabled, disabledReason } }: { of: WebhookEndpoint }) {
+  if (enabled) return <Badge label="Enabled" tone="good" />;
+  return (
+    <>
+      <Badge label="Disabled" tone="bad" /> <span class="soft">{disabledReason ?? 'by hand'}</span>
+    </>
+  );
+}
+
+export function Endpoint({ id }: { id: string }) {
+  const { isReadOnly } = useScope();
+  const endpoint = useLoaded(id, () => webhookApi.getWebhookEndpoint({ id }));
+  const [status, setStatus] = useState<WebhookDeliveryStatus>(WebhookDeliveryStatus.UNSPECIFIED);
+  const deliveries = useLoaded(`${id} ${status}`, () =>
+    webhookApi.listWebhookDeliveries({ id, status, pageSize: 50 }),
+  );
+  return (
+    <Shown of={endpoint}>
+      {(found) => (
+        <>
+          <header class="head">
+            <p class="soft">Endpoint</p>
+            <h1 class="url">{found.url}</h1>
+            <p>
+              <Health of={found} />
+            </p>
+          </header>
+          {!isReadOnly && (
+            <EndpointActions
+              endpoint={found}
+              onDone={() => {
+                endpoint.reload();
+                deliveries.reload();
+              }}
+            />
+          )}
+          <dl class="facts">
+            <Fact name="Is told">
+              {found.eventTypes.includes('*') ? 'everything' : found.eventTypes.join(', ')}
+            </Fact>
+            <Fact name="Since">
+              <When at={found.createdAt} />
+            </Fact>
+            <Fact name="Id">
+              <Copyable text={found.id} what="id" />
+            </Fact>
+          </dl>
+          <h2 id="deliveries">What it was sent</h2>
+          <p class="filters">
+            <label>
+              Show
+              <select
+                value={status}
+                onChange={({ currentTarget }) =>
+                  setStatus(Number(currentTarget.value) as WebhookDeliveryStatus)
+                }
+              >
+                <option value={WebhookDeliveryStatus.UNSPECIFIED}>Everything</option>
+                {Object.values(webhookDeliveryStatusWords).map((each) => (
+                  <option key={each} value={each}>
+                    {deliveryStates[each].label}
+                  </option>
+                ))}
+              </select>
+            </label>
+          </p>
+          <Shown of={deliveries}>
+            {({ webhookDeliveries: rows, nextPageToken }) =>
+              rows.length === 0 ? (
+                <p class="state">Nothing.</p>
+              ) : (
+                <>
+                  <DeliveryList rows={rows} />
+                  {nextPageToken !== '' && <p class="soft">These are the newest fifty.</p>}
+                </>
+              )
+            }
+          </Shown>
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
+  return (
+    <ol class="timeline" aria-labelledby="deliveries">
+      {rows.map((row) => (
+        <li key={row.id}>
+          <When at={row.createdAt} />
+          <div>
+            {row.paymentIntent === '' ? (
+              eventWords(row.eventType)
+            ) : (
+              <Link to={`/payments/${row.paymentIntent}`}>{eventWords(row.eventType)}</Link>
+            )}
+            <Delivery of={row} />
+          </div>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDone: () => void }) {
+  const { id, enabled } = endpoint;
+  const action = useAction();
+  const [said, setSaid] = useState('');
+  const change = (work: () => Promise<string>) =>
+    action.run(async () => {
+      setSaid(await work());
+      onDone();
+    });
+  return (
+    <div class="actions">
+      {enabled ? (
+        <>
+          <Confirm
+            label="Send all that failed"
+            doLabel="Send them"
+            isBusy={action.isBusy}
+            failure={action.failure}
+            onDo={() =>
+              change(async () => {
+                const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
+                return `${deliveriesCount} are sent again.`;
+              })
+            }
+          >
+            <p>
+              Every delivery that has failed for good is sent again, oldest first. An event has one id,
+              however often it is sent.
+            </p>
+          </Confirm>
+          <Button
+            label="Send a test"
+            isBusy={action.isBusy}
+            onClick={() =>
+              change(async () => {
+                await webhookApi.pingWebhookEndpoint({ id });
+                return 'A test is on its way.';
+              })
+            }
+          />
+        </>
+      ) : (
+        <Button
+          label="Enable it"
+          isMain
+          isBusy={action.isBusy}
+          onClick={() =>
+            change(async () => {
+              await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+              return 'It is enabled.';
+            })
+          }
+        />
+      )}
+      <p role="status">{action.failure ?? said}</p>
+    </div>
+  );
+}

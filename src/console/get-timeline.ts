@@ -1,0 +1,90 @@
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import {
+  AuditedChangeSchema,
+  type GetTimelineRequest,
+  type Timeline,
+  TimelineSchema,
+} from '../contract/gen/console/v1/console_service_pb.ts';
+import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { orUnavailable } from '../database/unavailable.ts';
+import { plainRefusal } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
+import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
+import { type ConsoleCaller, merchantOf } from './rights.ts';
+
+const maxEntries = 200;
+
+/** `GetTimeline`: the deliveries of an intent's events, and its audited changes. */
+export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timeline, ConsoleCaller> {
+  const { read } = createPreparedStatements(em);
+  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+  const present = createDeliveryPresenter(em, read);
+  const findDeliveries = preparedStatement(
+    'find_deliveries_of_intent',
+    `with events_of as (
+       select id, type, payment_intent from events where merchant_id = $1 and payment_intent = $2
+       union all
+       select e.id, e.type, r.payment_intent from refunds r join events e on e.merchant_id = $1 and e.refund = r.id
+        where r.payment_intent = $2
+     )
+     select ${columns.of('d')}, e.type, e.payment_intent
+       from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
+      order by e.id limit ${maxEntries}`,
+  );
+  return {
+    ratePolicy: 'reads',
+    async run({ paymentIntent }, caller) {
+      const { merchantId, mode } = merchantOf(caller);
+      const id = parseIdentifier('pi', paymentIntent);
+      return orUnavailable(async () => {
+        const parts =
+          id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
+        const [row] = parts;
+        if (row === undefined) throw plainRefusal('resource_missing');
+        const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
+        const targets = [
+          paymentIntent,
+          ...(row.refunds ?? []).map((uuid: string) => formatIdentifier('rf', uuid)),
+          ...(row.transfers ?? []).map((uuid: string) => formatIdentifier('tr', uuid)),
+        ];
+        const changes = await read(merchantId, findChanges, [targets, merchantId, mode]);
+        return create(TimelineSchema, {
+          webhookDeliveries: await present(
+            deliveries.rows.map((found) => ({
+              row: columns.read(found),
+              eventType: found.type,
+              paymentIntent: found.payment_intent,
+            })),
+          ),
+          changes: changes.rows.map(({ id: entry, actor, actor_name, method, target, outcome }) =>
+            create(AuditedChangeSchema, {
+              at: timestampFromDate(new Date(timeOfUuid(entry))),
+              actor,
+              actorName: actor_name,
+              method,
+              target,
+              outcome: outcome ?? '',
+            }),
+          ),
+        });
+      });
+    },
+  };
+}
+
+const findParts = preparedStatement(
+  'find_parts_of_intent',
+  `select (select array_agg(r.id) from refunds r where r.payment_intent = i.id) as refunds,
+          (select array_agg(t.id) from transfers t where t.payment_intent = i.id) as transfers
+     from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
+);
+const findChanges = preparedStatement(
+  'find_audited_changes',
+  `select id, actor, actor_name, method, target, outcome from audit_log
+    where target = any ($1::text[]) and merchant_id = $2 and mode = $3 order by id limit ${maxEntries}`,
+);

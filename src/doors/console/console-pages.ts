@@ -1,0 +1,43 @@
+// The console's pages, as built by `npm run generate`: one document, whose script shows the view of its path.
+
+import type { Site } from '../public/public-door.ts';
+import { loadStaticSite } from '../public/static-site.ts';
+
+/** Allows nothing from elsewhere, no framing, and no text that becomes a script. */
+const headers: Readonly<Record<string, string>> = {
+  'Content-Security-Policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+  // Clipboard access stays allowed, for the copy buttons.
+  'Permissions-Policy': 'camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()',
+};
+
+const folder = new URL('../../console/gen/', import.meta.url);
+const document = '/';
+/** The paths of views; behind some of them comes an id. */
+const views = /^\/(?:(?:payments|unattributed|webhooks)(?:\/\w{1,64})?|refunds|search)?$/;
+
+/** Throws StartupError if a file cannot be read. */
+export async function loadConsolePages(): Promise<Site> {
+  const file = (path: string, name: string, contentType: string) => ({
+    path,
+    location: new URL(name, folder),
+    contentType,
+  });
+  const site = await loadStaticSite({
+    name: 'console_page',
+    title: 'the console',
+    headers,
+    files: [
+      file(document, 'page.html', 'text/html; charset=utf-8'),
+      file('/console/page.js', 'page.js', 'text/javascript; charset=utf-8'),
+      file('/console/page.css', 'page.css', 'text/css; charset=utf-8'),
+      file('/console/icon.svg', 'icon.svg', 'image/svg+xml'),
+    ],
+  });
+  const fileOf = (path: string) => (views.test(path) ? document : path);
+  return {
+    ...site,
+    has: (path) => site.has(fileOf(path)),
+    serve: (exchange) => site.serve({ ...exchange, path: fileOf(exchange.path) }),
+  };
+}
