@@ -141,7 +141,7 @@ async function startToReadyMs({ folder }: Setting): Promise<number> {
       PATH: process.env.PATH,
       HOME: folder,
       DATA_DIR: join(folder, 'start'),
-      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
     },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -5,7 +5,14 @@ import { isatty } from 'node:tty';
 import { inspect } from 'node:util';
 import type { Logger } from 'pino';
 import manifest from '../package.json' with { type: 'json' };
-import { type Config, loadConfig, misspeltProblem, misspeltVariables, reachable } from './config/config.ts';
+import {
+  type Config,
+  consoleAddress,
+  loadConfig,
+  misspeltProblem,
+  misspeltVariables,
+  reachable,
+} from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { visibleLines } from './contract/visible-text.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
@@ -57,7 +64,7 @@ async function main(): Promise<void> {
   const [
     postgres,
     { openDatabase },
-    { ensureDemo, demoClientSecret },
+    { ensureDemo, demoClientSecret, demoConsoleCode },
     { startServer },
     { planLocalChains, runLocalChains },
   ] = await Promise.all([
@@ -92,6 +99,7 @@ async function main(): Promise<void> {
               logger.warn({ err: error }, 'could not create the intent of the demo checkout');
               return undefined;
             }),
+            consoleCode: await demoConsoleCode(database),
           }
         : undefined;
       console.log(welcome(config, server.ports, localChains, secrets));
@@ -183,11 +191,12 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
  * key, and no checkout.
  */
 function welcome(
-  { host, dataDir, tls }: Config,
+  config: Config,
   ports: RunningServer['ports'],
   { chains, missing }: LocalChainPlan,
-  secrets: { testnetKey: string; clientSecret: string | undefined } | undefined,
+  secrets: { testnetKey: string; clientSecret: string | undefined; consoleCode: string } | undefined,
 ): string {
+  const { host, dataDir, tls } = config;
   const address = reachable(host);
   const baseUrl = `${tls ? 'https' : 'http'}://${address}:${ports.http}`;
   const url = `${baseUrl}/v1/payment_intents`;
@@ -207,6 +216,11 @@ function welcome(
     secrets?.clientSecret === undefined
       ? ''
       : `\n  Checkout          ${baseUrl}/checkout#${secrets.clientSecret}\n                    (${toDo})`;
+  const consoleUrl = consoleAddress(config, ports.console);
+  const consoleLine =
+    secrets === undefined
+      ? `${consoleUrl}\n                    (npm run -s admin -- console link --for "Your name" prints a link that opens it)`
+      : `${consoleUrl}/#${secrets.consoleCode}\n                    (this link opens it once, within ten minutes)`;
   const testPay = `${dataDir === '.data' ? '' : `DATA_DIR=${inShell(dataDir)} `}npm run -s admin -- test-pay --intent pi_…\n`;
   const [next, payment] =
     chains.length > 0
@@ -221,6 +235,7 @@ function welcome(
   Reference         ${baseUrl}/docs
   gRPC              ${address}:${ports.grpc}
   Operations        http://${address}:${ports.metrics}/readyz and /metrics
+  Console           ${consoleLine}
   Demo merchant     ${demoFile} (test money only)${chainsLine}${checkout}
 
   Create a payment intent of 12.50 USDC:

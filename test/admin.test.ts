@@ -390,6 +390,7 @@ describe('output errors', () => {
         HTTP_PORT: '0',
         GRPC_PORT: '0',
         METRICS_PORT: '0',
+        CONSOLE_PORT: '0',
       },
     }).catch((error) => error);
 
@@ -542,6 +543,7 @@ describe('doctor', () => {
       HTTP_PORT: '0',
       GRPC_PORT: '0',
       METRICS_PORT: '0',
+      CONSOLE_PORT: '0',
       ...change,
     };
     return admin('doctor', ...args).finally(() => {
@@ -570,6 +572,7 @@ describe('doctor', () => {
         'HTTP_PORT',
         'GRPC_PORT',
         'METRICS_PORT',
+        'CONSOLE_PORT',
       ].map((check) => ['ok', check]),
     );
     expect(code).toBe(0);

@@ -31,12 +31,12 @@ describe('the configuration', () => {
     expect(loadConfig({})).toEqual({
       databaseUrl: undefined,
       dataDir: '.data',
+      console: { port: 9465, host: '127.0.0.1', origin: undefined },
       databasePool: 16,
       host: '127.0.0.1',
       httpPort: 8080,
       grpcPort: 50051,
       metricsPort: 9464,
-      console: undefined,
       secrets: {},
       rateLimits: { creates: 500, reads: 500, changes: 500, checkout: 5 },
       trustedProxies: [],

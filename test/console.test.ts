@@ -2,10 +2,13 @@
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import http from 'node:http';
+import net from 'node:net';
+import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { createLink, type LinkOptions, revokeSession } from '../src/console/links.ts';
+import { type LinkOptions, revokeSession } from '../src/console/links.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -14,48 +17,15 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
 import { generateSecret } from '../src/merchants/api-key-format.ts';
+import { consoleOf, reasonOf } from './support/console.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' });
 afterAll(() => service.close());
-const { em } = service.database.orm;
-const peppers = service.database.keyRing('API_KEY_PEPPERS');
-const port = service.server.ports.console ?? 0;
-const url = `http://127.0.0.1:${port}`;
-const { merchantId: id } = service.merchant;
-const merchant = { id, mode: 'testnet' } as const;
-
-const newLink = (options: Partial<LinkOptions> = {}) =>
-  createLink(em, peppers, { name: 'Anna Meier', isReadOnly: false, lastsMs: 3_600_000, ...options });
-
-async function post(path: string, body: object | string, headers: Record<string, string | undefined> = {}) {
-  const all = { origin: url, 'content-type': 'application/json', ...headers };
-  const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
-  const text = typeof body === 'string' ? body : JSON.stringify(body);
-  const answer = await httpRequest(url + path, { headers: given as Record<string, string> }, text);
-  expect(Object.keys(answer.headers).filter((name) => name.startsWith('access-control-'))).toEqual([]);
-  return { status: answer.status, json: JSON.parse(answer.body), headers: answer.headers };
-}
-
-const exchange = (code: string) => post('/console/session', { code });
-
-async function open(options: Partial<LinkOptions> = {}) {
-  const { code, sessionId } = await newLink(options);
-  const { status, json } = await exchange(code);
-  expect(status).toBe(200);
-  const call = (method: string, request: object = {}, headers: Record<string, string | undefined> = {}) =>
-    post(`/${method.startsWith('ConsoleService') ? 'console' : 'payments'}.v1.${method}`, request, {
-      authorization: `Bearer ${json.token}`,
-      ...headers,
-    });
-  return { call, sessionId, token: json.token as string, session: json.session };
-}
-
-/** The code of the catalogue that a call was refused with. */
-const reasonOf = ({ json }: Awaited<ReturnType<typeof post>>): string | undefined =>
-  json.details?.[0]?.debug?.reason?.toLowerCase() ?? json.error?.code;
+const { em, peppers, port, url, merchant, newLink, post, exchange, open } = consoleOf(service);
+const { id } = merchant;
 
 const createIntent = async (fields: object = {}) =>
   (await service.call('createPaymentIntent', { amount_units: 1_000, ...fields })).json;
@@ -140,6 +110,45 @@ describe('another page', () => {
     expect((await post('/console/session', { code }, headers)).status).toBe(status);
     expect((await exchange(code)).status).toBe(200);
   });
+
+  test('no answer says anything to other origins', async () => {
+    const { call } = await open({ merchant });
+    const answers = [
+      await call('TransferService/ListTransfers'),
+      await exchange('cl_'),
+      await post('/nowhere', {}),
+    ];
+    const names = answers.flatMap(({ headers }) => Object.keys(headers));
+    expect(names.filter((name) => name.startsWith('access-control-'))).toEqual([]);
+  });
+
+  test('is stopped behind a proxy that ends TLS, too; the own one is not', async () => {
+    const origin = 'https://console.example';
+    const proxied = await startService({ ROLES: 'api', CONSOLE_ORIGIN: origin });
+    const door = consoleOf(proxied);
+    const { code } = await door.newLink();
+    const headers = { host: 'console.example', origin };
+    expect(
+      (await door.post('/console/session', { code }, { ...headers, origin: 'http://console.example' }))
+        .status,
+    ).toBe(403);
+    expect((await door.post('/console/session', { code }, { ...headers, host: '127.0.0.1' })).status).toBe(
+      421,
+    );
+    expect((await door.post('/console/session', { code }, headers)).status).toBe(200);
+    await proxied.close();
+  });
+
+  test.each(['http://[/', 'http://127.0.0.1/console/session'])(
+    'the target %s is of a proxy, and not here',
+    async (target) => {
+      const socket = net.connect(port, '127.0.0.1');
+      socket.end(
+        `POST ${target} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nOrigin: ${url}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`,
+      );
+      expect((await text(socket)).slice(0, 12)).toBe('HTTP/1.1 404');
+    },
+  );
 
   test('forwarded headers count for nothing', async () => {
     const forwarded = { 'x-forwarded-host': `127.0.0.1:${port}`, forwarded: `host=127.0.0.1:${port}` };
@@ -318,6 +327,43 @@ describe('a session', () => {
   });
 });
 
+test('without notifications a revoked session that is used ends within ten seconds', async () => {
+  const deaf = await startService({ ROLES: 'api' }, { isNotified: false });
+  const door = consoleOf(deaf);
+  const { call, sessionId } = await door.open({ merchant: door.merchant });
+  expect((await call('TransferService/ListTransfers')).status).toBe(200);
+  await revokeSession(door.em, sessionId);
+  const revokedAt = performance.now();
+  let lastMs = 0;
+  await vi.waitFor(
+    async () => {
+      const { status } = await call('TransferService/ListTransfers');
+      if (status === 200) lastMs = performance.now() - revokedAt;
+      expect(status).toBe(401);
+    },
+    { timeout: 20_000, interval: 500 },
+  );
+  expect(lastMs).toBeGreaterThan(0);
+  expect(lastMs).toBeLessThan(11_000);
+  await deaf.close();
+});
+
+test('who has no session does not cut the connection of who has one', async () => {
+  const { token } = await open({ merchant });
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const headers = { origin: url, 'content-type': 'application/json', authorization: `Bearer ${token}` };
+  const ask = async () =>
+    (await httpRequest(`${url}/payments.v1.TransferService/ListTransfers`, { headers, agent }, '{}')).status;
+  expect(await ask()).toBe(200);
+  const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
+  const strangers = Array.from({ length: 300 }, () => net.connect(port, '127.0.0.1').on('error', () => {}));
+  // The listener has closed those that are too many.
+  await vi.waitFor(() => expect(strangers.filter((each) => each.closed).length).toBeGreaterThan(40));
+  expect([await ask(), socket?.destroyed]).toEqual([200, false]);
+  for (const each of strangers) each.destroy();
+  agent.destroy();
+});
+
 describe('a change', () => {
   const entries = (target: string) =>
     service.query(
@@ -344,6 +390,43 @@ describe('a change', () => {
     const unknown = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
     await call('PaymentIntentService/CancelPaymentIntent', { id: unknown });
     expect(await entries(unknown)).toMatchObject([{ outcome: 'resource_missing' }]);
+  });
+
+  test('keeps no secret, and nothing of what is refused at once', async () => {
+    const intent = await createIntent();
+    const { apiKey } = service.merchant.keys.testnet;
+    const { call } = await open({ merchant });
+    const cancel = (sent: string) => call('PaymentIntentService/CancelPaymentIntent', { id: sent });
+    const url = 'https://user:hunter2@shop.example/hooks';
+    expect((await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).status).toBe(400);
+    for (const sent of [intent.client_secret, apiKey, 'pi_\u0000', 'x'.repeat(9_000)]) {
+      expect((await cancel(sent)).status).toBeLessThan(500);
+    }
+    const note = 'y'.repeat(60_000);
+    expect((await call('ConsoleService/ResolveAttention', { id: 'x', note })).status).toBe(400);
+    const [log] = await service.query<{ text: string }>('select json_agg(a)::text as text from audit_log a');
+    for (const secret of [
+      'hunter2',
+      intent.client_secret.slice(40),
+      apiKey.slice(12),
+      note,
+      'x'.repeat(9_000),
+    ]) {
+      expect(log?.text).not.toContain(secret);
+    }
+  });
+
+  test('of something new names it', async () => {
+    const { call, sessionId } = await open({ merchant });
+    const { id } = (await call('PaymentIntentService/CreatePaymentIntent', { amountUnits: '1000' })).json;
+    expect(await entries(id)).toMatchObject([{ actor: sessionId, outcome: 'ok' }]);
+  });
+
+  test('that Connect itself refuses is in the log as refused', async () => {
+    const { call } = await open({ merchant });
+    const { status } = await call('PaymentIntentService/CancelPaymentIntent', '{');
+    expect(status).toBe(400);
+    await service.loggedLine(({ rpc, code }) => rpc === 'CancelPaymentIntent' && code === 'invalid_body');
   });
 
   test('is not made if it cannot be written down', async () => {

@@ -3,10 +3,23 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
+import { create } from '@bufbuild/protobuf';
 import pg from 'pg';
 import { getAddress } from 'viem/utils';
 import { afterAll, expect, test } from 'vitest';
+import { listAttention, resolveAttention } from '../src/console/attention.ts';
+import { createAuditRemoval } from '../src/console/audit.ts';
+import { createReportFolding } from '../src/console/fold-reports.ts';
+import { getSummary } from '../src/console/get-summary.ts';
+import type { ConsoleCaller } from '../src/console/rights.ts';
+import {
+  GetSummaryRequestSchema,
+  ListAttentionRequestSchema,
+  ResolveAttentionRequestSchema,
+} from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { createOrm } from '../src/database/orm.ts';
+import type { Call } from '../src/requests/method.ts';
 import type { Cluster } from './faults/support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
 import { doors } from './support/call.ts';
@@ -38,12 +51,55 @@ async function admin(role: string, ...args: string[]) {
   const { stdout } = await run(process.execPath, ['src/admin.ts', '--json', ...args], {
     env: {
       ...process.env,
-      ...{ DATABASE_URL: url(role), HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      ...{ DATABASE_URL: url(role), HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
       ...secrets,
     },
   });
   return JSON.parse(stdout);
 }
+
+/** What the console reads and writes, as the service's role. */
+async function useConsole(merchantId: string, transfer: string): Promise<void> {
+  const orm = createOrm({ url: url('payments_service') }, 2);
+  const caller = { merchant: { merchantId, mode: 'testnet' } } as ConsoleCaller;
+  const context = { context: {} } as Call;
+  expect(await createReportFolding(orm.em)()).toBe(false);
+  expect(await createAuditRemoval(orm.em)()).toBe(false);
+  const range = { firstDay: '2026-11-01', lastDay: '2026-11-02', timeZone: 'Europe/Berlin' };
+  await getSummary(orm.em).run(create(GetSummaryRequestSchema, range), caller, context);
+  const { items } = await listAttention(orm.em).run(create(ListAttentionRequestSchema), caller, context);
+  expect(items.map(({ subject }) => subject)).toEqual([transfer]);
+  const id = items[0]?.id ?? '';
+  await resolveAttention(orm.em).run(create(ResolveAttentionRequestSchema, { id }), caller, context);
+  expect(
+    (await listAttention(orm.em).run(create(ListAttentionRequestSchema), caller, context)).items,
+  ).toEqual([]);
+  await orm.close();
+}
+
+async function asService(sql: string): Promise<void> {
+  const client = new pg.Client(url('payments_service'));
+  await client.connect();
+  await client.query(sql).finally(() => client.end());
+}
+
+/** The triggers that book figures have the owner's rights: for nothing else. */
+const becomeOwner = () =>
+  asService(
+    `create temp table report_changes (like public.report_changes);
+     create function pg_temp.own() returns trigger language plpgsql as $$
+       begin grant all on public.api_keys to payments_service; return null; end $$;
+     create trigger t before insert on pg_temp.report_changes for each statement execute function pg_temp.own();
+     grant all on pg_temp.report_changes to public;
+     update transfers set state = state where false;
+     insert into api_keys select * from api_keys where false`,
+  );
+const forgeFigures = () =>
+  asService(
+    `create temp table mine (like public.transfers);
+     create trigger t after update on mine referencing old table as was new table as now
+       for each statement execute function public.report_transfers()`,
+  );
 
 const unwatchedChain = ['--mode', 'testnet', '--chain', 'base', '--yes'];
 
@@ -71,6 +127,7 @@ test.runIf(hasPsql)(
     await postgres.query(
       `create role administrator login password 'PASSWORD';
      grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;
+     grant select, insert, update on console_sessions to administrator;
      grant insert on merchants to administrator;
      grant select, insert, update on checkout_settings to administrator;
      grant insert, update on payout_wallets, api_keys to administrator;
@@ -87,6 +144,8 @@ test.runIf(hasPsql)(
     const { key_id } = await admin('administrator', 'key', 'create', ...mode);
     const { api_key } = await admin('administrator', 'key', 'rotate', '--key', key_id, '--overlap', '1h');
     await admin('administrator', 'key', 'revoke', '--key', key_id);
+    const link = await admin('administrator', 'console', 'link', '--for', 'Anna');
+    await admin('administrator', 'console', 'revoke', '--session', link.session_id);
 
     // Only these two of a cluster are what starting the service takes.
     const cluster = { url: url('payments_service'), secrets } as Cluster;
@@ -115,6 +174,9 @@ test.runIf(hasPsql)(
       [{ amountUnits: 5 }],
     );
     await owner.end();
+    await useConsole(parseIdentifier('mer', merchant_id) as string, transfer);
+    await expect(becomeOwner()).rejects.toThrow('permission denied for table api_keys');
+    await expect(forgeFigures()).rejects.toThrow(/permission denied for function/);
     const { json: intent } = await service.call(
       'createPaymentIntent',
       { amount_units: 5 },

@@ -18,7 +18,7 @@ import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
-const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
+const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
 
 if (!canLimitDisk) console.log('skipped: a disk of its own is mounted as root (unshare --mount)');
 

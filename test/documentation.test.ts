@@ -39,7 +39,7 @@ function startCopy(): ChildProcess {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: {
       ...bareEnvironment(),
-      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
       DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
       CLIENT_SECRET_KEYS: ring(),
       API_KEY_PEPPERS: ring(),

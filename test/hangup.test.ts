@@ -16,7 +16,7 @@ beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'pi-hangup-'));
   await chmod(folder, 0o755);
   env = { ...bareEnvironment(), DATA_DIR: join(folder, 'data') };
-  Object.assign(env, { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', TERM: 'dumb' });
+  Object.assign(env, { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', TERM: 'dumb' });
 });
 
 afterEach(() => rm(folder, { recursive: true, force: true }));

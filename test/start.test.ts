@@ -18,7 +18,7 @@ import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 const run = promisify(execFile);
-const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' };
+const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
 const isRoot = process.getuid?.() === 0;
 /** An unprivileged account to start the service with, if we are root. */
 const nobody = 65534;

@@ -226,7 +226,7 @@ describe('the command line', () => {
         API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
         CLIENT_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
         WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
-        ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0' },
+        ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
         ...env,
       },
     };

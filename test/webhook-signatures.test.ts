@@ -268,7 +268,7 @@ test('secrets stay the same in every process, whichever key version is the newes
   // A process without a version that is in use would sign with less than the merchants know.
   const start = (keys: KeyRing) =>
     startServer(
-      loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', ROLES: 'api' }),
+      loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', ROLES: 'api' }),
       { ...service.database, keyRing: () => keys },
       createLogger('silent', { write() {} }),
     );

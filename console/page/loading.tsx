@@ -54,11 +54,13 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, isLive = true)
 
 interface ShownProps<T> {
   of: Loaded<T>;
+  /** It is all of the view, with its heading. */
+  isView?: boolean;
   children: (value: T) => ComponentChildren;
 }
 
 /** What was loaded, or that it is not there. */
-export function Shown<T>({ of: { value, failure, reload }, children }: ShownProps<T>) {
+export function Shown<T>({ of: { value, failure, reload }, isView = false, children }: ShownProps<T>) {
   if (value === undefined && failure === undefined) {
     return (
       <p class="state" role="status">
@@ -68,6 +70,7 @@ export function Shown<T>({ of: { value, failure, reload }, children }: ShownProp
   }
   return (
     <>
+      {isView && value === undefined && <h1>{isMissing(failure) ? 'Not here' : 'Not loaded'}</h1>}
       {failure !== undefined && (
         <div class="notice" role="alert">
           <p>

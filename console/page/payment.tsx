@@ -23,7 +23,7 @@ import { orderOf } from './payments.tsx';
 import { RefundForm, RefundTable } from './refunds.tsx';
 import { useScope } from './scope.ts';
 import { Timeline } from './timeline.tsx';
-import { intentStates, paymentStates } from './words.ts';
+import { paymentStates, stateOf } from './words.ts';
 
 export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
@@ -33,7 +33,7 @@ export function Payment({ id }: { id: string }) {
     return refunds;
   });
   return (
-    <Shown of={intent}>
+    <Shown of={intent} isView>
       {(found) => (
         <>
           <Head intent={found} />
@@ -60,7 +60,7 @@ export function Payment({ id }: { id: string }) {
 }
 
 function Head({ intent }: { intent: PaymentIntent }) {
-  const { amountUnits, decimals, tokenSymbol, status, labels } = intent;
+  const { amountUnits, decimals, tokenSymbol, labels } = intent;
   return (
     <header class="head">
       <p class="soft">{orderOf(intent) || 'Payment'}</p>
@@ -68,7 +68,7 @@ function Head({ intent }: { intent: PaymentIntent }) {
         <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
       </h1>
       <p>
-        <Badge {...intentStates[status]} /> <Labels of={labels} />
+        <Badge {...stateOf(intent)} /> <Labels of={labels} />
       </p>
       <p>{sentenceOf(intent)}</p>
     </header>

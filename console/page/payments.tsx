@@ -7,7 +7,7 @@ import { intentApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
 import { Badge, Button, chainOf, Labels, Money, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
-import { intentStates, labelWords } from './words.ts';
+import { intentStates, labelWords, stateOf } from './words.ts';
 
 const pageSize = 50;
 const filtered = ['status', 'chain', 'label'] as const;
@@ -144,7 +144,7 @@ export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
       </thead>
       <tbody>
         {rows.map((row) => {
-          const { id, amountUnits, decimals, tokenSymbol, status, labels: own, chainId, createdAt } = row;
+          const { id, amountUnits, decimals, tokenSymbol, labels: own, chainId, createdAt } = row;
           return (
             <tr key={id}>
               <th scope="row">
@@ -154,7 +154,7 @@ export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
                 <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
               </td>
               <td>
-                <Badge {...intentStates[status]} /> <Labels of={own} />
+                <Badge {...stateOf(row)} /> <Labels of={own} />
               </td>
               <td>{chainOf(chainId)?.name}</td>
               <td>

@@ -26,11 +26,13 @@ const answerMs = 300;
 /** Returns the session of the link in the address bar, of this tab, or of another one. */
 export async function openSession(): Promise<Session | NoSession> {
   const code = location.hash.slice(1);
+  const own = read(sessionStorage.getItem(storedAs));
   if (code.startsWith('cl_')) {
     history.replaceState(null, '', location.pathname + location.search);
-    return exchange(code);
+    // Somebody may have sent the link, to have things done in their name.
+    const isWanted = own === undefined || confirm(`You are signed in as ${own.name}. Use this link instead?`);
+    if (isWanted) return exchange(code);
   }
-  const own = read(sessionStorage.getItem(storedAs));
   if (own !== undefined) return keep(own);
   const others = await askOtherTabs();
   return others === undefined

@@ -35,7 +35,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
         {({ events, deliveries, changes }) => {
           const byEvent = Map.groupBy(deliveries, ({ event }) => event);
           const entries: Entry[] = [
-            { key: 'created', at: createdAt, what: 'Created by your shop' },
+            { key: 'created', at: createdAt, what: 'Created' },
             ...events.map((event) => ({
               key: event.id,
               at: event.createdAt,

@@ -19,7 +19,7 @@ import {
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
 import { useChainId, useScope } from './scope.ts';
-import { intentStates } from './words.ts';
+import { stateOf } from './words.ts';
 
 const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');
 
@@ -102,7 +102,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const transfer = useLoaded(id, () => transferApi.getTransfer({ id }));
   return (
-    <Shown of={transfer}>
+    <Shown of={transfer} isView>
       {(found) => (
         <>
           <header class="head">
@@ -188,13 +188,12 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
           const { amountUnits, decimals, amountReceivedUnits: received = 0n } = intent;
           const missing = amountUnits > received ? amountUnits - received : 0n;
           const difference = transfer.amountUnits - missing;
-          const isWaiting = intentStates[intent.status]?.tone === 'busy' && missing > 0n;
+          const isWaiting = stateOf(intent).tone === 'busy' && missing > 0n;
           const money = (units: bigint) => moneyText({ units, decimals });
           return (
             <>
               <p>
-                <Link to={`/payments/${id}`}>{orderOf(intent) || id}</Link>{' '}
-                <Badge {...intentStates[intent.status]} />
+                <Link to={`/payments/${id}`}>{orderOf(intent) || id}</Link> <Badge {...stateOf(intent)} />
               </p>
               <dl class="facts">
                 <Fact name="Still to pay">{money(missing)}</Fact>

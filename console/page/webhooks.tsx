@@ -57,7 +57,7 @@ export function Endpoint({ id }: { id: string }) {
     webhookApi.listWebhookDeliveries({ id, status, pageSize: 50 }),
   );
   return (
-    <Shown of={endpoint}>
+    <Shown of={endpoint} isView>
       {(found) => (
         <>
           <header class="head">

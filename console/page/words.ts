@@ -1,6 +1,9 @@
 // The words of the console for what the contract calls otherwise.
 
-import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import {
+  type PaymentIntent,
+  PaymentIntentStatus,
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { WebhookDeliveryStatus } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
@@ -21,6 +24,17 @@ export const intentStates: Readonly<Record<PaymentIntentStatus, State>> = {
   [PaymentIntentStatus.EXPIRED]: { label: 'Expired', tone: 'over' },
   [PaymentIntentStatus.CANCELED]: { label: 'Canceled', tone: 'over' },
 };
+
+/** How an intent stands. */
+export function stateOf({
+  status,
+  amountReceivedUnits = 0n,
+}: Pick<PaymentIntent, 'status' | 'amountReceivedUnits'>): State {
+  const isPart = status === PaymentIntentStatus.REQUIRES_PAYMENT && amountReceivedUnits > 0n;
+  return isPart ? { label: 'Part paid', tone: 'busy' } : (intentStates[status] ?? unknown);
+}
+
+const unknown: State = { label: 'Unknown', tone: 'over' };
 
 export const paymentStates: Readonly<Record<PaymentStatus, State>> = {
   [PaymentStatus.UNSPECIFIED]: { label: 'Unknown', tone: 'over' },

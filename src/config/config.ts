@@ -341,6 +341,17 @@ function readChainNodes(env: Environment, problems: string[]): ChainNodes[] {
   });
 }
 
+/** Where the console's pages are; undefined if it is off. `port` is the one in use. */
+export function consoleAddress(
+  { console: settings, tls }: Pick<Config, 'console' | 'tls'>,
+  port = settings?.port,
+): string | undefined {
+  return settings && (settings.origin ?? `${tls ? 'https' : 'http'}://127.0.0.1:${port}`);
+}
+
+/** With a PostgreSQL of its own the service is somebody's who tries it out. */
+const embeddedConsolePort = 9465;
+
 function readConsole(
   env: Environment,
   integer: ReturnType<typeof integerReader>,
@@ -348,7 +359,8 @@ function readConsole(
 ): ConsoleSettings | undefined {
   const host = given(env, 'CONSOLE_HOST') ?? '127.0.0.1';
   const origin = readAddress(env, 'CONSOLE_ORIGIN', problems);
-  if (given(env, 'CONSOLE_PORT') === undefined) return undefined;
+  const isEmbedded = given(env, 'DATABASE_URL') === undefined;
+  if (given(env, 'CONSOLE_PORT') === undefined && !isEmbedded) return undefined;
   const isLocal = ['127.0.0.1', '::1', 'localhost'].includes(host);
   if (!isLocal && given(env, 'TLS_CERT_FILE') === undefined) {
     problems.push(
@@ -358,7 +370,7 @@ function readConsole(
   if (origin !== undefined && new URL(origin).origin !== origin) {
     problems.push('CONSOLE_ORIGIN must be a scheme, a host and a port, such as https://console.example');
   }
-  return { port: integer('CONSOLE_PORT', 0, 0, 65535), host, origin };
+  return { port: integer('CONSOLE_PORT', embeddedConsolePort, 0, 65535), host, origin };
 }
 
 function readFacilitators(env: Environment, problems: string[]): ChainFacilitator[] {

@@ -4,6 +4,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { networks } from '../contract/chains.ts';
 import {
   AttentionItemSchema,
   AttentionKind,
@@ -14,6 +15,7 @@ import {
   type ResolveAttentionResponse,
   ResolveAttentionResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
+import { invisibleProblem } from '../contract/visible-text.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -23,8 +25,6 @@ import type { Method } from '../requests/method.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
-/** Labelled intents looked at, newest first: most of them are settled. */
-const maxLabelled = 500;
 const maxCounted = 1_000;
 const maxNote = 500;
 const maxId = 200;
@@ -73,16 +73,22 @@ function itemOf(row: Record<string, unknown>, kind: AttentionKind, prefix: Ident
   });
 }
 
+const noSuchItem = { field: 'id', message: 'must be the id of an item' };
+
 /** `ResolveAttention`: the item is not listed any more. Resolving it again changes its note. */
 export function resolveAttention(
   em: EntityManager,
 ): Method<ResolveAttentionRequest, ResolveAttentionResponse, ConsoleCaller> {
-  const { run } = createPreparedStatements(em);
+  const { read, run } = createPreparedStatements(em);
   const violations = (request: ResolveAttentionRequest) => {
     const all = unknownFieldViolations(request);
     if ([...request.note].length > maxNote) {
       all.push({ field: 'note', message: `must have at most ${maxNote} characters` });
     }
+    const problem = invisibleProblem(request.note);
+    if (problem !== undefined) all.push({ field: 'note', message: problem });
+    // What the list has: a kind, an id, and what is printed of labels and times.
+    if (!/^[a-z]+:[0-9a-f-]{36}:[ -~]*$/.test(request.id) || request.id.length > maxId) all.push(noSuchItem);
     return all;
   };
   return {
@@ -91,10 +97,14 @@ export function resolveAttention(
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       refuseInvalid(violations(request));
-      const values = [merchantId, mode, request.id.slice(0, maxId), request.note];
-      const { rowCount } = await orUnavailable(() => run(resolveItem, values));
-      // What is not listed cannot be resolved: nobody fills the table with names of their own.
-      if (rowCount === 0) throw invalidBody([{ field: 'id', message: 'must be the id of an item' }]);
+      const { id, note } = request;
+      await orUnavailable(async () => {
+        // What is not listed cannot be resolved: nobody fills the table with names of their own.
+        const known = await read(merchantId, isResolved, [merchantId, mode, id]);
+        const open = known.rowCount ? [] : (await read(merchantId, findItems, [merchantId, mode])).rows;
+        if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
+        await run(resolveItem, [merchantId, mode, id, note]);
+      });
       return create(ResolveAttentionResponseSchema);
     },
   };
@@ -103,70 +113,94 @@ export function resolveAttention(
 const at = (uuid: string) =>
   `to_timestamp(('x' || left(replace(${uuid}::text, '-', ''), 12))::bit(48)::bigint / 1000.0)`;
 
-/**
- * Of a merchant's mode. An intent is listed while it has more confirmed money than it should and than was returned, or
- * lacks what was reorganised.
- */
-const items = `
-  (select 'unattributed' as kind, t.id as subject, t.id::text as detail, t.block_time as at, t.chain_id,
-          t.amount_units as units, null::int as count, t.labels, null::text as url, null::uuid as payment_intent
-     from transfers t
-    where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
-    order by t.id desc limit ${maxOfKind})
-  union all
-  (select 'payment', i.id, array_to_string(i.labels, ' ') || ' ' || m.surplus,
-          coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at), n.chain_id, greatest(m.surplus, 0), null,
-          i.labels, null, null
-     from (select * from payment_intents
-            where merchant_id = $1 and mode = $2 and labels is not null order by id desc limit ${maxLabelled}) i
-     join networks n on n.id = i.network
+/** An item's id: what it is about, and how that is now. */
+const itemOfRow = (kind: string, subject: string, detail: string) =>
+  `left('${kind}:' || ${subject} || ':' || ${detail}, ${maxId})`;
+/** Nobody has seen to it as it is now. */
+const isOpen = (item: string) => `not exists (
+        select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
+
+const transferItem = itemOfRow('unattributed', 't.id', "''");
+const intentItem = itemOfRow('payment', 'i.id', "array_to_string(i.labels, ' ') || ' ' || m.surplus");
+// Each attempt after which it fails again makes another item.
+const deliveriesItem = itemOfRow('deliveries', 'w.id', "d.last || ' ' || d.attempts");
+const endpointItem = itemOfRow(
+  'endpoint',
+  'w.id',
+  "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason",
+);
+const refundItem = itemOfRow('refund', 'r.id', "''");
+const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ')");
+
+/** The service need not read the table `networks`, which is for people. */
+const networkChains = `values ${networks.map(({ id, chainId }) => `(${id}, ${chainId})`).join(', ')}`;
+
+/** Intents that have more confirmed money than they should and than was returned, or lack what was reorganised. */
+const payments = (refunded: string) => `
+  (select 'payment' as kind, i.id as subject, ${intentItem} as item,
+          coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id,
+          greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
+     from payment_intents i
+     join (${networkChains}) n (id, chain_id) on n.id = i.network
     cross join lateral (
       select coalesce(sum(t.amount_units) filter (where not coalesce('wrong_token' = any (t.labels), false)), 0)
              - case i.status when 'succeeded' then i.amount_units else 0 end
              - coalesce(i.amount_refunded_units, 0) as surplus
         from transfers t where t.payment_intent = i.id and t.state = 'confirmed'
     ) m
-    where i.status <> 'processing' and i.status <> 'requires_payment'
-      and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token'])
-    order by i.id desc limit ${maxOfKind})
+    where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
+      and i.status <> 'processing' and i.status <> 'requires_payment'
+      and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token']) and ${isOpen(intentItem)}
+    order by i.id desc limit ${maxOfKind})`;
+
+const findItems = preparedStatement(
+  'find_attention',
+  `select * from (
+  ${payments('is null')}
   union all
-  (select 'deliveries', w.id, d.last::text, d.last, null, null, d.count, null, w.url, null
+  ${payments('is not null')}
+  union all
+  (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.amount_units, null, t.labels, null, null
+     from transfers t
+    where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
+      and ${isOpen(transferItem)}
+    order by t.id desc limit ${maxOfKind})
+  union all
+  (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, d.count, null, w.url, null
      from webhook_endpoints w
     cross join lateral (
-      select count(*)::int as count, max(f.created_at) as last
-        from (select created_at from webhook_deliveries
+      select count(*)::int as count, max(f.created_at) as last, sum(f.attempts) as attempts
+        from (select created_at, attempts from webhook_deliveries
                where merchant_id = w.merchant_id and endpoint_id = w.id and status = 'failed'
                order by created_at desc limit ${maxCounted}) f
     ) d
-    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 limit ${maxOfKind})
+    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 and ${isOpen(deliveriesItem)}
+    limit ${maxOfKind})
   union all
-  (select 'endpoint', w.id, w.disabled_reason, ${at('w.id')}, null, null, null, null, w.url, null
+  (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null, null, null, w.url, null
      from webhook_endpoints w
-    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and not w.enabled and w.disabled_reason is not null limit ${maxOfKind})
+    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and not w.enabled
+      and w.disabled_reason is not null and ${isOpen(endpointItem)}
+    limit ${maxOfKind})
   union all
-  (select 'refund', r.id, '', r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent
-     from refunds r join networks n on n.id = r.network
-    where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' order by r.id desc limit ${maxOfKind})
+  (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent
+     from refunds r join (${networkChains}) n (id, chain_id) on n.id = r.network
+    where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' and ${isOpen(refundItem)}
+    order by r.id desc limit ${maxOfKind})
   union all
-  (select 'unexpected', r.id, array_to_string(r.labels, ' '), coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
+  (select 'unexpected', r.id, ${unexpectedItem}, coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
           n.chain_id, r.amount_units, null, r.labels, null, r.payment_intent
-     from refunds r join networks n on n.id = r.network
-    where r.merchant_id = $1 and r.mode = $2 and r.labels is not null order by r.id desc limit ${maxOfKind})`;
-
-/** The items that nobody has seen to as they are now. */
-const open = `
-  select i.*, left(i.kind || ':' || i.subject || ':' || i.detail, ${maxId}) as item from (${items}) i
-   where not exists (
-     select from resolved_attention s
-      where s.merchant_id = $1 and s.mode = $2
-        and s.item = left(i.kind || ':' || i.subject || ':' || i.detail, ${maxId}))`;
-
-const findItems = preparedStatement('find_attention', `select * from (${open}) o order by o.at desc`);
+     from refunds r join (${networkChains}) n (id, chain_id) on n.id = r.network
+    where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isOpen(unexpectedItem)}
+    order by r.id desc limit ${maxOfKind})
+  ) o order by o.at desc`,
+);
+const isResolved = preparedStatement(
+  'is_attention_resolved',
+  'select from resolved_attention where merchant_id = $1 and mode = $2 and item = $3',
+);
 const resolveItem = preparedStatement(
   'resolve_attention',
-  `insert into resolved_attention (merchant_id, mode, item, note, resolved_at)
-   select $1, $2::payment_mode, $3, $4, now()
-    where exists (select from (${open}) o where o.item = $3)
-       or exists (select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = $3)
+  `insert into resolved_attention (merchant_id, mode, item, note, resolved_at) values ($1, $2, $3, $4, now())
    on conflict (merchant_id, mode, item) do update set note = excluded.note, resolved_at = excluded.resolved_at`,
 );

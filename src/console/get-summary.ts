@@ -22,22 +22,39 @@ import { type ConsoleCaller, merchantOf } from './rights.ts';
 
 const dayMs = 86_400_000;
 const maxDays = 400;
+/** As many further days count as a further request. */
+const daysOfRequest = 40;
 
 /** `GetSummary`: the figures of a merchant by day. */
 export function getSummary(em: EntityManager): Method<GetSummaryRequest, Summary, ConsoleCaller> {
-  const { run } = createPreparedStatements(em);
+  const { read } = createPreparedStatements(em);
+  let zones: Promise<ReadonlySet<string>> | undefined;
+  /** Whether the database has it, too, by the same name. */
+  const isZoneOfDatabase = async (merchantId: string, name: string) => {
+    zones ??= read(merchantId, findZones, []).then(
+      ({ rows }) => new Set(rows.map((row) => String(row.name).toLowerCase())),
+    );
+    zones.catch(() => {
+      zones = undefined;
+    });
+    return (await zones).has(name.toLowerCase());
+  };
   return {
     ratePolicy: 'reads',
     violations,
-    async run(request, caller) {
+    async run(request, caller, { context }) {
       const { merchantId, mode } = merchantOf(caller);
       refuseInvalid(violations(request));
       const { firstDay, lastDay } = request;
-      const timeZone = hasWholeHours(request.timeZone, firstDay, lastDay) ? request.timeZone : 'UTC';
-      const { rows } = await orUnavailable(() =>
-        run(sumDays, [merchantId, mode, firstDay, lastDay, timeZone]),
-      );
-      const [row] = rows;
+      context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
+      const { row, timeZone } = await orUnavailable(async () => {
+        const isUsual =
+          hasWholeHours(request.timeZone, firstDay, lastDay) &&
+          (await isZoneOfDatabase(merchantId, request.timeZone));
+        const timeZone = isUsual ? request.timeZone : 'UTC';
+        const { rows } = await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone]);
+        return { row: rows[0], timeZone };
+      });
       const days = new Map<string, Day>();
       for (const figures of row?.figures ?? []) add(days, figures);
       return create(SummarySchema, {
@@ -126,6 +143,7 @@ function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boo
   return true;
 }
 
+const findZones = preparedStatement('find_time_zones', 'select name from pg_timezone_names');
 const sumDays = preparedStatement(
   'sum_days',
   `with hours as (

@@ -49,10 +49,10 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
         const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
         const targets = [
           paymentIntent,
-          ...(row.refunds ?? []).map((uuid: string) => formatIdentifier('rf', uuid)),
-          ...(row.transfers ?? []).map((uuid: string) => formatIdentifier('tr', uuid)),
+          ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
+          ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
         ];
-        const changes = await read(merchantId, findChanges, [targets, merchantId, mode]);
+        const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
         return create(TimelineSchema, {
           webhookDeliveries: await present(
             deliveries.rows.map((found) => ({
@@ -79,12 +79,15 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
 
 const findParts = preparedStatement(
   'find_parts_of_intent',
-  `select (select array_agg(r.id) from refunds r where r.payment_intent = i.id) as refunds,
-          (select array_agg(t.id) from transfers t where t.payment_intent = i.id) as transfers
+  `select array(select r.id from refunds r where r.payment_intent = i.id order by r.id limit ${maxEntries}) as refunds,
+          array(select t.id from transfers t where t.payment_intent = i.id limit ${maxEntries}) as transfers
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
+/** Those of transfers that belonged to the intent once, too: somebody has attributed them to it. */
 const findChanges = preparedStatement(
   'find_audited_changes',
   `select id, actor, actor_name, method, target, outcome from audit_log
-    where target = any ($1::text[]) and merchant_id = $2 and mode = $3 order by id limit ${maxEntries}`,
+    where merchant_id = $2 and mode = $3
+      and target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
+    order by id limit ${maxEntries}`,
 );

@@ -43,9 +43,12 @@ export interface Sessions {
 
 interface Remembered {
   id: string;
-  session: Session;
+  /** Undefined if it has ended, or never was. */
+  session: Session | undefined;
   usedAtMs: number;
 }
+
+const ended: Remembered = { id: '', session: undefined, usedAtMs: 0 };
 
 export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
   const { run } = createPreparedStatements(em);
@@ -74,9 +77,9 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
     peppers.versions,
   ];
 
-  const look = async (token: string): Promise<Remembered | undefined> => {
+  const look = async (token: string): Promise<Remembered> => {
     const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
-    if (found?.usedAt == null || found.revokedAt != null) return undefined;
+    if (found?.usedAt == null || found.revokedAt != null) return ended;
     return { id: found.id, session: sessionOf(found), usedAtMs: found.usedAt.getTime() };
   };
 
@@ -99,17 +102,22 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
       // A digest, so that no token stays in memory.
       const key = hash('sha256', token, 'base64');
       const startedIn = generation;
-      const known = remembered.get(key) ?? (await look(token));
+      const cached = remembered.get(key);
+      const known = cached ?? (await look(token));
+      // What was read before a change is not remembered after it; and nothing longer than from its reading.
+      if (cached === undefined && generation === startedIn) remembered.set(key, known);
       const now = Date.now();
-      if (known === undefined || known.session.expiresAt.getTime() <= now || now - known.usedAtMs > idleMs) {
+      if (
+        known.session === undefined ||
+        known.session.expiresAt.getTime() <= now ||
+        now - known.usedAtMs > idleMs
+      ) {
         return undefined;
       }
       if (now - known.usedAtMs > touchMs) {
         known.usedAtMs = now;
         await orUnavailable(() => run(touch, [known.id, new Date(now).toISOString()]));
       }
-      // What was read before a change is not remembered after it.
-      if (generation === startedIn) remembered.set(key, known);
       return known.session;
     },
     forget() {

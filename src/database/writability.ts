@@ -26,7 +26,7 @@ const neededRights = {
   webhook_deliveries: ['select', 'insert', 'update', 'delete'],
   webhook_attempts: ['select', 'insert', 'delete'],
   console_sessions: ['select', 'update'],
-  report_changes: ['select', 'delete'],
+  report_changes: ['select', 'update', 'delete'],
   report_hours: ['select', 'insert', 'update'],
   resolved_attention: ['select', 'insert', 'update'],
   audit_log: ['select', 'insert', 'update', 'delete'],

@@ -5,6 +5,7 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { readIfThere, writeOnce } from '../config/write-once.ts';
+import { createLink } from '../console/links.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
@@ -65,6 +66,14 @@ const demoPayment = { amountUnits: 12_500_000n, chain: Chain.BASE, expiresInMinu
 /** Its intents have this idempotency key with a number. */
 const demoKeyPrefix = 'demo-checkout-';
 /** A link that is printed is good for at least this long. */
+const consoleMs = 12 * 3_600_000;
+
+/** Returns the code of a link that opens the console for whoever sits at this terminal. */
+export async function demoConsoleCode({ orm: { em }, keyRing }: Database): Promise<string> {
+  const link = { name: 'You', isReadOnly: false, lastsMs: consoleMs };
+  return (await createLink(em, keyRing('API_KEY_PEPPERS'), link)).code;
+}
+
 const minOpenMinutes = 10;
 
 /**

@@ -1,7 +1,7 @@
 // `admin console`: links that open the console for a person, and their sessions.
 
 import { Option } from 'commander';
-import { loadConfig } from '../config/config.ts';
+import { consoleAddress, loadConfig } from '../config/config.ts';
 import type { SessionSummary } from '../console/links.ts';
 import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
@@ -75,9 +75,9 @@ export function addConsoleCommands({ group, withExample, withDatabase, print }: 
 
 /** Where the service of this configuration has its console. */
 function addressOfConsole(): string {
-  const { console: settings, tls } = loadConfig(process.env, []);
-  if (settings === undefined) throw new AdministrationError('the console is off: CONSOLE_PORT turns it on');
-  return settings.origin ?? `${tls ? 'https' : 'http'}://127.0.0.1:${settings.port}`;
+  const address = consoleAddress(loadConfig(process.env, []));
+  if (address === undefined) throw new AdministrationError('the console is off: CONSOLE_PORT turns it on');
+  return address;
 }
 
 function jsonOf({

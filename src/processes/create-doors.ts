@@ -31,6 +31,7 @@ interface DoorSettings {
   /** Called with the connection of each request whose key is valid. */
   onPublicKey: (connection: Connection) => void;
   onInternalKey: (connection: Connection) => void;
+  onSession: (connection: Connection) => void;
 }
 
 /** Creates the doors. Nothing listens yet. */
@@ -39,7 +40,7 @@ export async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   strangers: Strangers,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, localChains, onPublicKey, onInternalKey }: DoorSettings,
+  { config, limits, logger, database, localChains, onPublicKey, onInternalKey, onSession }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
@@ -90,6 +91,7 @@ export async function createDoors(
         origin: config.console.origin,
         pages: await loadConsolePages(),
         onEnd,
+        onValidSession: onSession,
         requestTimeoutMs,
       }),
   } as const;

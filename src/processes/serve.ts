@@ -93,7 +93,7 @@ export async function startServer(
     stopping: stopping.signal,
     onDatabaseWorked: outages.onWorked,
   });
-  const strangers = { doors: new Strangers(), operations: new Strangers() };
+  const strangers = { doors: new Strangers(), operations: new Strangers(), console: new Strangers() };
   const doors = await createDoors(core, telemetry, strangers.doors, stopping.signal, {
     config,
     limits,
@@ -102,6 +102,7 @@ export async function startServer(
     localChains,
     onPublicKey: (connection) => publicListener.noteValidKey(connection),
     onInternalKey: (connection) => internalListener.noteValidKey(connection),
+    onSession: (connection) => consoleListener.noteValidKey(connection),
   });
   const servers = await createServers(config, limits);
   connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);

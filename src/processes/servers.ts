@@ -59,7 +59,7 @@ export function connectServers(
   servers: Servers,
   doors: Doors,
   onEnd: RequestObserver,
-  strangers: { doors: Strangers; operations: Strangers },
+  strangers: Record<'doors' | 'operations' | 'console', Strangers>,
   limits: TransportLimits,
   logger: Logger,
 ): void {
@@ -86,7 +86,7 @@ export function connectServers(
   accept(servers.public, strangers.doors, hints.public && admit(hints.public));
   accept(servers.internal, strangers.doors, admit(hints.internal));
   accept(servers.operations, strangers.operations, undefined);
-  accept(servers.console, strangers.operations, undefined);
+  accept(servers.console, strangers.console, undefined);
 }
 
 /** Passes each connection to the server of its protocol, after `admit` if there is one. */
@@ -121,43 +121,39 @@ function serveHttp1(
 export function createListeners(
   servers: Servers,
   { httpPort, grpcPort, metricsPort, console }: Config,
-  strangers: { doors: Strangers; operations: Strangers },
+  strangers: Record<'doors' | 'operations' | 'console', Strangers>,
   limits: TransportLimits,
   logger: Logger,
 ): readonly [publicPort: Listener, internalPort: Listener, operationsPort: Listener, consolePort: Listener] {
-  const ofOperations = operationsLimits(limits);
+  const ofOperations = atMost(limits, maxOperationsConnections);
+  const ofConsole = atMost(limits, maxConsoleConnections);
   return [
     new Listener(servers.public, 'HTTP_PORT', httpPort, strangers.doors, limits, logger),
     new Listener(servers.internal, 'GRPC_PORT', grpcPort, strangers.doors, limits, logger),
     new Listener(servers.operations, 'METRICS_PORT', metricsPort, strangers.operations, ofOperations, logger),
-    new Listener(
-      servers.console,
-      'CONSOLE_PORT',
-      console?.port ?? 0,
-      strangers.operations,
-      ofOperations,
-      logger,
-    ),
+    new Listener(servers.console, 'CONSOLE_PORT', console?.port ?? 0, strangers.console, ofConsole, logger),
   ];
 }
 
-/** Most connections of probes and scrapers, and of the console. */
+/** Most connections of probes and scrapers. */
 const maxOperationsConnections = 64;
+/** A browser has six. */
+const maxConsoleConnections = 256;
 /** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
 
-function operationsLimits(limits: TransportLimits): TransportLimits {
-  return { ...limits, maxConnections: Math.min(limits.maxConnections, maxOperationsConnections) };
+function atMost(limits: TransportLimits, connections: number): TransportLimits {
+  return { ...limits, maxConnections: Math.min(limits.maxConnections, connections) };
 }
 
 /** Returns `MAX_CONNECTIONS`, or less if the limit of open files requires it: the database needs connections too. */
 export function fitConnections(
-  { limits, databasePool }: Config,
+  { limits, databasePool, console }: Config,
   openFiles: number | undefined,
   logger: Logger,
 ): number {
   if (openFiles === undefined) return limits.maxConnections;
-  const others = maxOperationsConnections + databasePool + otherFiles;
+  const others = maxOperationsConnections + (console ? maxConsoleConnections : 0) + databasePool + otherFiles;
   const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
   if (limits.maxConnections <= fitting) return limits.maxConnections;
   logger.warn(

@@ -23,11 +23,11 @@ export type CheckoutWorld = Awaited<ReturnType<typeof startCheckoutWorld>>;
 export const amountUnits = 12_500_000n;
 
 /** Starts everything. Close it. */
-export async function startCheckoutWorld({ isGasless = false } = {}) {
+export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = {}) {
   const chain = await startChain();
   const facilitator = isGasless ? await startTestFacilitator(chain) : undefined;
   const service = await startService({
-    ROLES: 'api',
+    ROLES: roles,
     RATE_LIMIT_CHECKOUT: '0',
     ...(facilitator && {
       RPC_URL_BASE_SEPOLIA: chain.url,

@@ -91,6 +91,7 @@ export async function startService(
     HTTP_PORT: '0',
     GRPC_PORT: '0',
     METRICS_PORT: '0',
+    CONSOLE_PORT: '0',
     DATABASE_POOL: '8',
     RATE_LIMIT: '0',
     ...env,

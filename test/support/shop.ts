@@ -56,7 +56,7 @@ export const startShop = (env: NodeJS.ProcessEnv): Promise<Program> =>
 export const startWholeService = (env: NodeJS.ProcessEnv): Promise<Program> =>
   start(
     ['npm', 'start'],
-    { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', ...env },
+    { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', ...env },
     /^ {2}Reference +(http:\S+)\/docs$[\s\S]*"ready"/m,
   );
 

@@ -42,15 +42,24 @@ export const AuditEntryEntity = defineEntity({
     method: p.text(),
     merchantId: p.uuid().nullable(),
     mode: p.enum(modeNames).nativeEnumName(modeType).nullable(),
-    /** The id of what is changed, if the request names it. */
+    /** The id of what is changed, or was made. */
     target: p.text().nullable(),
+    /** The id of the intent that the request names besides it. */
+    paymentIntent: p.text().nullable(),
     /** The request, without secrets. */
     fields: p.type(JsonTextType),
     requestId: p.text(),
     /** `ok`, or the code of the refusal; null while it runs, and if the process died. */
     outcome: p.text().nullable(),
   },
-  indexes: [{ name: 'audit_log_target_index', properties: ['target', 'id'], where: 'target is not null' }],
+  indexes: [
+    { name: 'audit_log_target_index', properties: ['target', 'id'], where: 'target is not null' },
+    {
+      name: 'audit_log_intent_index',
+      properties: ['paymentIntent'],
+      where: 'payment_intent is not null',
+    },
+  ],
 });
 
 /** What somebody has seen to of what needs a person. */

@@ -84,7 +84,12 @@ export const PaymentIntentEntity = defineEntity({
     {
       name: 'payment_intents_labels_index',
       properties: ['merchantId', 'mode', 'id'],
-      where: 'labels is not null',
+      where: 'labels is not null and amount_refunded_units is null',
+    },
+    {
+      name: 'payment_intents_refunded_index',
+      properties: ['merchantId', 'mode', 'id'],
+      where: 'labels is not null and amount_refunded_units is not null',
     },
   ],
   uniques: [

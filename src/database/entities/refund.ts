@@ -53,6 +53,11 @@ export const RefundEntity = defineEntity({
     },
     { name: 'refunds_watched_index', properties: ['network', 'watchedUntil'] },
     // Those that may need a person.
+    {
+      name: 'refunds_waiting_index',
+      properties: ['merchantId', 'mode', 'id'],
+      where: "status = 'requires_transfer'",
+    },
     { name: 'refunds_labels_index', properties: ['merchantId', 'mode', 'id'], where: 'labels is not null' },
     // What has to expire.
     {

@@ -29,10 +29,14 @@ export class OpenConsole extends Migration {
         merchant_id uuid,
         mode        payment_mode,
         target      text,
+        payment_intent text,
         fields      json not null,
         request_id  text not null,
         outcome     text
       )`);
+    this.addSql(
+      'create index audit_log_intent_index on audit_log (payment_intent) where payment_intent is not null',
+    );
     this.addSql('create index audit_log_target_index on audit_log (target, id) where target is not null');
   }
 

@@ -5,20 +5,22 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
 import {
   type ConnectRouter,
+  type ContextValues,
   createConnectRouter,
+  createContextKey,
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
-import type { Audit } from '../../console/audit.ts';
+import { type Audit, idIn } from '../../console/audit.ts';
 import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
 import { Access, accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import type { FindMerchant } from '../../merchants/merchant-identity.ts';
-import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
+import { invalidBody, refuseInvalid, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ImplementedService, Method, ServedService } from '../../requests/method.ts';
 import {
   newRequestContext,
@@ -28,7 +30,9 @@ import {
   requestContextOf,
 } from '../../requests/request-context.ts';
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
-import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
+import { refusalOf, refuseByCatalogue } from '../internal/catalogue-errors.ts';
+import { refuseWhatConnectRefuses } from '../internal/connect-failure.ts';
+import type { Connection } from '../listener.ts';
 import { pathOf } from '../node-headers.ts';
 import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
@@ -48,6 +52,8 @@ export interface ConsoleDoorOptions {
   /** Its pages and their files. */
   pages: Site;
   onEnd: RequestObserver;
+  /** Called with the connection of each request with a session. */
+  onValidSession: (connection: Connection) => void;
   requestTimeoutMs: number;
 }
 
@@ -67,11 +73,12 @@ const headers = {
 export function createConsoleDoor(
   options: ConsoleDoorOptions,
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  const { scheme, origin, pages, onEnd } = options;
+  const { scheme, origin, pages, onEnd, onValidSession } = options;
   const handlers = compileHandlers(options);
 
   return (request, response) => {
     const context = newRequestContext('console');
+    context.onIssuedKey = () => onValidSession(request.socket);
     const path = pathOf(request);
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
@@ -91,6 +98,8 @@ export function createConsoleDoor(
     };
     const serve = async () => {
       const header = assertOwnPage(request, scheme, origin);
+      // As a proxy is asked, which this is not.
+      if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
       if (pages.has(path)) return pages.serve({ path, request, header, response, context });
       if (rpc === undefined) throw new ServiceError('not_found');
       if (request.method !== 'POST') {
@@ -117,11 +126,12 @@ function assertOwnPage(
   const header = new RawHeaders(request.rawHeaders);
   const { localPort } = request.socket;
   const port = localPort === (scheme === 'http' ? 80 : 443) ? '' : `:${localPort}`;
+  // A proxy that ends TLS passes the name on, and not the scheme.
   const origins = origin
     ? [origin]
     : ['localhost', '127.0.0.1', '[::1]'].map((name) => `${scheme}://${name}${port}`);
-  const called = `${scheme}://${header.get('host')}`;
-  if (!origins.includes(called)) {
+  const called = origins.find((each) => new URL(each).host === header.get('host'));
+  if (called === undefined) {
     throw new ServiceError('permission_denied', {
       httpStatus: 421,
       message: `The console is not at this name. It is at ${origins[0]}; CONSOLE_ORIGIN sets it.`,
@@ -184,53 +194,72 @@ function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHand
     interceptors: [refuseByCatalogue],
   });
   for (const { methods } of options.services) {
-    for (const [method, { run, ratePolicy }] of methods) {
-      serve(router, options, method, ratePolicy, (request, caller, call) =>
-        (run as Method['run'])(request, merchantOf(caller), call),
-      );
+    for (const [method, served] of methods) {
+      const { ratePolicy, violations, run } = served as Method;
+      serve(router, options, method, {
+        ratePolicy,
+        ...(violations && { violations: (request, caller) => violations(request, merchantOf(caller)) }),
+        run: (request, caller, call) => run(request, merchantOf(caller), call),
+      });
     }
   }
-  for (const [method, { run, ratePolicy }] of options.consoleService.methods) {
-    serve(router, options, method, ratePolicy, run);
-  }
+  for (const [method, served] of options.consoleService.methods) serve(router, options, method, served);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
+
+/** Who calls, once the session is known. */
+const callerKey = createContextKey<ConsoleCaller | undefined>(undefined, { description: 'the caller' });
 
 /** Serves a method to the sessions that may call it, and writes down what it changes. */
 function serve(
   router: ConnectRouter,
   { sessions, audit, findMerchant, takeFromLimit }: ConsoleDoorOptions,
   method: DescMethodUnary,
-  ratePolicy: string,
-  run: Method<unknown, unknown, ConsoleCaller>['run'],
+  { ratePolicy, violations, run }: Method<unknown, unknown, ConsoleCaller>,
 ): void {
   const access = accessOf(method);
-  router.rpc(method, async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
+  const admit = async (values: ContextValues, header: Headers) => {
     const context = requestContextOf(values);
-    const session = await sessionOf(sessions, requestHeader);
+    const session = await sessionOf(sessions, header);
+    context.onIssuedKey?.();
     assertMay(session, access);
-    const caller = await callerOf(session, requestHeader, findMerchant);
-    const { merchant } = caller;
-    if (merchant !== undefined) context.identity = merchant;
+    const caller = await callerOf(session, header, findMerchant);
+    if (caller.merchant !== undefined) context.identity = caller.merchant;
     takeFromLimit(context, ratePolicy);
+    values.set(callerKey, caller);
+  };
+  const answer = async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
+    const caller = values.get(callerKey);
+    if (caller === undefined) throw new Error('a call was not admitted');
+    const context = requestContextOf(values);
     const work = () => run(request, caller, { context, header: requestHeader, signal }) as Promise<Message>;
     if (access === Access.READ) return withoutClientSecret(await work());
+    // What is refused at once is no change.
+    refuseInvalid(violations?.(request, caller) ?? []);
+    const { session, merchant } = caller;
+    const intent = idIn(request, 'paymentIntent');
     const entry = {
       actor: session.typeId,
       actorName: session.name,
       method: `${method.parent.typeName}/${method.name}`,
       merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
-      target: targetOf(request),
+      target: idIn(request),
+      paymentIntent: intent,
       fields: toJson(method.input, request as never) as JsonObject,
       requestId: context.requestId,
     };
     return withoutClientSecret(await audit.run(entry, work));
+  };
+  router.rpc(method, answer, {
+    async requestGate(context: HandlerContext) {
+      refuseWhatConnectRefuses(context);
+      try {
+        await admit(context.values, context.requestHeader);
+      } catch (reason) {
+        throw refusalOf(reason, requestContextOf(context.values));
+      }
+    },
   });
-}
-
-/** The id of what a request changes: its own, or that of the intent that it adds something to. */
-function targetOf(request: Message & { id?: unknown; paymentIntent?: unknown }): string | undefined {
-  return [request.id, request.paymentIntent].find((id) => typeof id === 'string' && id !== '') as string;
 }
 
 /** Throws `api_key_invalid` if the session has ended. */

@@ -1,0 +1,371 @@
+// biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
+// The console in Chromium: every view and every action, on a real service with Circle's USDC on anvil.
+
+import { AxeBuilder } from '@axe-core/playwright';
+import type { BrowserContext, Page } from 'playwright-core';
+import { type Address, type Hex, parseEther } from 'viem';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { createLink, type LinkOptions, revokeSession } from '../../src/console/links.ts';
+import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { type Receiver, startReceiver } from '../support/receiver.ts';
+
+const hostile = '<img src=x onerror="alert(1)">';
+
+describe.skipIf(!hasBrowser)('the console', () => {
+  let world: CheckoutWorld;
+  let browser: TestBrowser;
+  let receiver: Receiver;
+  let context: BrowserContext;
+  let page: Page;
+  let url: string;
+  /** What the browser complains about: nothing, in any test. */
+  let complaints: string[];
+  let endpointStatus = 204;
+
+  beforeAll(async () => {
+    world = await startCheckoutWorld({ roles: 'api,deliveries' });
+    browser = await openBrowser();
+    receiver = await startReceiver((_, response) => response.writeHead(endpointStatus).end(hostile));
+    url = `http://127.0.0.1:${world.service.server.ports.console}`;
+    await world.setMerchantName(hostile);
+  });
+  afterAll(async () => {
+    await browser.close();
+    await world.close();
+    await receiver.close();
+  });
+  beforeEach(async () => {
+    complaints = [];
+    context = await browser.newContext({
+      viewport: { width: 1_280, height: 900 },
+      timezoneId: 'Europe/Berlin',
+    });
+    page = await newPage();
+  });
+  afterEach(async () => {
+    await context.close();
+    expect(complaints).toEqual([]);
+  });
+
+  async function newPage(): Promise<Page> {
+    const opened = await context.newPage();
+    opened.on('pageerror', ({ message }) => complaints.push(message));
+    opened.on('dialog', (dialog) => complaints.push(`dialog: ${dialog.message()}`));
+    opened.on('console', (message) => {
+      if (message.type() === 'error') complaints.push(message.text());
+    });
+    return opened;
+  }
+
+  const merchant = () => ({ id: world.service.merchant.merchantId, mode: 'testnet' as const });
+
+  async function newLink(options: Partial<LinkOptions> = {}) {
+    const { em } = world.service.database.orm;
+    const peppers = world.service.database.keyRing('API_KEY_PEPPERS');
+    const link = {
+      name: 'Anna Meier',
+      merchant: merchant(),
+      isReadOnly: false,
+      lastsMs: 3_600_000,
+      ...options,
+    };
+    const { code, sessionId } = await createLink(em, peppers, link);
+    return { link: `${url}/#${code}`, sessionId };
+  }
+
+  async function signIn(path = '/', options: Partial<LinkOptions> = {}) {
+    const { link, sessionId } = await newLink(options);
+    await page.goto(link.replace('/#', `${path}#`));
+    await page.waitForSelector('h1');
+    return sessionId;
+  }
+
+  const see = (text: string | RegExp) => page.getByText(text).first().waitFor();
+  const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click();
+
+  /** An intent that is paid and confirmed. */
+  async function createPaid(fields: object = {}) {
+    const intent = await world.createIntent(fields);
+    const hash = await world.transferTo(intent);
+    await world.mine(11);
+    return { ...intent, hash };
+  }
+
+  describe('a link', () => {
+    test('signs in once; its code leaves the address and the history', async () => {
+      const { link } = await newLink();
+      await page.goto(link);
+      await see('Nothing needs you.');
+      expect(page.url()).toBe(`${url}/`);
+      await page.goto(`${url}/payments`);
+      await page.goBack();
+      await see('Nothing needs you.');
+      expect(page.url()).toBe(`${url}/`);
+      expect(await page.evaluate('history.length')).toBeLessThanOrEqual(3);
+
+      const stranger = await browser.newContext();
+      const other = await stranger.newPage();
+      await other.goto(link);
+      await other.getByText('works once').waitFor();
+      await stranger.close();
+    });
+
+    test('is shared with a new tab, and with nobody else', async () => {
+      await signIn();
+      const tab = await newPage();
+      await tab.goto(`${url}/refunds`);
+      await tab.getByText('No refund yet.').waitFor();
+      const stranger = await browser.newContext();
+      const other = await stranger.newPage();
+      await other.goto(`${url}/refunds`);
+      await other.getByText('Not signed in').waitFor();
+      await stranger.close();
+    });
+
+    test('that is revoked while the page is open ends it', async () => {
+      const sessionId = await signIn('/payments');
+      await revokeSession(world.service.database.orm.em, sessionId);
+      await see('The session has ended. Ask for a new link.');
+      expect(await page.evaluate('sessionStorage.length')).toBe(0);
+      complaints = complaints.filter((text) => !text.includes('401'));
+    });
+  });
+
+  test('a payment is found, refunded, and its whole story is told', async () => {
+    endpointStatus = 500;
+    const { json: endpoint } = await world.service.call('createWebhookEndpoint', {
+      url: `${receiver.url}/hooks`,
+    });
+    const intent = await createPaid({ metadata: { order_id: 'order-7', note: hostile } });
+    await receiver.arrived(1);
+    await signIn('/payments');
+    await page.getByRole('link', { name: 'order-7' }).click();
+    await see('The money is there.');
+    await see('Succeeded: the money is there');
+    await see(hostile);
+    await see('answered 500');
+
+    endpointStatus = 204;
+    await press('Send again');
+    await see('Delivered');
+
+    await press('Give money back');
+    await page.getByLabel('Amount in USDC').fill('5');
+    await press('Prepare the refund');
+    await see(/destination must be/);
+    await press('Take this address');
+    await press('Prepare the refund');
+    await see('To be signed');
+    await see('Anna Meier');
+    await see('prepared a refund');
+    const { refunds } = (await world.service.call('listRefunds', { payment_intent: intent.id })).json;
+    const refund = refunds[0] as NonNullable<(typeof refunds)[0]>;
+    expect(refund).toMatchObject({ amount_units: 5_000_000, status: 'requires_transfer' });
+
+    // The wallet that was paid sends what was prepared.
+    const wallet = intent.expected_wallet as Address;
+    await world.chain.client.setBalance({ address: wallet, value: parseEther('1') });
+    const { to, data } = refund.transaction as { to: Address; data: Hex };
+    await world.chain.send(wallet, { to, data });
+    await world.mine(11);
+    await see('5.00 USDC went back to the payer.');
+    await page.goto(`${url}/refunds`);
+    await see('Returned');
+    await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
+    complaints = complaints.filter((text) => !text.includes('400'));
+  });
+
+  test('a payment is canceled after a second word', async () => {
+    const { id } = await world.createIntent();
+    await signIn(`/payments/${id}`);
+    await press('Cancel this payment');
+    await press('Leave it');
+    await press('Cancel this payment');
+    expect((await world.merchant.getIntent(id)).status).toBe('requires_payment');
+    await press('Cancel it');
+    await see('canceled the payment');
+    expect((await world.merchant.getIntent(id)).status).toBe('canceled');
+  });
+
+  test('money that names no payment is attributed, and detached again', async () => {
+    const intent = await world.createIntent({ amount_units: 3_000_000, metadata: { order_id: 'order-9' } });
+    await world.transferTo(intent, { units: 2_000_000n, suffix: '0x' });
+    await world.mine(11);
+    await signIn();
+    await see('2.00 USDC came and name no payment.');
+    await page.getByRole('link', { name: 'Whose is it?' }).click();
+    await page.getByRole('link', { name: 'order-9' }).waitFor();
+    await see('1.00 USDC less');
+    await press('It is this one');
+    await see('The payment gets a part of its money, and keeps waiting for the rest.');
+    await press('Attribute the transfer');
+    await see('It belongs to');
+    expect((await world.merchant.getIntent(intent.id)).amount_received_units).toBe(2_000_000);
+
+    await press('It is not for that payment');
+    await press('Detach it');
+    await see('It names no payment.');
+    expect((await world.merchant.getIntent(intent.id)).amount_received_units).toBe(0);
+
+    await page.goto(`${url}/`);
+    await press('Done');
+    await page.getByLabel('What was done').fill('asked the customer');
+    await press('It is done');
+    await see('Nothing needs you.');
+    await world.service.call('cancelPaymentIntent', { id: intent.id });
+  });
+
+  test('an endpoint says what it was sent and has answered, and is sent it again', async () => {
+    endpointStatus = 500;
+    const { json: endpoint } = await world.service.call('createWebhookEndpoint', {
+      url: `${receiver.url}/other`,
+    });
+    const { id } = await world.createIntent();
+    await world.service.call('cancelPaymentIntent', { id });
+    await vi.waitFor(async () => {
+      const { json } = await world.service.call('listWebhookDeliveries', { id: endpoint.id });
+      expect(json.webhook_deliveries[0]?.attempts).toHaveLength(1);
+    });
+    await world.service.query(
+      `update webhook_deliveries set status = 'failed', next_attempt_at = null where status = 'pending'`,
+    );
+    await signIn();
+    await see(/One event was not delivered to/);
+    await page.getByRole('link', { name: 'Send again' }).click();
+    await page.waitForSelector('h1.url');
+    await page.locator('.badge', { hasText: 'Failed' }).waitFor();
+    endpointStatus = 204;
+    await press('Send all that failed');
+    await press('Send them');
+    await see('1 are sent again.');
+    await page.locator('.badge', { hasText: 'Delivered' }).waitFor();
+    await press('Send a test');
+    await see('A test is on its way.');
+    await world.service.call('updateWebhookEndpoint', { id: endpoint.id, enabled: false });
+    await press('Enable it');
+    await see('It is enabled.');
+    await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
+  });
+
+  test('the search finds by what support is asked, and says what it looked for', async () => {
+    const { id, hash } = await createPaid({ metadata: { order_id: 'order-21' } });
+    await signIn();
+    const input = page.getByRole('searchbox');
+    const search = async (text: string) => {
+      await input.fill(text);
+      await input.press('Enter');
+    };
+    await page.keyboard.press('/');
+    expect(await input.evaluate((node) => node === node.ownerDocument.activeElement)).toBe(true);
+    for (const text of [id, hash]) {
+      await page.goto(`${url}/`);
+      await page.waitForSelector('h1');
+      await search(text);
+      await page.waitForURL(`${url}/payments/${id}`);
+    }
+    await search('nothing-of-the-kind');
+    await see(/idempotency key “nothing-of-the-kind”/);
+    await see(/order_id:1001/);
+    await search(`0x${'ab'.repeat(32)}`);
+    await see(/may be on another chain/);
+  });
+
+  test('a list is where it was when new rows come, and says how many', async () => {
+    await signIn('/payments');
+    await page.waitForSelector('tbody tr');
+    const first = await page.locator('tbody tr').first().innerText();
+    await world.createIntent({ metadata: { order_id: 'the newest' } });
+    await page.getByRole('button', { name: '1 new' }).waitFor();
+    expect(await page.locator('tbody tr').first().innerText()).toBe(first);
+    await press('1 new');
+    await page.getByRole('link', { name: 'the newest' }).waitFor();
+  });
+
+  test('a lost connection says so, keeps what it had, and comes back by itself', async () => {
+    await signIn('/payments');
+    await page.waitForSelector('tbody tr');
+    await page.route('**/payments.v1.*/**', (route) => route.abort());
+    await see(/The service does not answer. This is how it was./);
+    expect(await page.locator('tbody tr').count()).toBeGreaterThan(0);
+    await page.unroute('**/payments.v1.*/**');
+    await page.getByText('The service does not answer.').waitFor({ state: 'detached' });
+    complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+  });
+
+  test('an operator looks at any merchant; a reader changes nothing', async () => {
+    const other = await world.service.newMerchant();
+    const { id } = await world.createIntent();
+    await signIn(`/payments/${id}`, { merchant: undefined as never, isReadOnly: true });
+    await page.getByLabel('Merchant').selectOption(merchant().id);
+    await see('Nothing has come yet.');
+    expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
+    await page.getByLabel('Merchant').selectOption(other.merchantId);
+    await see('There is no such thing, or this session may not see it.');
+    complaints = complaints.filter((text) => !text.includes('404'));
+  });
+
+  test.each([
+    [390, 'dark'],
+    [1_280, 'light'],
+    [1_920, 'dark'],
+  ] as const)(
+    'at %i px in %s: nothing overflows, and axe finds no problems',
+    { timeout: 120_000 },
+    async (width, colorScheme) => {
+      const { id } = await createPaid({ metadata: { order_id: 'x'.repeat(80) } });
+      const wallet = world.service.merchant.wallets.testnet.base as Address;
+      await world.transferTo({ expected_wallet: wallet } as never, { units: 1_230_000n, suffix: '0x' });
+      await world.mine(2);
+      const { json: endpoint } = await world.service.call('createWebhookEndpoint', {
+        url: `${receiver.url}/${'long'.repeat(60)}`,
+      });
+      const [transfer] = (await world.service.call('listTransfers', { status: 'unattributed' })).json
+        .transfers;
+      await page.setViewportSize({ width, height: 900 });
+      await page.emulateMedia({ colorScheme });
+      await signIn();
+      const paths = [
+        '/',
+        '/payments',
+        `/payments/${id}`,
+        '/unattributed',
+        `/unattributed/${transfer?.id}`,
+        '/refunds',
+        '/webhooks',
+        `/webhooks/${endpoint.id}`,
+        '/search?q=a%3Ab',
+      ];
+      for (const path of paths) {
+        await page.goto(url + path);
+        await page.waitForSelector('h1');
+        await page.getByText('Loading…').first().waitFor({ state: 'detached' });
+        for (const details of await page.locator('details > summary').all()) await details.click();
+        if (path.startsWith('/payments/')) await press('Give money back');
+        expect([path, await page.evaluate('document.documentElement.scrollWidth <= innerWidth')]).toEqual([
+          path,
+          true,
+        ]);
+        const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze();
+        expect([path, violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])]).toEqual([
+          path,
+          [],
+        ]);
+      }
+      await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
+    },
+  );
+
+  test('is at most 120 KB in all, compressed, and none of it is from elsewhere', async () => {
+    const sizes: number[] = [];
+    const hosts = new Set<string>();
+    page.on('response', async (response) => {
+      hosts.add(new URL(response.url()).host);
+      sizes.push(Number((await response.allHeaders())['content-length'] ?? 0));
+    });
+    await signIn();
+    await see(/What needs you/);
+    expect([...hosts]).toEqual([new URL(url).host]);
+    expect(sizes.reduce((all, size) => all + size, 0)).toBeLessThan(120_000);
+  });
+});

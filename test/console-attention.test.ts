@@ -1,0 +1,211 @@
+// What the console says needs a person, and who has done what about a payment.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
+import { migrate } from '../src/database/orm.ts';
+import { consoleOf, reasonOf } from './support/console.ts';
+import { insertOf } from './support/intent-rows.ts';
+import { startService } from './support/service.ts';
+import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+
+const service = await startService({ ROLES: 'api' });
+afterAll(() => service.close());
+const { merchant, open } = consoleOf(service);
+const { call } = await open({ merchant });
+const owner = service.merchant;
+
+beforeEach(() =>
+  service.query(
+    `truncate resolved_attention, transfers, payment_intents, refunds, webhook_endpoints, webhook_deliveries`,
+  ),
+);
+
+interface Item {
+  id: string;
+  kind: string;
+  subject: string;
+  amountUnits?: string;
+  count?: number;
+}
+
+const items = async (): Promise<Item[]> => (await call('ConsoleService/ListAttention')).json.items ?? [];
+const subjects = async () => (await items()).map(({ subject }) => subject);
+const resolve = (id: string) => call('ConsoleService/ResolveAttention', { id, note: 'seen to' });
+const createIntent = async (): Promise<string> =>
+  (await service.call('createPaymentIntent', { amount_units: 1_000 })).json.id;
+const receive = (...payments: TransferSettings[]) =>
+  insertTransfers(
+    service,
+    owner,
+    payments.map((each) => ({ state: 'confirmed' as const, ...each })),
+  );
+const end = (status: string, labels: string[]) =>
+  service.query(
+    `update payment_intents set status = $1::payment_intent_status, labels = $2, expired_at = now(), succeeded_at = now()`,
+    [status, labels],
+  );
+
+describe('what needs a person', () => {
+  test('a transfer without a payment, until somebody has attributed it', async () => {
+    const [transfer = ''] = await receive({ amountUnits: 400 });
+    expect(await items()).toMatchObject([
+      { kind: 'ATTENTION_KIND_UNATTRIBUTED', subject: transfer, amountUnits: '400' },
+    ]);
+    const intent = await createIntent();
+    await call('TransferService/AttributeTransfer', { id: transfer, paymentIntent: intent });
+    expect(await items()).toEqual([]);
+  });
+
+  test.each([
+    ['expired', ['late'], 1_000, 1_000],
+    ['expired', ['underpaid'], 300, 300],
+    ['succeeded', ['overpaid'], 1_500, 500],
+    ['canceled', ['after_cancel'], 1_000, 1_000],
+  ])('money of an intent that is %s and %s, until it is returned', async (status, labels, units, surplus) => {
+    const id = await createIntent();
+    await receive({ paymentIntent: id, amountUnits: units });
+    await end(status, labels);
+    expect(await items()).toMatchObject([{ subject: id, amountUnits: String(surplus) }]);
+    await service.query('update payment_intents set amount_refunded_units = $1', [surplus - 1]);
+    expect(await items()).toMatchObject([{ subject: id, amountUnits: '1' }]);
+    await service.query('update payment_intents set amount_refunded_units = $1', [surplus]);
+    expect(await items()).toEqual([]);
+  });
+
+  test('a payment that was reorganised after it had succeeded, until somebody says that it is done', async () => {
+    const id = await createIntent();
+    await end('succeeded', ['reorged']);
+    const [item] = await items();
+    expect(item).toMatchObject({ subject: id });
+    expect((await resolve(item?.id ?? '')).status).toBe(200);
+    expect(await items()).toEqual([]);
+    await end('succeeded', ['reorged', 'late']);
+    expect(await subjects()).toEqual([id]);
+  });
+
+  test('a refund that nobody has signed, until it is canceled', async () => {
+    const id = await createIntent();
+    await receive({ paymentIntent: id, amountUnits: 1_000 });
+    await end('succeeded', []);
+    const refund = { payment_intent: id, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
+    const { json } = await service.call('createRefund', refund);
+    expect(await items()).toMatchObject([{ subject: json.id, paymentIntent: id }]);
+    await service.call('cancelRefund', { id: json.id });
+    expect(await items()).toEqual([]);
+  });
+
+  test('an endpoint that was disabled, again each time; one that was disabled by hand is not', async () => {
+    const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
+    await service.call('updateWebhookEndpoint', { id: json.id, enabled: false });
+    expect(await items()).toEqual([]);
+    const disable = (since: string) =>
+      service.query(
+        `update webhook_endpoints set enabled = false, disabled_reason = 'it answered 410 Gone', failing_since = $1`,
+        [since],
+      );
+    await disable('2026-11-01');
+    const [item] = await items();
+    expect(item).toMatchObject({ kind: 'ATTENTION_KIND_ENDPOINT', subject: json.id });
+    await resolve(item?.id ?? '');
+    expect(await items()).toEqual([]);
+    await disable('2026-11-02');
+    expect(await subjects()).toEqual([json.id]);
+  });
+
+  test('deliveries that have failed for good, again when they are sent again and fail', async () => {
+    const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
+    await service.query(
+      `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, attempts)
+       select merchant_id, gen_random_uuid(), id, gen_random_uuid(), 'failed', now(), 8 from webhook_endpoints`,
+    );
+    const [item] = await items();
+    expect(item).toMatchObject({ kind: 'ATTENTION_KIND_DELIVERIES', subject: json.id, count: 1 });
+    await resolve(item?.id ?? '');
+    expect(await items()).toEqual([]);
+    await service.query('update webhook_deliveries set attempts = 9');
+    expect(await subjects()).toEqual([json.id]);
+  });
+
+  test('what is older is listed when fifty newer things are done', async () => {
+    const [old] = await receive({ amountUnits: 500 });
+    await receive(...Array.from({ length: 50 }, () => ({ amountUnits: 10 })));
+    for (const { id } of await items()) await resolve(id);
+    expect(await subjects()).toEqual([old]);
+  });
+
+  test('what is older is listed behind a thousand newer intents in which all is well', async () => {
+    const id = await createIntent();
+    await receive({ paymentIntent: id, amountUnits: 1_000 });
+    await end('expired', ['late']);
+    const columns = { status: `'expired'`, labels: `'{underpaid}'`, expired_at: 'now()' };
+    const rows = { merchantId: owner.id, count: 1_000, firstAtMs: Date.now() + 1_000, columns };
+    await service.query(...insertOf(rows));
+    expect(await subjects()).toEqual([id]);
+  });
+
+  test('nothing of another merchant or mode, and nothing of theirs is resolved', async () => {
+    const [transfer] = await receive({ amountUnits: 400 });
+    const [item] = await items();
+    const other = await service.newMerchant();
+    for (const whose of [
+      { id: other.merchantId, mode: 'testnet' as const },
+      { ...merchant, mode: 'mainnet' as const },
+    ]) {
+      const theirs = await open({ merchant: whose });
+      expect((await theirs.call('ConsoleService/ListAttention')).json).toEqual({});
+      const refused = await theirs.call('ConsoleService/ResolveAttention', { id: item?.id });
+      expect(reasonOf(refused)).toBe('invalid_body');
+    }
+    expect(await subjects()).toEqual([transfer]);
+  });
+
+  test.each(['', 'x', 'unattributed:01a213d9-1996-71df-83bc-120a9e1ef695:', 'a\u0000', 'unattributed:\n'])(
+    'nothing is resolved by the id %j',
+    async (id) => {
+      const { status } = await resolve(id);
+      expect([status, await service.query('select from resolved_attention')]).toEqual([400, []]);
+    },
+  );
+});
+
+describe('a timeline', () => {
+  test('tells who has attributed a transfer, and who has detached it', async () => {
+    const [transfer] = await receive({ amountUnits: 400 });
+    const paymentIntent = await createIntent();
+    await call('TransferService/AttributeTransfer', { id: transfer, paymentIntent });
+    await call('TransferService/DetachTransfer', { id: transfer });
+    const { changes } = (await call('ConsoleService/GetTimeline', { paymentIntent })).json;
+    expect(
+      changes.map((each: { method: string; actorName: string }) => [each.method, each.actorName]),
+    ).toEqual([
+      ['payments.v1.TransferService/AttributeTransfer', 'Anna Meier'],
+      ['payments.v1.TransferService/DetachTransfer', 'Anna Meier'],
+    ]);
+    const other = await open({ merchant: { id: (await service.newMerchant()).merchantId, mode: 'testnet' } });
+    expect(reasonOf(await other.call('ConsoleService/GetTimeline', { paymentIntent }))).toBe(
+      'resource_missing',
+    );
+  });
+});
+
+test('migrating waits for a payment that is being settled, and that not for it', async () => {
+  const { migrator } = service.database.orm;
+  await migrator.down();
+  const ledger = new pg.Client(pgConfigOf(service.location));
+  await ledger.connect();
+  await ledger.query('begin');
+  await ledger.query("update transfers set state = 'confirmed' where false");
+  const migrated = migrate(service.location);
+  await waitsForLock();
+  await ledger.query('update payment_intents set amount_units = amount_units where false');
+  await ledger.query('commit');
+  await ledger.end();
+  expect(await migrated).toHaveLength(1);
+});
+
+/** Resolves when somebody waits for a table. */
+async function waitsForLock(): Promise<void> {
+  while ((await service.query('select from pg_locks where not granted')).length === 0) await sleep(20);
+}
