@@ -2,6 +2,7 @@
 
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { glob, readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { create } from '@bufbuild/protobuf';
 import pg from 'pg';
@@ -57,6 +58,13 @@ async function admin(role: string, ...args: string[]) {
   });
   return JSON.parse(stdout);
 }
+
+test('no statement of the service reads the table that is for people', async () => {
+  for await (const name of glob('src/**/*.ts')) {
+    if (name.includes('migrations')) continue;
+    expect([name, /\b(?:from|join) networks\b/.test(await readFile(name, 'utf8'))]).toEqual([name, false]);
+  }
+});
 
 /** What the console reads and writes, as the service's role. */
 async function useConsole(merchantId: string, transfer: string): Promise<void> {

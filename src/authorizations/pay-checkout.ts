@@ -8,6 +8,7 @@ import { isNewer } from '../contract/words.ts';
 import type { SignedPayment } from '../contract/x402.ts';
 import { createBatcher, waitingReads } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
+import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -263,7 +264,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
     `select ${columns.of('i')}, n.chain_id, c.cursor_time
        from unnest($1::uuid[]) as wanted (id)
       cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
-       join networks n on n.id = i.network
+       join ${networkChains} on n.id = i.network
        left join watched_chains c on c.chain_id = n.chain_id`,
   );
   const finding = createBatcher<string, Found | undefined>({

@@ -4,7 +4,6 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { networks } from '../contract/chains.ts';
 import {
   AttentionItemSchema,
   AttentionKind,
@@ -16,6 +15,7 @@ import {
   ResolveAttentionResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
+import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -132,16 +132,13 @@ const endpointItem = itemOfRow(
 const refundItem = itemOfRow('refund', 'r.id', "''");
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ')");
 
-/** The service need not read the table `networks`, which is for people. */
-const networkChains = `values ${networks.map(({ id, chainId }) => `(${id}, ${chainId})`).join(', ')}`;
-
 /** Intents that have more confirmed money than they should and than was returned, or lack what was reorganised. */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id,
           greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
      from payment_intents i
-     join (${networkChains}) n (id, chain_id) on n.id = i.network
+     join ${networkChains} on n.id = i.network
     cross join lateral (
       select coalesce(sum(t.amount_units) filter (where not coalesce('wrong_token' = any (t.labels), false)), 0)
              - case i.status when 'succeeded' then i.amount_units else 0 end
@@ -184,13 +181,13 @@ const findItems = preparedStatement(
     limit ${maxOfKind})
   union all
   (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent
-     from refunds r join (${networkChains}) n (id, chain_id) on n.id = r.network
+     from refunds r join ${networkChains} on n.id = r.network
     where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' and ${isOpen(refundItem)}
     order by r.id desc limit ${maxOfKind})
   union all
   (select 'unexpected', r.id, ${unexpectedItem}, coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
           n.chain_id, r.amount_units, null, r.labels, null, r.payment_intent
-     from refunds r join (${networkChains}) n (id, chain_id) on n.id = r.network
+     from refunds r join ${networkChains} on n.id = r.network
     where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isOpen(unexpectedItem)}
     order by r.id desc limit ${maxOfKind})
   ) o order by o.at desc`,

@@ -45,6 +45,7 @@ export function createAuthorizations(
   { networks }: ChainSettings,
 ): Authorizations {
   const networkIds = networks.map(({ id }) => id);
+  const tokenOf = new Map(networks.map(({ id, tokenAddress }) => [id, tokenAddress.toLowerCase() as Hex]));
   return {
     async authorizedAt(logs) {
       const found = new Set<TransferLog>();
@@ -64,7 +65,7 @@ export function createAuthorizations(
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
       return rows.map((row) => ({
         id: row.id,
-        token: hashOf(row.token_address),
+        token: tokenOf.get(row.network) as Hex,
         from: hashOf(row.from_address),
         nonce: hashOf(row.nonce),
         validBefore: new Date(row.valid_before),
@@ -129,8 +130,7 @@ const findUsed = preparedStatement(
 );
 const findDue = preparedStatement(
   'find_due_authorizations',
-  `select a.id, n.token_address, a.from_address, a.nonce, a.valid_before
-     from authorizations a join networks n on n.id = a.network
+  `select a.id, a.network, a.from_address, a.nonce, a.valid_before from authorizations a
     where a.status = 'submitted' and a.network = any ($1::smallint[]) and a.valid_before <= $2
       and a.id <> all ($4::uuid[])
     order by a.valid_before limit $3`,

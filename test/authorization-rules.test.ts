@@ -1,0 +1,418 @@
+// Rules of payments by a signature that others stand in for at the first look: each is asked alone.
+
+import { createServer } from 'node:http';
+import { json } from 'node:stream/consumers';
+import {
+  type Address,
+  concatHex,
+  encodeFunctionData,
+  erc20Abi,
+  maxUint256,
+  numberToHex,
+  pad,
+  size,
+} from 'viem';
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
+import { createAuthorizationStore } from '../src/authorizations/authorization-store.ts';
+import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
+import type { PaymentRequirements, SignedPayment } from '../src/contract/x402.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
+import { createPreparedStatements } from '../src/database/prepared.ts';
+import { changeOf, endOf, storeChanges } from '../src/payment-intents/change-payment-intents.ts';
+import { startChain } from './support/chain.ts';
+import { httpRequest } from './support/http-request.ts';
+import { listenInTest } from './support/listen.ts';
+import { startLyingNode } from './support/lying-node.ts';
+import { startService, type TestService } from './support/service.ts';
+import { createTestWatcher } from './support/settlement.ts';
+import {
+  callOf,
+  gaslessLine,
+  paymentHeader,
+  randomNonce,
+  type SignedFields,
+  sign,
+  startTestFacilitator,
+} from './support/x402.ts';
+
+const chain = await startChain();
+const facilitator = await startTestFacilitator(chain);
+const node = await startLyingNode(chain.url);
+const service = await startGasless(node.url);
+const watcher = createTestWatcher(service, { urls: [chain.url] });
+await watcher.catchUp();
+afterAll(async () => {
+  await service.close();
+  await Promise.all([facilitator.close(), node.close()]);
+  await chain.stop();
+});
+afterEach(() => {
+  facilitator.behaviour = {};
+});
+
+async function startGasless(nodes: string, beside?: TestService): Promise<TestService> {
+  const env = {
+    ROLES: 'api',
+    RPC_URL_BASE_SEPOLIA: nodes,
+    X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
+    RATE_LIMIT_CHECKOUT: '0',
+  };
+  const started = await startService(env, beside ? { beside } : {});
+  await started.loggedLine(({ message }) => message === gaslessLine);
+  return started;
+}
+
+const amount = 1_000_000;
+const holdsBack = { '/verify': () => ({ isValid: false }) };
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
+type Json = any;
+
+async function pay(
+  secret: string,
+  signature?: string,
+  at = service,
+): Promise<{ status: number; json: Json; reason: string | undefined }> {
+  const headers = {
+    authorization: `Bearer ${secret}`,
+    ...(signature !== undefined && { 'payment-signature': signature }),
+  };
+  const answer = await httpRequest(`${at.publicUrl}/v1/checkout/pay`, { headers });
+  const response = answer.headers['payment-response'];
+  const settled = response && JSON.parse(Buffer.from(String(response), 'base64').toString());
+  return { status: answer.status, json: JSON.parse(answer.body), reason: settled?.errorReason };
+}
+
+interface Order {
+  id: string;
+  secret: string;
+  offer: PaymentRequirements;
+  account: PrivateKeyAccount;
+}
+
+async function newOrder(fields: object = {}, options: { apiKey?: string } = {}): Promise<Order> {
+  const intent = (await service.call('createPaymentIntent', { amount_units: amount, ...fields }, options))
+    .json;
+  const account = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(account.address, 10n * BigInt(amount));
+  await chain.mine();
+  const { accepts } = (await pay(intent.client_secret)).json;
+  return { id: intent.id, secret: intent.client_secret, offer: accepts[0], account };
+}
+
+/** Shows a signature for the order, which the facilitator holds back. */
+async function submit(order: Order, fields: Partial<SignedFields> = {}) {
+  facilitator.behaviour = holdsBack;
+  const signed = await sign(order.account, order.offer, fields);
+  expect((await pay(order.secret, paymentHeader(signed, order.offer))).status).toBe(202);
+  return signed;
+}
+
+const statusOf = async (id: string, options: { apiKey?: string } = {}) =>
+  (await service.call('getPaymentIntent', { id }, options)).json.status;
+const statusesOf = async (id: string) =>
+  (
+    await service.query<{ status: string }>(
+      'select status from authorizations where payment_intent = $1 order by id',
+      [parseIdentifier('pi', id)],
+    )
+  ).map(({ status }) => status);
+
+async function readBlock(): Promise<void> {
+  await chain.mine();
+  await watcher.catchUp();
+}
+
+/** A node that answers some calls otherwise: what `answer` returns is the result, or the error if it is one. */
+function nodeThat(answer: (call: { method: string; params: Json }) => unknown): Promise<string> {
+  return listenInTest(
+    createServer(async (request, response) => {
+      const call = (await json(request)) as Json;
+      const said = answer(call);
+      if (said instanceof Error)
+        response.end(
+          JSON.stringify({ jsonrpc: '2.0', id: call.id, error: { code: -32_000, message: said.message } }),
+        );
+      else if (said !== undefined)
+        response.end(JSON.stringify({ jsonrpc: '2.0', id: call.id, result: said }));
+      else {
+        const body = JSON.stringify(call);
+        response.end(
+          await (
+            await fetch(chain.url, { method: 'POST', body, headers: { 'content-type': 'application/json' } })
+          ).text(),
+        );
+      }
+    }),
+  );
+}
+
+describe('what is stored', () => {
+  const { em } = service.database.orm;
+  const store = createAuthorizationStore(em);
+  const rowOf = ({ id }: Order) =>
+    em.fork().findOneOrFail(PaymentIntentEntity, {
+      id: parseIdentifier('pi', id) as string,
+    }) as Promise<PaymentIntentRow>;
+  const signedBy = ({ account }: Order): SignedPayment =>
+    ({
+      from: account.address.toLowerCase(),
+      nonce: randomNonce(),
+      value: BigInt(amount),
+      validBefore: BigInt(Math.floor(Date.now() / 1_000) + 60),
+    }) as SignedPayment;
+  const countTo = (row: PaymentIntentRow, count: number) =>
+    service.query('update payment_intents set authorizations_count = $2 where id = $1', [row.id, count]);
+
+  test('is no second one beside one that can still be used', async () => {
+    const order = await newOrder();
+    expect(await store.store(await rowOf(order), signedBy(order))).toHaveProperty('row');
+    expect(await store.store(await rowOf(order), signedBy(order))).toBeUndefined();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+  });
+
+  test('is nothing for an intent that was paid a part of since it was read', async () => {
+    const order = await newOrder();
+    const row = await rowOf(order);
+    await service.query('update payment_intents set amount_received_units = 1 where id = $1', [row.id]);
+    expect(await store.store(row, signedBy(order))).toBeUndefined();
+    expect(await statusesOf(order.id)).toEqual([]);
+  });
+
+  test('is not a twenty-first signature of an intent', async () => {
+    const order = await newOrder();
+    for (const [count, isStored] of [
+      [19, true],
+      [20, false],
+    ] as const) {
+      await countTo(await rowOf(order), count);
+      await service.query("update authorizations set status = 'failed'");
+      const stored = await store.store(await rowOf(order), signedBy(order));
+      expect([count, stored !== undefined && 'row' in stored]).toEqual([count, isStored]);
+    }
+    const refused = await store.store(await rowOf(order), signedBy(order));
+    expect(refused).toMatchObject({ refusal: { reason: 'too_many_authorizations' } });
+  });
+
+  test('keeps an intent from being canceled by who has read it before', async () => {
+    const order = await newOrder();
+    const before = await rowOf(order);
+    await store.store(before, signedBy(order));
+    const { run } = createPreparedStatements(em);
+    const cancel = async (row: PaymentIntentRow) =>
+      (await storeChanges(run, [changeOf(row, [endOf(row, 'canceled', new Date())], [], new Date())])).size;
+    expect(await cancel(before)).toBe(0);
+    expect(await statusOf(order.id)).toBe('requires_payment');
+  });
+});
+
+describe('an answer', () => {
+  test('at a paid intent is what has become of it, even to a nonce of another intent', async () => {
+    const first = await newOrder();
+    const signed = await submit(first);
+    const second = await newOrder();
+    await service.query("update payment_intents set status = 'processing' where id = $1", [
+      parseIdentifier('pi', second.id),
+    ]);
+    const shown = await sign(first.account, second.offer, { nonce: signed.nonce });
+    expect(await pay(second.secret, paymentHeader(shown, second.offer))).toMatchObject({
+      status: 200,
+      reason: undefined,
+    });
+  });
+
+  test('to the signature of an account that is not deployed asks no node', async () => {
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const wrapped = { ...signed, signature: concatHex([signed.signature, `0x${'6492'.repeat(16)}`]) };
+    const asked = node.requests.length;
+    expect(await pay(order.secret, paymentHeader(wrapped, order.offer))).toMatchObject({
+      status: 402,
+      reason: 'invalid_exact_evm_signature',
+    });
+    expect(node.requests.length).toBe(asked);
+  });
+
+  test('of a facilitator with more than 64 KiB says nothing', async () => {
+    const claimed = `0x${'ab'.repeat(32)}`;
+    const order = await newOrder();
+    facilitator.behaviour = {
+      '/settle': (_, response) => {
+        response.end(
+          JSON.stringify({ success: true, transaction: claimed, network: '', pad: 'x'.repeat(70_000) }),
+        );
+      },
+    };
+    const signed = await sign(order.account, order.offer);
+    expect((await pay(order.secret, paymentHeader(signed, order.offer))).status).toBe(202);
+    const answer = await httpRequest(`${service.publicUrl}/v1/checkout`, {
+      method: 'GET',
+      headers: { authorization: `Bearer ${order.secret}` },
+    });
+    const { authorization } = JSON.parse(answer.body);
+    expect(authorization).toMatchObject({ status: 'submitted' });
+    expect(JSON.stringify(authorization)).not.toContain(claimed);
+  });
+});
+
+describe('a node', () => {
+  test('that does not answer is none: the next is asked', async () => {
+    let isGone = false;
+    const first = await nodeThat(() => (isGone ? new Error('header not found') : undefined));
+    const both = await startGasless(`${first},${chain.url}`, service);
+    const single = await startGasless(first, service);
+    onTestFinished(() => Promise.all([both.close(), single.close()]).then(() => {}));
+    const order = await newOrder();
+    facilitator.behaviour = holdsBack;
+    const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+    isGone = true;
+    // What it answers is no refusal of the token's: nothing is stored, and the same signature can be sent again.
+    expect((await pay(order.secret, header, single)).status).toBe(503);
+    expect(await statusesOf(order.id)).toEqual([]);
+    isGone = false;
+    expect((await pay(order.secret, header, single)).status).toBe(202);
+  });
+
+  test('that is not there at all is stood in for by the next', async () => {
+    const url = await nodeThat(() => undefined);
+    const both = await startGasless(`${url},${chain.url}`, service);
+    onTestFinished(both.close);
+    const gone = await startGasless(`http://127.0.0.1:9,${chain.url}`, service);
+    onTestFinished(gone.close);
+    const order = await newOrder();
+    facilitator.behaviour = holdsBack;
+    expect(
+      (await pay(order.secret, paymentHeader(await sign(order.account, order.offer), order.offer), gone))
+        .status,
+    ).toBe(202);
+  });
+
+  test('of two that says that a nonce was used keeps its authorization from being released', async () => {
+    const order = await newOrder();
+    const head = Math.max(Number((await chain.client.getBlock()).timestamp), Math.floor(Date.now() / 1_000));
+    const signed = await submit(order, { validBefore: BigInt(head + 20) });
+    const [state] = ['0xe94a0102'];
+    const second = await nodeThat(({ method, params }) =>
+      method === 'eth_call' && String(params[0].data ?? params[0].input).startsWith(state as string)
+        ? numberToHex(1, { size: 32 })
+        : undefined,
+    );
+    await watcher.release();
+    const two = createTestWatcher(service, { urls: [chain.url, second] });
+    await chain.mine(1, { timestamp: Number(signed.validBefore) });
+    await chain.mine(chain.network.confirmationsRequired + 1);
+    await two.catchUp();
+    await two.release();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    const one = createTestWatcher(service, { urls: [chain.url, chain.url] });
+    await chain.mine();
+    await one.catchUp();
+    await one.release();
+    expect(await statusesOf(order.id)).toEqual(['released']);
+    await watcher.catchUp();
+  });
+});
+
+describe('a transfer', () => {
+  const approve = (by: Address) =>
+    encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [by, maxUint256] });
+  const transferFrom = (from: Address, to: Address) =>
+    encodeFunctionData({ abi: erc20Abi, functionName: 'transferFrom', args: [from, to, BigInt(amount)] });
+  const walletOf = ({ offer }: Order) => offer.payTo as Address;
+
+  test('behind the same event of another contract has used no authorization', async () => {
+    const order = await newOrder();
+    const signed = await submit(order);
+    const { address } = order.account;
+    await chain.fund(address);
+    await chain.send(address, { to: chain.usdc, data: approve(chain.multicall3Address) });
+    await readBlock();
+    // Logs what it is sent: log3(topics of calldata).
+    const forger = privateKeyToAccount(generatePrivateKey()).address;
+    await chain.client.setCode({ address: forger, bytecode: '0x60403560203560003560006000a300' });
+    const forged = concatHex([authorizationUsedTopic, pad(address, { size: 32 }), signed.nonce]);
+    await chain.multicall([
+      { to: forger, data: forged },
+      { to: chain.usdc, data: transferFrom(address, walletOf(order)) },
+    ]);
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+  });
+
+  test('behind an approval of its sender has used no authorization', async () => {
+    const order = await newOrder();
+    const spender = privateKeyToAccount(generatePrivateKey()).address;
+    // The third topic of an approval is where an authorization has its nonce.
+    await submit(order, { nonce: pad(spender, { size: 32 }) });
+    await chain.fund(order.account.address);
+    await chain.batch7702(order.account, [
+      { to: chain.usdc, data: approve(spender) },
+      chain.transferCall({ to: walletOf(order), amountUnits: BigInt(amount) }),
+    ]);
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+  });
+
+  test('that a contract makes with a stored authorization is found, although the call does not show it', async () => {
+    const order = await newOrder();
+    const signed = await submit(order, { nonce: randomNonce() });
+    const data = callOf(signed);
+    const length = numberToHex(size(data), { size: 2 });
+    // Copies the call that is behind it, and makes it: codecopy, call.
+    const program = concatHex([
+      '0x61',
+      length,
+      '0x602b600039',
+      '0x60006000',
+      '0x61',
+      length,
+      '0x6000600073',
+      chain.usdc,
+      '0x5af100',
+      data,
+    ]);
+    const address = privateKeyToAccount(generatePrivateKey()).address;
+    await chain.client.setCode({ address, bytecode: program });
+    await chain.send(chain.accounts[1].address, { to: address, data: '0x' }, 300_000n);
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['landed']);
+    expect(await statusOf(order.id)).toBe('processing');
+  });
+
+  test('to another wallet with the nonce of an intent pays what it would without', async () => {
+    const first = await newOrder();
+    const signed = await submit(first);
+    const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
+    const second = await newOrder({ wallet_address });
+    await facilitator.send(await sign(first.account, second.offer, { nonce: signed.nonce }));
+    await readBlock();
+    expect([await statusOf(first.id), await statusOf(second.id)]).toEqual(['requires_payment', 'processing']);
+  });
+
+  test('whose authorization two merchants were shown pays each the intent that it was shown for', async () => {
+    const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
+    const rival = { apiKey: (await service.newMerchant()).keys.testnet.apiKey };
+    const orders = [await newOrder({ wallet_address }), await newOrder({ wallet_address }, rival)] as const;
+    const [own, theirs] = orders;
+    const signed = await submit(own, { nonce: randomNonce() });
+    expect((await pay(theirs.secret, paymentHeader(signed, theirs.offer))).status).toBe(202);
+    await facilitator.send(signed);
+    await readBlock();
+    expect([await statusOf(own.id), await statusOf(theirs.id, rival)]).toEqual(['processing', 'processing']);
+  });
+});
+
+// Last: the chain's clock stays ahead.
+test('of the two clocks, the later one counts', async () => {
+  const order = await newOrder();
+  const now = Math.floor(Date.now() / 1_000);
+  await chain.mine(1, { timestamp: Math.max(now, Number((await chain.client.getBlock()).timestamp)) + 600 });
+  await watcher.catchUp();
+  const signed = await sign(order.account, order.offer, { validBefore: BigInt(now + 120), validAfter: 0n });
+  expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
+    status: 402,
+    reason: 'invalid_exact_evm_payload_authorization_valid_before',
+  });
+});
