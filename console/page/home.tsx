@@ -16,9 +16,12 @@ import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
 
 const chartDays = 30;
+/** Of what needs somebody, until all is asked for. */
+const shownItems = 12;
 
 export function Home() {
   const { isReadOnly } = useScope();
+  const [isAll, setIsAll] = useState(false);
   const summary = useLoaded('summary', summarize);
   const attention = useLoaded('attention', () => consoleApi.listAttention({}));
   return (
@@ -32,11 +35,18 @@ export function Home() {
             items.length === 0 ? (
               <p class="state">Nothing needs you.</p>
             ) : (
-              <ul class="cards">
-                {items.map((item) => (
-                  <Item key={item.id} of={item} isReadOnly={isReadOnly} onDone={attention.reload} />
-                ))}
-              </ul>
+              <>
+                <ul class="cards">
+                  {items.slice(0, isAll ? items.length : shownItems).map((item) => (
+                    <Item key={item.id} of={item} isReadOnly={isReadOnly} onDone={attention.reload} />
+                  ))}
+                </ul>
+                {!isAll && items.length > shownItems && (
+                  <p class="more">
+                    <Button label={`Show all ${items.length}`} onClick={() => setIsAll(true)} />
+                  </p>
+                )}
+              </>
             )
           }
         </Shown>
@@ -98,7 +108,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
           </dd>
         </div>
         <div>
-          <dt>Paid, of {String(paid + unpaid)} that ended in 30 days</dt>
+          <dt>Paid, of {(paid + unpaid).toLocaleString('en-GB')} that ended in 30 days</dt>
           <dd>{paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}</dd>
         </div>
       </dl>

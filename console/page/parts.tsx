@@ -44,7 +44,9 @@ export function Labels({ of }: { of: readonly string[] }) {
   return (
     <>
       {of.map((label) => (
-        <Badge key={label} label={labelWords(label)} tone="bad" />
+        <span key={label}>
+          <Badge label={labelWords(label)} tone="bad" />{' '}
+        </span>
       ))}
     </>
   );

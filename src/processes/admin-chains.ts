@@ -1,4 +1,4 @@
-// `admin chain …` and `admin test-pay`: the state of the chains, and payments with test money.
+// `admin chain …` and `admin test-pay` and `demo-month`: the state of the chains, and payments with test money.
 
 import { InvalidArgumentError, Option } from 'commander';
 import { chainNames, modeNames } from '../contract/words.ts';
@@ -62,6 +62,20 @@ export function addChainCommands({
     .action((options) =>
       withDatabase(async (database) =>
         print(await (await loadTasks()).testPay(database, process.env, options)),
+      ),
+    );
+
+  withExample(program.command('demo-month'), 'demo-month')
+    .description('fill a trial with a month of business, to look at in the console')
+    .addOption(
+      new Option('--payments <count>', 'how many payments there are').default(20_000).argParser((text) => {
+        if (!/^[1-9]\d{1,5}$/.test(text)) throw new InvalidArgumentError('It must be from 10 to 999999.');
+        return Number(text);
+      }),
+    )
+    .action(({ payments }) =>
+      withDatabase(async (database) =>
+        print(await (await loadTasks()).demoMonth(database, process.env, payments)),
       ),
     );
 }

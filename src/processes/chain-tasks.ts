@@ -1,4 +1,4 @@
-// Implements `admin chain …` and `admin test-pay`.
+// Implements `admin chain …`, `admin test-pay` and `admin demo-month`.
 
 import { loadConfig } from '../config/config.ts';
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
@@ -6,11 +6,14 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
+import { ensureDemo } from '../embedded/demo.ts';
+import { hasDemoMonth, writeDemoMonth } from '../embedded/demo-month.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { intentUuidOf } from '../merchants/operator-ids.ts';
+import { intentUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 import type { Output } from './admin-program.ts';
 import { chainsHealth } from './chain-health.ts';
+import { barOf } from './export-payments.ts';
 import type { Database } from './open-database.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -87,6 +90,30 @@ export async function testPay(
     paymentIntent: publicId,
     withoutId,
   });
+}
+
+/** Fills the embedded database with a month of business. Throws AdministrationError if it is no trial, or has one. */
+export async function demoMonth(database: Database, env: Environment, count: number): Promise<Output> {
+  if (!database.embedded) {
+    throw new AdministrationError('a month of made-up business is only for a trial: without DATABASE_URL');
+  }
+  const { merchant_id, wallet_address } = await ensureDemo(database, loadConfig(env, []).dataDir);
+  const { em } = database.orm;
+  const merchantId = merchantUuidOf(merchant_id);
+  if (await hasDemoMonth(em, merchantId)) {
+    throw new AdministrationError(`${merchant_id} has its month already: "intent list" shows it`);
+  }
+  const isShown = process.stderr.isTTY;
+  await writeDemoMonth(em, {
+    merchantId,
+    wallet: wallet_address as WalletAddress,
+    count,
+    webhookKeyVersion: database.keyRing('WEBHOOK_SECRET_KEYS').newestVersion,
+    ...(isShown && { onProgress: (done) => void process.stderr.write(`\r${barOf(done / count)}`) }),
+  });
+  if (isShown) process.stderr.write('\n');
+  const written = { merchant_id, mode: 'testnet', payments: count };
+  return { json: written, rows: [written] };
 }
 
 /** A payment of an intent, or a refund, by their public ids. */

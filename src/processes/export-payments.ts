@@ -70,7 +70,8 @@ export async function writeExport({ orm: { em } }: Database, options: ExportOpti
 
 const barWidth = 40;
 
-function barOf(done: number): string {
+/** How much of the work is done, from 0 to 1. */
+export function barOf(done: number): string {
   const full = Math.round(barWidth * done);
   return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;
 }

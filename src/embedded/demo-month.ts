@@ -1,0 +1,379 @@
+// `admin demo-month`: a month of business for a trial, as if the shop had been open: late, over and under paid, reorganised,
+// unattributed, refunded, and an endpoint that fails. The rules for what happens to an intent are the service's own.
+
+import { randomBytes } from 'node:crypto';
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { networkFor } from '../contract/chains.ts';
+import type { WalletAddress } from '../contract/wallet-address.ts';
+import type { ChainName } from '../contract/words.ts';
+import {
+  type NewPaymentIntentRow,
+  PaymentIntentEntity,
+  type PaymentIntentRow,
+} from '../database/entities/payment-intent.ts';
+import type { RefundRow } from '../database/entities/refund.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
+import { WebhookEndpointEntity, WebhookSecretEntity } from '../database/entities/webhook.ts';
+import { newUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, type PreparedStatements, type RunPrepared } from '../database/prepared.ts';
+import { createPositioner } from '../events/position-events.ts';
+import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
+import { createPaymentsReader } from '../payment-intents/payments.ts';
+import { createApplyRefunds } from '../refunds/apply-refunds.ts';
+import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
+import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
+import {
+  columnsOf,
+  confirmRefund,
+  confirmTransfers,
+  insertAttempts,
+  insertDeliveries,
+  insertRefunds,
+  insertTransfers,
+  refundRow,
+  reorgTransfers,
+  transferRow,
+} from './demo-rows.ts';
+
+const deliveriesCount = 400;
+/** The newest of them. */
+const failedCount = 30;
+
+const days = 30;
+const dayMs = 86_400_000;
+const batchSize = 250;
+const expiryMs = 30 * 60_000;
+
+/** What becomes of an intent, and of how many in ten thousand. */
+const fates = {
+  paid: 8_350,
+  expired: 1_000,
+  canceled: 280,
+  inTwo: 120,
+  overpaid: 80,
+  underpaid: 60,
+  late: 70,
+  afterCancel: 25,
+  reorged: 15,
+} as const;
+type Fate = keyof typeof fates;
+
+const reasons = ['Out of stock', 'Sent back', 'The customer asked for it'];
+const prices = [4_90, 9_90, 12_50, 18_00, 24_00, 34_90, 49_00, 79_00, 120_00, 249_00];
+
+export interface DemoMonthOptions {
+  merchantId: string;
+  wallet: WalletAddress;
+  count: number;
+  /** The newest version of the key in `WEBHOOK_SECRET_KEYS`. */
+  webhookKeyVersion: number;
+  /** Called after each batch with how many intents there are. */
+  onProgress?: (count: number) => void;
+}
+
+/** True if the month is there already. */
+export async function hasDemoMonth(em: EntityManager, merchantId: string): Promise<boolean> {
+  return (await em.fork().count(PaymentIntentEntity, { merchantId, idempotencyKey: keyOf(0) })) > 0;
+}
+
+/** Writes the month. Its transfers are in no block of a chain: their numbers are negative, and no watcher looks there. */
+export async function writeDemoMonth(em: EntityManager, options: DemoMonthOptions): Promise<void> {
+  const month = new DemoMonth(em, options);
+  const orders = month.plan(Date.now());
+  for (let begin = 0; begin < orders.length; begin += batchSize) {
+    await month.write(orders.slice(begin, begin + batchSize));
+    options.onProgress?.(Math.min(begin + batchSize, orders.length));
+  }
+  await month.finish();
+}
+
+const keyOf = (place: number) => `demo-month-${place}`;
+const address = () => `0x${randomBytes(20).toString('hex')}` as const;
+
+interface Order {
+  row: PaymentIntentRow;
+  fate: Fate;
+  payer: string;
+}
+
+/** A transfer that comes to an order. */
+interface Coming {
+  order: Order;
+  units: bigint;
+  afterMs: number;
+}
+
+class DemoMonth {
+  readonly #em: EntityManager;
+  readonly #options: DemoMonthOptions;
+  readonly #statements: PreparedStatements;
+  /** Inside the transaction of a batch: no watcher sees a transfer that it would look for on its chain. */
+  #run: RunPrepared;
+  readonly #readPayments: ReturnType<typeof createPaymentsReader>;
+  readonly #refunds: ReturnType<typeof createApplyRefunds>;
+  readonly #payers = Array.from({ length: 400 }, address);
+  #seed = 20_261_125;
+  #block = -2_000_000;
+
+  constructor(em: EntityManager, options: DemoMonthOptions) {
+    this.#em = em;
+    this.#options = options;
+    this.#statements = createPreparedStatements(em);
+    this.#run = this.#statements.run;
+    this.#readPayments = createPaymentsReader(em);
+    this.#refunds = createApplyRefunds(em);
+  }
+
+  /** The same each time, so that pictures can be compared: a linear congruential generator (Numerical Recipes). */
+  #random(): number {
+    this.#seed = (Math.imul(this.#seed, 1_664_525) + 1_013_904_223) >>> 0;
+    return this.#seed / 2 ** 32;
+  }
+
+  #pick<T>(of: readonly T[]): T {
+    return of[Math.floor(this.#random() * of.length)] as T;
+  }
+
+  #fate(): Fate {
+    let at = this.#random() * 10_000;
+    for (const [fate, share] of Object.entries(fates)) {
+      at -= share;
+      if (at < 0) return fate as Fate;
+    }
+    return 'paid';
+  }
+
+  /** The orders of the month until now, oldest first: more by day, and more towards the end. */
+  plan(nowMs: number): Order[] {
+    const times = Array.from({ length: this.#options.count }, () => {
+      const day = Math.sqrt(this.#random()) * days;
+      const hour = (this.#random() + this.#random() + this.#random()) / 3;
+      return nowMs - dayMs * (days - Math.floor(day)) + dayMs * hour - 2 * expiryMs;
+    });
+    return times
+      .filter((ms) => ms < nowMs - 2 * expiryMs)
+      .sort((a, b) => a - b)
+      .map((ms, place) => this.#order(ms, place));
+  }
+
+  #order(createdAtMs: number, place: number): Order {
+    const { merchantId, wallet } = this.#options;
+    const chain: ChainName = this.#random() < 0.7 ? 'base' : 'polygon';
+    const createdAt = new Date(Math.floor(createdAtMs));
+    const created: NewPaymentIntentRow = {
+      id: newUuid(createdAt.getTime()),
+      merchantId,
+      mode: 'testnet',
+      status: 'requires_payment',
+      network: networkFor('testnet', chain).id,
+      amountUnits: BigInt(this.#pick(prices) * (1 + Math.floor(this.#random() ** 4 * 4))) * 10_000n,
+      expectedWallet: wallet,
+      lane: 'sdk',
+      metadata: { order_id: `order-${2_000 + place}`, customer_id: `customer-${place % 1_700}` },
+      createdAt,
+      expiresAt: new Date(createdAt.getTime() + expiryMs),
+      clientSecretVersion: 1,
+      idempotencyKey: keyOf(place),
+      requestFingerprint: '00'.repeat(32),
+    };
+    const row = { ...created, amountReceivedUnits: 0n, paymentsCount: 0, eventCount: 0 } as PaymentIntentRow;
+    return { row, fate: this.#fate(), payer: this.#pick(this.#payers) };
+  }
+
+  /** Creates orders, and lets happen what happens to them, in its order. */
+  async write(orders: readonly Order[]): Promise<void> {
+    await this.#create(orders);
+    await this.#statements.transaction(async (run) => {
+      this.#run = run;
+      await this.#happen(orders);
+    });
+    this.#run = this.#statements.run;
+  }
+
+  async #create(orders: readonly Order[]): Promise<void> {
+    await this.#em.fork().insertMany(
+      PaymentIntentEntity,
+      orders.map(({ row: { amountReceivedUnits: _, paymentsCount: __, eventCount: ___, ...row } }) => row),
+    );
+  }
+
+  async #happen(orders: readonly Order[]): Promise<void> {
+    const of = (...wanted: Fate[]) => orders.filter(({ fate }) => wanted.includes(fate));
+    await this.#change(of('canceled', 'afterCancel'), ({ row }) => {
+      const at = this.#at(row, 4 * 60_000);
+      return { steps: [endOf(row, 'canceled', at)], at };
+    });
+    await this.#receive(of('inTwo', 'underpaid'), (order) => [order.row.amountUnits, 2, 90_000]);
+    await this.#change(of('expired', 'underpaid', 'late'), ({ row }) => {
+      const at = new Date(row.expiresAt.getTime() + 20_000);
+      return { steps: [endOf(row, 'expired', at)], at };
+    });
+    await this.#receive(of('paid', 'reorged', 'inTwo'), ({ row }) => [
+      BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits),
+      1,
+      150_000,
+    ]);
+    await this.#receive(of('overpaid'), ({ row }) => [BigInt(row.amountUnits) + 5_000_000n, 1, 150_000]);
+    await this.#receive(of('late', 'afterCancel'), ({ row }) => [row.amountUnits, 1, expiryMs + 600_000]);
+    await this.#succeed(of('paid', 'reorged', 'inTwo', 'overpaid'));
+    await this.#reorganise(of('reorged'));
+    await this.#refund(
+      of('paid').filter((_, i) => i % 60 === 7),
+      0.7,
+    );
+    await this.#refund(
+      of('late', 'overpaid', 'afterCancel').filter((_, i) => i % 4 !== 0),
+      1,
+    );
+    if (this.#random() < 0.15) await this.#strayTransfer(this.#pick(orders));
+  }
+
+  #at({ createdAt }: PaymentIntentRow, aboutMs: number): Date {
+    return new Date(createdAt.getTime() + Math.floor(aboutMs * (0.6 + 0.8 * this.#random())));
+  }
+
+  async #change(
+    orders: readonly Order[],
+    of: (order: Order) => { steps: readonly ChangeStep[]; at: Date },
+  ): Promise<void> {
+    const changing = orders.map((order) => ({ order, ...of(order) })).filter(({ steps }) => steps.length > 0);
+    if (changing.length === 0) return;
+    const after = changing.map(({ order, steps }) =>
+      Object.assign({ ...order.row }, ...steps.map(({ fields }) => fields)),
+    );
+    const payments = await this.#readPayments(this.#run, after);
+    const changes = changing.map(({ order, steps, at }) =>
+      changeOf(order.row, steps, payments.get(order.row.id) ?? [], at),
+    );
+    await storeChanges(this.#run, changes);
+    for (const [i, { order }] of changing.entries()) order.row = changes[i]?.row as PaymentIntentRow;
+  }
+
+  /** Money comes: its units, divided by that number, about so long after the creation. */
+  async #receive(
+    orders: readonly Order[],
+    of: (order: Order) => readonly [units: bigint | string | number, parts: number, afterMs: number],
+  ): Promise<void> {
+    const coming = orders.map((order): Coming => {
+      const [units, parts, afterMs] = of(order);
+      return { order, units: BigInt(units) / BigInt(parts), afterMs };
+    });
+    const arrivals = new Map(
+      coming.map(({ order, units, afterMs }) => {
+        const blockTime =
+          afterMs > expiryMs
+            ? new Date(order.row.createdAt.getTime() + afterMs)
+            : this.#at(order.row, afterMs);
+        const arrival = { amountUnits: units, blockTime, isRightToken: true, isReturned: false };
+        return [order, { ...arrival, judged: judge(order.row, arrival) }] as const;
+      }),
+    );
+    await this.#insert(
+      [...arrivals].map(([{ row, payer }, { amountUnits, blockTime, judged }]) => ({
+        ...this.#transfer(row, payer, row.expectedWallet, amountUnits, blockTime),
+        paymentIntent: row.id,
+        counts: judged.counts,
+        labels: judged.labels.length > 0 ? judged.labels : null,
+      })),
+    );
+    await this.#change(orders, (order) => {
+      const arrival = arrivals.get(order);
+      if (arrival === undefined) return { steps: [], at: new Date() };
+      return { steps: arrive(order.row, [arrival]), at: new Date(arrival.blockTime.getTime() + 2_000) };
+    });
+    await this.#confirm(orders);
+  }
+
+  async #confirm(orders: readonly Order[]): Promise<void> {
+    await this.#run(confirmTransfers, [orders.map(({ row }) => row.id)]);
+  }
+
+  async #succeed(orders: readonly Order[]): Promise<void> {
+    await this.#change(orders, ({ row }) => {
+      const at = this.#at(row, 200_000);
+      const step = confirm(row, BigInt(row.amountReceivedUnits), at);
+      return { steps: step === undefined ? [] : [step], at };
+    });
+  }
+
+  async #reorganise(orders: readonly Order[]): Promise<void> {
+    await this.#run(reorgTransfers, [orders.map(({ row }) => row.id)]);
+    await this.#change(orders, ({ row }) => {
+      const remaining = { receivedUnits: 0n, labels: [], wasConfirmed: true };
+      return { steps: revert(row, remaining), at: this.#at(row, 400_000) };
+    });
+  }
+
+  /** Gives back what was paid, most of it; the others wait for a signature. */
+  async #refund(orders: readonly Order[], signed: number): Promise<void> {
+    for (const { row, payer, fate } of orders) {
+      const createdAt = new Date(row.createdAt.getTime() + 5 * 3_600_000);
+      if (createdAt.getTime() > Date.now()) continue;
+      const units = fate === 'overpaid' ? 5_000_000n : BigInt(row.amountUnits);
+      const isSigned = this.#random() < signed;
+      const reason = this.#pick(reasons);
+      const refund = refundRow(row, { payer, units, reason, createdAt, isSigned });
+      await this.#run(insertRefunds, [JSON.stringify([columnsOf(refund)])]);
+      if (!isSigned) continue;
+      const blockTime = new Date(createdAt.getTime() + 60_000);
+      const transfer = this.#transfer(row, row.expectedWallet, payer, units, blockTime);
+      await this.#insert([{ ...transfer, isRefund: true, refund: refund.id, counts: true }]);
+      const [processing, succeeded] = [
+        new Date(blockTime.getTime() + 2_000),
+        new Date(blockTime.getTime() + 22_000),
+      ];
+      const { rows } = await this.#refunds.apply(
+        this.#run,
+        new Map([[refund, [{ type: 'processing' as const, fields: { status: 'processing' as const } }]]]),
+        processing,
+      );
+      await this.#run(confirmRefund, [refund.id]);
+      await storeRefundedUnits(this.#run, await readReturnedMoney(this.#run, [row.id]));
+      const step = {
+        type: 'succeeded' as const,
+        fields: { status: 'succeeded' as const, succeededAt: succeeded },
+      };
+      await this.#refunds.apply(this.#run, new Map([[rows[0] as RefundRow, [step]]]), succeeded);
+    }
+  }
+
+  /** Somebody has paid an order and forgotten what for. */
+  async #strayTransfer({ row, payer }: Order): Promise<void> {
+    const blockTime = this.#at(row, 300_000);
+    const units = BigInt(row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
+    await this.#insert([
+      { ...this.#transfer(row, payer, row.expectedWallet, units, blockTime), state: 'confirmed' },
+    ]);
+  }
+
+  #transfer(row: PaymentIntentRow, from: string, to: string, units: bigint, blockTime: Date): TransferRow {
+    const place = { blockNumber: BigInt(this.#block++), logIndex: Math.floor(this.#random() * 300) };
+    return transferRow(row, { from, to, units, blockTime, ...place });
+  }
+
+  async #insert(transfers: readonly TransferRow[]): Promise<void> {
+    if (transfers.length > 0) await this.#run(insertTransfers, [JSON.stringify(transfers.map(columnsOf))]);
+  }
+
+  /** Every event gets its place before there is an endpoint; the newest are then those that it was sent. */
+  async finish(): Promise<void> {
+    await createPositioner(this.#em).positionAll();
+    const { merchantId, webhookKeyVersion } = this.#options;
+    const endpoint = {
+      id: newUuid(),
+      merchantId,
+      mode: 'testnet' as const,
+      url: 'http://127.0.0.1:4999/webhooks',
+      eventTypes: ['*'],
+      enabled: true,
+      description: 'The shop, which does not answer today',
+      createdAt: new Date(Date.now() - days * dayMs),
+    };
+    const em = this.#em.fork();
+    await em.insert(WebhookEndpointEntity, endpoint);
+    const secret = { endpointId: endpoint.id, generation: 1, keyVersion: webhookKeyVersion };
+    await em.insert(WebhookSecretEntity, { ...secret, createdAt: endpoint.createdAt });
+    await this.#run(insertDeliveries, [merchantId, endpoint.id, deliveriesCount, failedCount]);
+    await this.#run(insertAttempts, [endpoint.id]);
+  }
+}
