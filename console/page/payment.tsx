@@ -75,14 +75,18 @@ function Head({ intent }: { intent: PaymentIntent }) {
   );
 }
 
+/** The confirmed money of its token that has not gone back. */
+function returnableOf({ payments, tokenAddress, amountRefundedUnits: refunded = 0n }: PaymentIntent): bigint {
+  const confirmed = payments.filter(
+    (each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress,
+  );
+  return confirmed.reduce((all, { amountUnits }) => all + amountUnits, -refunded);
+}
+
 /** How the payment stands, as one says it on the telephone. */
-function sentenceOf({
-  status,
-  amountUnits,
-  amountReceivedUnits: received = 0n,
-  amountRefundedUnits: refunded = 0n,
-  payments,
-}: PaymentIntent): string {
+function sentenceOf(intent: PaymentIntent): string {
+  const { status, amountUnits, payments } = intent;
+  const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   const missing = moneyText({ units: amountUnits > received ? amountUnits - received : 0n });
   const returned = refunded > 0n ? ` ${moneyText({ units: refunded })} went back to the payer.` : '';
   switch (status) {
@@ -97,9 +101,9 @@ function sentenceOf({
     default: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
-      return came
-        ? `It ${end}, and money came that does not pay it. Return it, or decide otherwise.${returned}`
-        : `It ${end}. Nothing came, so there was nothing to ship.`;
+      if (!came) return `It ${end}. Nothing came, so there was nothing to ship.`;
+      const advice = returnableOf(intent) > 0n ? ' Return it, or decide otherwise.' : '';
+      return `It ${end}, and money came that does not pay it.${returned}${advice}`;
     }
   }
 }
@@ -111,9 +115,8 @@ interface ActionsProps {
 }
 
 function Actions({ intent, onDone, onRefund }: ActionsProps) {
-  const { id, status, payments } = intent;
+  const { id, status } = intent;
   const cancel = useAction();
-  const hasMoney = payments.some((each) => each.status === PaymentStatus.CONFIRMED);
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
@@ -134,7 +137,7 @@ function Actions({ intent, onDone, onRefund }: ActionsProps) {
           </p>
         </Confirm>
       )}
-      {hasMoney && (
+      {returnableOf(intent) > 0n && (
         <RefundForm
           intent={intent}
           onDone={() => {
@@ -152,7 +155,7 @@ function Facts({ intent }: { intent: PaymentIntent }) {
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   return (
     <dl class="facts">
-      <Fact name="Received">
+      <Fact name="Paid towards it">
         <Money units={received} decimals={decimals} symbol={tokenSymbol} />
       </Fact>
       {refunded > 0n && (
