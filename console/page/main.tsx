@@ -7,6 +7,7 @@ import type { Mode } from '../../src/contract/gen/words.ts';
 import { callAs, consoleApi } from './api.ts';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
+import { Chains, Merchants } from './operator.tsx';
 import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
@@ -18,7 +19,7 @@ import { Shell } from './shell.tsx';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
-function View({ url }: { url: URL }) {
+function View({ url, merchants }: { url: URL; merchants: readonly Merchant[] }) {
   const [, section = '', id = ''] = url.pathname.split('/');
   const parameters = url.searchParams;
   switch (section) {
@@ -30,6 +31,10 @@ function View({ url }: { url: URL }) {
       return <Refunds />;
     case 'webhooks':
       return id === '' ? <Endpoints /> : <Endpoint id={id} />;
+    case 'chains':
+      return <Chains />;
+    case 'merchants':
+      return <Merchants merchants={merchants} />;
     case 'search':
       return <Search text={parameters.get('q') ?? ''} />;
     default:
@@ -72,7 +77,7 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: (reason: string
         return (
           <ScopeContext.Provider value={scope}>
             <Shell url={url} session={session} merchants={all} onChoose={choose}>
-              <View key={`${merchant.id} ${mode} ${url.pathname}`} url={url} />
+              <View key={`${merchant.id} ${mode} ${url.pathname}`} url={url} merchants={all} />
             </Shell>
           </ScopeContext.Provider>
         );

@@ -15,6 +15,10 @@ const sections = [
   ['/refunds', 'Refunds'],
   ['/webhooks', 'Webhooks'],
 ] as const;
+const ofOperators = [
+  ['/chains', 'Chains'],
+  ['/merchants', 'Merchants and keys'],
+] as const;
 
 interface ShellProps {
   url: URL;
@@ -34,7 +38,8 @@ export function Shell({ url, session, merchants, onChoose, children }: ShellProp
     if (isFirst.current) isFirst.current = false;
     else content.current?.focus();
   }, [url.pathname]);
-  const title = sections.find(([path]) => path === section)?.[1] ?? 'Search';
+  const own = session.isOperator && !session.isReadOnly ? [...sections, ...ofOperators] : sections;
+  const title = own.find(([path]) => path === section)?.[1] ?? 'Search';
   useEffect(() => {
     document.title = `${title} · ${name}`;
   }, [title, name]);
@@ -78,7 +83,7 @@ export function Shell({ url, session, merchants, onChoose, children }: ShellProp
         </p>
       </header>
       <nav aria-label="Console">
-        {sections.map(([path, label]) => (
+        {own.map(([path, label]) => (
           <Link key={path} to={path} isCurrent={path === section}>
             {label}
           </Link>

@@ -13,15 +13,21 @@ import { type ImplementedService, implementService, type Method } from '../reque
 import { listAttention, resolveAttention } from './attention.ts';
 import { getSummary } from './get-summary.ts';
 import { getTimeline } from './get-timeline.ts';
+import { type DescribeChain, listChains, listKeys } from './operator-lists.ts';
 import type { ConsoleCaller } from './rights.ts';
 
 /** `console.v1.ConsoleService`: what the console shows besides what the API has. */
-export function createConsoleService(em: EntityManager): ImplementedService<ConsoleCaller> {
+export function createConsoleService(
+  em: EntityManager,
+  describe: DescribeChain,
+): ImplementedService<ConsoleCaller> {
   return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
     getSummary: getSummary(em),
     listAttention: listAttention(em),
     resolveAttention: resolveAttention(em),
     getTimeline: getTimeline(em),
+    listChains: listChains(em, describe),
+    listApiKeys: listKeys(em),
     listMerchants: listMerchants(em),
   });
 }

@@ -98,7 +98,10 @@ export function createCore(
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
-  const consoleService = createConsoleService(em);
+  const consoleService = createConsoleService(em, ({ chainId }) => ({
+    nodesCount: config.chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
+    hasFacilitator: gasless.on(chainId) !== undefined,
+  }));
   const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout, consoleService]);
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);

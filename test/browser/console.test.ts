@@ -300,9 +300,21 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByLabel('Merchant').selectOption(merchant().id);
     await see('Nothing has come yet.');
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
+    expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
     await page.getByLabel('Merchant').selectOption(other.merchantId);
     await see('There is no such thing, or this session may not see it.');
     complaints = complaints.filter((text) => !text.includes('404'));
+  });
+
+  test('an operator sees the chains, the merchants and their keys, and changes none', async () => {
+    await signIn('/chains', { merchant: undefined as never });
+    await see('Base Sepolia');
+    await see('Nobody sees payments here. Set RPC_URL_POLYGON to the addresses of two nodes, and restart.');
+    await page.getByRole('link', { name: 'Merchants and keys' }).click();
+    await page.getByLabel('Merchant').selectOption(merchant().id);
+    await see(/^sk_testnet_/);
+    const hints = await page.locator('tbody th code').allTextContents();
+    expect(hints.join()).not.toContain(world.service.merchant.keys.testnet.apiKey);
   });
 
   test.each([
@@ -324,8 +336,10 @@ describe.skipIf(!hasBrowser)('the console', () => {
         .transfers;
       await page.setViewportSize({ width, height: 900 });
       await page.emulateMedia({ colorScheme });
-      await signIn();
+      await signIn('/', { merchant: undefined as never });
+      await page.getByLabel('Merchant').selectOption(merchant().id);
       const paths = [
+        ...['/chains', '/merchants'],
         '/',
         '/payments',
         `/payments/${id}`,

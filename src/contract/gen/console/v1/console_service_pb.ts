@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file console/v1/console_service.proto.
  */
 export const file_console_v1_console_service: GenFile = /*@__PURE__*/
-  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJIhYKFExpc3RBdHRlbnRpb25SZXF1ZXN0IkEKFUxpc3RBdHRlbnRpb25SZXNwb25zZRIoCgVpdGVtcxgBIAMoCzIZLmNvbnNvbGUudjEuQXR0ZW50aW9uSXRlbSLpAQoNQXR0ZW50aW9uSXRlbRIKCgJpZBgBIAEoCRInCgRraW5kGAIgASgOMhkuY29uc29sZS52MS5BdHRlbnRpb25LaW5kEg8KB3N1YmplY3QYAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNoYWluX2lkGAUgASgDEhQKDGFtb3VudF91bml0cxgGIAEoAxINCgVjb3VudBgHIAEoBRIOCgZsYWJlbHMYCCADKAkSCwoDdXJsGAkgASgJEhYKDnBheW1lbnRfaW50ZW50GAogASgJIjMKF1Jlc29sdmVBdHRlbnRpb25SZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5vdGUYAiABKAkiGgoYUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIiwKEkdldFRpbWVsaW5lUmVxdWVzdBIWCg5wYXltZW50X2ludGVudBgBIAEoCSJwCghUaW1lbGluZRI4ChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnkSKgoHY2hhbmdlcxgCIAMoCzIZLmNvbnNvbGUudjEuQXVkaXRlZENoYW5nZSKLAQoNQXVkaXRlZENoYW5nZRImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYAiABKAkSEgoKYWN0b3JfbmFtZRgDIAEoCRIOCgZtZXRob2QYBCABKAkSDgoGdGFyZ2V0GAUgASgJEg8KB291dGNvbWUYBiABKAkq6QEKDUF0dGVudGlvbktpbmQSHgoaQVRURU5USU9OX0tJTkRfVU5TUEVDSUZJRUQQABIfChtBVFRFTlRJT05fS0lORF9VTkFUVFJJQlVURUQQARIaChZBVFRFTlRJT05fS0lORF9QQVlNRU5UEAISHQoZQVRURU5USU9OX0tJTkRfREVMSVZFUklFUxADEhsKF0FUVEVOVElPTl9LSU5EX0VORFBPSU5UEAQSGQoVQVRURU5USU9OX0tJTkRfUkVGVU5EEAUSJAogQVRURU5USU9OX0tJTkRfVU5FWFBFQ1RFRF9SRUZVTkQQBjLPAwoOQ29uc29sZVNlcnZpY2USSQoKR2V0U3VtbWFyeRIdLmNvbnNvbGUudjEuR2V0U3VtbWFyeVJlcXVlc3QaEy5jb25zb2xlLnYxLlN1bW1hcnkiB5ACAai1GAESXQoNTGlzdEF0dGVudGlvbhIgLmNvbnNvbGUudjEuTGlzdEF0dGVudGlvblJlcXVlc3QaIS5jb25zb2xlLnYxLkxpc3RBdHRlbnRpb25SZXNwb25zZSIHkAIBqLUYARJmChBSZXNvbHZlQXR0ZW50aW9uEiMuY29uc29sZS52MS5SZXNvbHZlQXR0ZW50aW9uUmVxdWVzdBokLmNvbnNvbGUudjEuUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIgeQAgKotRgCEkwKC0dldFRpbWVsaW5lEh4uY29uc29sZS52MS5HZXRUaW1lbGluZVJlcXVlc3QaFC5jb25zb2xlLnYxLlRpbWVsaW5lIgeQAgGotRgBEl0KDUxpc3RNZXJjaGFudHMSIC5jb25zb2xlLnYxLkxpc3RNZXJjaGFudHNSZXF1ZXN0GiEuY29uc29sZS52MS5MaXN0TWVyY2hhbnRzUmVzcG9uc2UiB5ACAai1GAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_payments_v1_access, file_payments_v1_webhook_endpoint]);
+  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJIhYKFExpc3RBdHRlbnRpb25SZXF1ZXN0IkEKFUxpc3RBdHRlbnRpb25SZXNwb25zZRIoCgVpdGVtcxgBIAMoCzIZLmNvbnNvbGUudjEuQXR0ZW50aW9uSXRlbSLpAQoNQXR0ZW50aW9uSXRlbRIKCgJpZBgBIAEoCRInCgRraW5kGAIgASgOMhkuY29uc29sZS52MS5BdHRlbnRpb25LaW5kEg8KB3N1YmplY3QYAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNoYWluX2lkGAUgASgDEhQKDGFtb3VudF91bml0cxgGIAEoAxINCgVjb3VudBgHIAEoBRIOCgZsYWJlbHMYCCADKAkSCwoDdXJsGAkgASgJEhYKDnBheW1lbnRfaW50ZW50GAogASgJIjMKF1Jlc29sdmVBdHRlbnRpb25SZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5vdGUYAiABKAkiGgoYUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIiwKEkdldFRpbWVsaW5lUmVxdWVzdBIWCg5wYXltZW50X2ludGVudBgBIAEoCSJwCghUaW1lbGluZRI4ChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnkSKgoHY2hhbmdlcxgCIAMoCzIZLmNvbnNvbGUudjEuQXVkaXRlZENoYW5nZSKLAQoNQXVkaXRlZENoYW5nZRImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYAiABKAkSEgoKYWN0b3JfbmFtZRgDIAEoCRIOCgZtZXRob2QYBCABKAkSDgoGdGFyZ2V0GAUgASgJEg8KB291dGNvbWUYBiABKAkiEwoRTGlzdENoYWluc1JlcXVlc3QiNwoSTGlzdENoYWluc1Jlc3BvbnNlEiEKBmNoYWlucxgBIAMoCzIRLmNvbnNvbGUudjEuQ2hhaW4iogIKBUNoYWluEhAKCGNoYWluX2lkGAEgASgDEhIKCmlzX3dhdGNoZWQYAiABKAgSEwoLcmVhZF9udW1iZXIYAyABKAMSLQoJcmVhZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtoZWFkX251bWJlchgFIAEoAxIYChBmaW5hbGl6ZWRfbnVtYmVyGAYgASgDEisKB3NlZW5fYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2lzX2lkbGUYCCABKAgSEwoLbm9kZXNfY291bnQYCSABKAUSFwoPaGFzX2ZhY2lsaXRhdG9yGAogASgIEhQKDHJwY192YXJpYWJsZRgLIAEoCSIUChJMaXN0QXBpS2V5c1JlcXVlc3QiOwoTTGlzdEFwaUtleXNSZXNwb25zZRIkCghhcGlfa2V5cxgBIAMoCzISLmNvbnNvbGUudjEuQXBpS2V5InAKBkFwaUtleRIKCgJpZBgBIAEoCRIMCgRtb2RlGAIgASgJEgwKBGhpbnQYAyABKAkSDgoGc3RhdHVzGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKukBCg1BdHRlbnRpb25LaW5kEh4KGkFUVEVOVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASHwobQVRURU5USU9OX0tJTkRfVU5BVFRSSUJVVEVEEAESGgoWQVRURU5USU9OX0tJTkRfUEFZTUVOVBACEh0KGUFUVEVOVElPTl9LSU5EX0RFTElWRVJJRVMQAxIbChdBVFRFTlRJT05fS0lORF9FTkRQT0lOVBAEEhkKFUFUVEVOVElPTl9LSU5EX1JFRlVORBAFEiQKIEFUVEVOVElPTl9LSU5EX1VORVhQRUNURURfUkVGVU5EEAYy/gQKDkNvbnNvbGVTZXJ2aWNlEkkKCkdldFN1bW1hcnkSHS5jb25zb2xlLnYxLkdldFN1bW1hcnlSZXF1ZXN0GhMuY29uc29sZS52MS5TdW1tYXJ5IgeQAgGotRgBEl0KDUxpc3RBdHRlbnRpb24SIC5jb25zb2xlLnYxLkxpc3RBdHRlbnRpb25SZXF1ZXN0GiEuY29uc29sZS52MS5MaXN0QXR0ZW50aW9uUmVzcG9uc2UiB5ACAai1GAESZgoQUmVzb2x2ZUF0dGVudGlvbhIjLmNvbnNvbGUudjEuUmVzb2x2ZUF0dGVudGlvblJlcXVlc3QaJC5jb25zb2xlLnYxLlJlc29sdmVBdHRlbnRpb25SZXNwb25zZSIHkAICqLUYAhJMCgtHZXRUaW1lbGluZRIeLmNvbnNvbGUudjEuR2V0VGltZWxpbmVSZXF1ZXN0GhQuY29uc29sZS52MS5UaW1lbGluZSIHkAIBqLUYARJUCgpMaXN0Q2hhaW5zEh0uY29uc29sZS52MS5MaXN0Q2hhaW5zUmVxdWVzdBoeLmNvbnNvbGUudjEuTGlzdENoYWluc1Jlc3BvbnNlIgeQAgGotRgDElcKC0xpc3RBcGlLZXlzEh4uY29uc29sZS52MS5MaXN0QXBpS2V5c1JlcXVlc3QaHy5jb25zb2xlLnYxLkxpc3RBcGlLZXlzUmVzcG9uc2UiB5ACAai1GAMSXQoNTGlzdE1lcmNoYW50cxIgLmNvbnNvbGUudjEuTGlzdE1lcmNoYW50c1JlcXVlc3QaIS5jb25zb2xlLnYxLkxpc3RNZXJjaGFudHNSZXNwb25zZSIHkAIBqLUYAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_payments_v1_access, file_payments_v1_webhook_endpoint]);
 
 /**
  * A range of days.
@@ -518,6 +518,218 @@ export const AuditedChangeSchema: GenMessage<AuditedChange> = /*@__PURE__*/
   messageDesc(file_console_v1_console_service, 14);
 
 /**
+ * Nothing.
+ *
+ * @generated from message console.v1.ListChainsRequest
+ */
+export type ListChainsRequest = Message<"console.v1.ListChainsRequest"> & {
+};
+
+/**
+ * Describes the message console.v1.ListChainsRequest.
+ * Use `create(ListChainsRequestSchema)` to create a new message.
+ */
+export const ListChainsRequestSchema: GenMessage<ListChainsRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 15);
+
+/**
+ * Every chain that payments can be made on.
+ *
+ * @generated from message console.v1.ListChainsResponse
+ */
+export type ListChainsResponse = Message<"console.v1.ListChainsResponse"> & {
+  /**
+   * The chains, in the order of their modes.
+   *
+   * @generated from field: repeated console.v1.Chain chains = 1;
+   */
+  chains: Chain[];
+};
+
+/**
+ * Describes the message console.v1.ListChainsResponse.
+ * Use `create(ListChainsResponseSchema)` to create a new message.
+ */
+export const ListChainsResponseSchema: GenMessage<ListChainsResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 16);
+
+/**
+ * How far a chain is read.
+ *
+ * @generated from message console.v1.Chain
+ */
+export type Chain = Message<"console.v1.Chain"> & {
+  /**
+   * The EIP-155 id.
+   *
+   * @generated from field: int64 chain_id = 1;
+   */
+  chainId: bigint;
+
+  /**
+   * True if somebody watches it, or has.
+   *
+   * @generated from field: bool is_watched = 2;
+   */
+  isWatched: boolean;
+
+  /**
+   * The last block that was read, and its time.
+   *
+   * @generated from field: int64 read_number = 3;
+   */
+  readNumber: bigint;
+
+  /**
+   * Its time.
+   *
+   * @generated from field: google.protobuf.Timestamp read_time = 4;
+   */
+  readTime?: Timestamp | undefined;
+
+  /**
+   * The node's newest block, when it was last asked.
+   *
+   * @generated from field: int64 head_number = 5;
+   */
+  headNumber: bigint;
+
+  /**
+   * The node's newest final block, when it was last asked.
+   *
+   * @generated from field: int64 finalized_number = 6;
+   */
+  finalizedNumber: bigint;
+
+  /**
+   * When the node last answered.
+   *
+   * @generated from field: google.protobuf.Timestamp seen_at = 7;
+   */
+  seenAt?: Timestamp | undefined;
+
+  /**
+   * True if nobody holds the lease: no process watches it now.
+   *
+   * @generated from field: bool is_idle = 8;
+   */
+  isIdle: boolean;
+
+  /**
+   * How many nodes this process is configured with.
+   *
+   * @generated from field: int32 nodes_count = 9;
+   */
+  nodesCount: number;
+
+  /**
+   * True if payers can pay by a signature.
+   *
+   * @generated from field: bool has_facilitator = 10;
+   */
+  hasFacilitator: boolean;
+
+  /**
+   * The variable that names its nodes.
+   *
+   * @generated from field: string rpc_variable = 11;
+   */
+  rpcVariable: string;
+};
+
+/**
+ * Describes the message console.v1.Chain.
+ * Use `create(ChainSchema)` to create a new message.
+ */
+export const ChainSchema: GenMessage<Chain> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 17);
+
+/**
+ * Nothing.
+ *
+ * @generated from message console.v1.ListApiKeysRequest
+ */
+export type ListApiKeysRequest = Message<"console.v1.ListApiKeysRequest"> & {
+};
+
+/**
+ * Describes the message console.v1.ListApiKeysRequest.
+ * Use `create(ListApiKeysRequestSchema)` to create a new message.
+ */
+export const ListApiKeysRequestSchema: GenMessage<ListApiKeysRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 18);
+
+/**
+ * The keys of both modes, oldest first.
+ *
+ * @generated from message console.v1.ListApiKeysResponse
+ */
+export type ListApiKeysResponse = Message<"console.v1.ListApiKeysResponse"> & {
+  /**
+   * The keys.
+   *
+   * @generated from field: repeated console.v1.ApiKey api_keys = 1;
+   */
+  apiKeys: ApiKey[];
+};
+
+/**
+ * Describes the message console.v1.ListApiKeysResponse.
+ * Use `create(ListApiKeysResponseSchema)` to create a new message.
+ */
+export const ListApiKeysResponseSchema: GenMessage<ListApiKeysResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 19);
+
+/**
+ * An API key, as far as anybody but its owner may see it.
+ *
+ * @generated from message console.v1.ApiKey
+ */
+export type ApiKey = Message<"console.v1.ApiKey"> & {
+  /**
+   * Such as key_01m7z0a1c4f8j0m2p5r8t1w4ya.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * `testnet` or `mainnet`.
+   *
+   * @generated from field: string mode = 2;
+   */
+  mode: string;
+
+  /**
+   * Its first and last characters.
+   *
+   * @generated from field: string hint = 3;
+   */
+  hint: string;
+
+  /**
+   * `active`, `expiring`, `expired` or `revoked`, as the command line has it.
+   *
+   * @generated from field: string status = 4;
+   */
+  status: string;
+
+  /**
+   * When it was made.
+   *
+   * @generated from field: google.protobuf.Timestamp created_at = 5;
+   */
+  createdAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message console.v1.ApiKey.
+ * Use `create(ApiKeySchema)` to create a new message.
+ */
+export const ApiKeySchema: GenMessage<ApiKey> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 20);
+
+/**
  * Why a person is needed.
  *
  * @generated from enum console.v1.AttentionKind
@@ -632,6 +844,26 @@ export const ConsoleService: GenService<{
     methodKind: "unary";
     input: typeof GetTimelineRequestSchema;
     output: typeof TimelineSchema;
+  },
+  /**
+   * Lists the chains, and what this process knows of them.
+   *
+   * @generated from rpc console.v1.ConsoleService.ListChains
+   */
+  listChains: {
+    methodKind: "unary";
+    input: typeof ListChainsRequestSchema;
+    output: typeof ListChainsResponseSchema;
+  },
+  /**
+   * Lists the API keys of a merchant, without the keys themselves.
+   *
+   * @generated from rpc console.v1.ConsoleService.ListApiKeys
+   */
+  listApiKeys: {
+    methodKind: "unary";
+    input: typeof ListApiKeysRequestSchema;
+    output: typeof ListApiKeysResponseSchema;
   },
   /**
    * Lists the merchants that the session may see.

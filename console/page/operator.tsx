@@ -1,0 +1,168 @@
+// What only an operator looks at: the chains, and the merchants with their keys.
+
+import { timestampMs } from '@bufbuild/protobuf/wkt';
+import { shownDuration } from '../../checkout/page/time.ts';
+import type { Chain, Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { consoleApi } from './api.ts';
+import { Shown, useLoaded } from './loading.tsx';
+import { Badge, Copyable, chainOf, When } from './parts.tsx';
+import { useScope } from './scope.ts';
+import type { Tone } from './words.ts';
+
+export function Chains() {
+  const chains = useLoaded('chains', () => consoleApi.listChains({}));
+  return (
+    <>
+      <h1>Chains</h1>
+      <Shown of={chains}>
+        {({ chains: rows }) => (
+          <ul class="cards">
+            {rows.map((row) => (
+              <li key={String(row.chainId)}>
+                <ChainCard of={row} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </Shown>
+    </>
+  );
+}
+
+/** A node that has not answered for so long is named. */
+const silentMs = 60_000;
+
+function ChainCard({ of: chain }: { of: Chain }) {
+  const { label, tone, advice } = stateOf(chain);
+  const settings = chainOf(chain.chainId);
+  return (
+    <>
+      <h2 class="plain">
+        {settings?.name} <Badge label={label} tone={tone} />
+      </h2>
+      {advice !== '' && <p>{advice}</p>}
+      {chain.isWatched && (
+        <dl class="facts">
+          <div class="fact">
+            <dt>Read up to</dt>
+            <dd>
+              {String(chain.readNumber)} of {String(chain.headNumber)}
+            </dd>
+          </div>
+          <div class="fact">
+            <dt>That block is of</dt>
+            <dd>
+              <When at={chain.readTime} />
+            </dd>
+          </div>
+          <div class="fact">
+            <dt>Final up to</dt>
+            <dd>{String(chain.finalizedNumber)}</dd>
+          </div>
+          <div class="fact">
+            <dt>Nodes</dt>
+            <dd>
+              {chain.nodesCount === 1
+                ? 'one: nobody checks what it says'
+                : chain.nodesCount || 'none are configured for this process'}
+            </dd>
+          </div>
+          <div class="fact">
+            <dt>Payers without gas</dt>
+            <dd>{chain.hasFacilitator ? 'can pay by a signature' : 'cannot pay: no facilitator'}</dd>
+          </div>
+        </dl>
+      )}
+    </>
+  );
+}
+
+function stateOf(chain: Chain): { label: string; tone: Tone; advice: string } {
+  if (!chain.isWatched) {
+    const advice = `Nobody sees payments here. Set ${chain.rpcVariable} to the addresses of two nodes, and restart.`;
+    return { label: 'Not watched', tone: 'over', advice };
+  }
+  const silent = Date.now() - (chain.seenAt === undefined ? 0 : timestampMs(chain.seenAt));
+  if (chain.isIdle) {
+    const advice = 'No process watches it now: look for one with the role watcher, and at its log.';
+    return { label: 'Stands still', tone: 'bad', advice };
+  }
+  if (silent > silentMs) {
+    const advice = `Its node has not answered for ${shownDuration(silent)}: look at the node, or at ${chain.rpcVariable}.`;
+    return { label: 'Stands still', tone: 'bad', advice };
+  }
+  return { label: 'Watched', tone: 'good', advice: '' };
+}
+
+const keyTones: Readonly<Record<string, Tone>> = { active: 'good', expiring: 'busy', revoked: 'bad' };
+
+export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
+  const { merchant } = useScope();
+  const keys = useLoaded(`keys ${merchant.id}`, () => consoleApi.listApiKeys({}), false);
+  const name = merchants.find(({ id }) => id === merchant.id)?.name ?? merchant.id;
+  return (
+    <>
+      <h1>Merchants and keys</h1>
+      <p class="lead">
+        To look at. Merchants, wallets and keys are made on the command line, where a key is shown once.
+      </p>
+      <table class="list">
+        <thead>
+          <tr>
+            <th scope="col">Merchant</th>
+            <th scope="col">Id</th>
+          </tr>
+        </thead>
+        <tbody>
+          {merchants.map((each) => (
+            <tr key={each.id}>
+              <th scope="row">{each.name}</th>
+              <td>
+                <Copyable text={each.id} what="id" />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <h2>Keys of {name}</h2>
+      <Shown of={keys}>
+        {({ apiKeys }) =>
+          apiKeys.length === 0 ? (
+            <p class="state">It has no key, and can call nothing.</p>
+          ) : (
+            <table class="list">
+              <thead>
+                <tr>
+                  <th scope="col">Key</th>
+                  <th scope="col">Mode</th>
+                  <th scope="col">Status</th>
+                  <th scope="col">Id</th>
+                  <th scope="col">Made</th>
+                </tr>
+              </thead>
+              <tbody>
+                {apiKeys.map((key) => (
+                  <tr key={key.id}>
+                    <th scope="row">
+                      <code>{key.hint}</code>
+                    </th>
+                    <td>{key.mode === 'testnet' ? 'Test' : 'Live'}</td>
+                    <td>
+                      <Badge label={key.status} tone={keyTones[key.status] ?? 'over'} />
+                    </td>
+                    <td>
+                      <Copyable text={key.id} what="id" />
+                    </td>
+                    <td>
+                      <When at={key.createdAt} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          )
+        }
+      </Shown>
+    </>
+  );
+}
