@@ -62,7 +62,9 @@ export const webhookApi = createClient(WebhookEndpointService, transport);
 
 /** What a failed call says to a person. */
 export function wordsOf(reason: unknown): string {
+  if (reason instanceof Advice) return reason.message;
   const error = ConnectError.from(reason);
+  if (error.code === Code.Internal) return 'The service has failed at this. Its log says why.';
   if (isLostConnection(error)) return 'The service does not answer.';
   const faults = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
   return faults.length === 0
@@ -70,10 +72,20 @@ export function wordsOf(reason: unknown): string {
     : faults.map(({ field, description }) => `${field.replaceAll('_', ' ')} ${description}`).join('; ');
 }
 
-/** True if the service was not reached, or could not answer now: asking again may help. */
+/** What a person can do otherwise, found out without asking the service. */
+export class Advice extends Error {}
+
+/** True if the service was not reached, or could not answer now. */
 export function isLostConnection(reason: unknown): boolean {
+  if (reason instanceof Advice) return false;
   const { code } = ConnectError.from(reason);
-  return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Internal, Code.Aborted].includes(code);
+  return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Aborted, Code.Canceled].includes(code);
+}
+
+/** True if the same question may be answered later. */
+export function isWorthAsking(reason: unknown): boolean {
+  const { code } = ConnectError.from(reason);
+  return isLostConnection(reason) || code === Code.Internal || code === Code.ResourceExhausted;
 }
 
 /** True if there is no such thing, or not for this session. */

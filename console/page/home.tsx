@@ -10,20 +10,22 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Button, chainOf, Money, moneyText, When } from './parts.tsx';
+import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
 
 const chartDays = 30;
+/** They cost more than a list. */
+const everyMs = 15_000;
 /** Of what needs somebody, until all is asked for. */
 const shownItems = 12;
 
 export function Home() {
   const { isReadOnly } = useScope();
   const [isAll, setIsAll] = useState(false);
-  const summary = useLoaded('summary', summarize);
-  const attention = useLoaded('attention', () => consoleApi.listAttention({}));
+  const summary = useLoaded('summary', summarize, everyMs);
+  const attention = useLoaded('attention', () => consoleApi.listAttention({}), everyMs);
   return (
     <>
       <h1>Home</h1>
@@ -186,7 +188,7 @@ function Chart({ days }: ChartProps) {
       <figcaption>
         {names.map((name, place) => (
           <span key={name} class={`key chain-${place}`}>
-            {name === 'base' ? 'Base' : name === 'polygon' ? 'Polygon' : name}
+            {chainLabel(name)}
           </span>
         ))}
         <span class="key refunded">Returned</span>
@@ -237,11 +239,12 @@ interface ItemProps {
 
 function Item({ of: item, isReadOnly, onDone }: ItemProps) {
   const { sentence, to, way } = reasonOf(item);
-  const [note, setNote] = useState<string>();
+  const [isOpen, setIsOpen] = useState(false);
+  const [note, setNote] = useState('');
   const action = useAction();
   const resolve = () =>
     action.run(async () => {
-      await consoleApi.resolveAttention({ id: item.id, note: note ?? '' });
+      await consoleApi.resolveAttention({ id: item.id, note });
       onDone();
     });
   return (
@@ -251,30 +254,24 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
         <When at={item.at} />
         {item.chainId !== 0n && ` · ${chainOf(item.chainId)?.name}`}
       </p>
-      {note === undefined ? (
-        <p class="actions">
-          <Link isButton to={to}>
-            {way}
-          </Link>
-          {!isReadOnly && <Button label="Done" onClick={() => setNote('')} />}
-        </p>
-      ) : (
-        <section class="confirm" aria-label="Done">
-          <label>
-            What was done, for those who ask later
-            <input
-              maxLength={500}
-              value={note}
-              onInput={({ currentTarget }) => setNote(currentTarget.value)}
-            />
-          </label>
-          {action.failure !== undefined && <p role="alert">{action.failure}</p>}
-          <p class="actions">
-            <Button label="It is done" isMain isBusy={action.isBusy} onClick={resolve} />
-            <Button label="Leave it" onClick={() => setNote(undefined)} />
-          </p>
-        </section>
-      )}
+      <div class="actions">
+        <Link isButton to={to}>
+          {way}
+        </Link>
+        {!isReadOnly && (
+          <Opener
+            label="Done"
+            isOpen={isOpen}
+            onOpen={setIsOpen}
+            doLabel="It is done"
+            isBusy={action.isBusy}
+            failure={action.failure}
+            onDo={resolve}
+          >
+            <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
+          </Opener>
+        )}
+      </div>
     </li>
   );
 }
@@ -285,12 +282,12 @@ function reasonOf({ kind, subject, amountUnits: units, count, labels, url, payme
   to: string;
   way: string;
 } {
-  const money = moneyText({ units });
+  const money = moneyText({ units, ...(labels.includes('wrong_token') && { symbol: 'of another token' }) });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   switch (kind) {
     case AttentionKind.UNATTRIBUTED:
       return {
-        sentence: `${money} came and name no payment.`,
+        sentence: `${money} arrived without a payment.`,
         to: `/unattributed/${subject}`,
         way: 'Whose is it?',
       };
@@ -299,7 +296,7 @@ function reasonOf({ kind, subject, amountUnits: units, count, labels, url, payme
         sentence:
           units > 0n
             ? `${money} of a payment are not yours to keep (${why}).`
-            : `A payment went otherwise than it should (${why}).`,
+            : `A payment needs a decision (${why}).`,
         to: `/payments/${subject}`,
         way: units > 0n ? 'Return it' : 'Look at it',
       };
@@ -323,7 +320,7 @@ function reasonOf({ kind, subject, amountUnits: units, count, labels, url, payme
       };
     case AttentionKind.UNEXPECTED_REFUND:
       return {
-        sentence: `A refund of ${money} went otherwise than prepared (${why}).`,
+        sentence: `A refund of ${money} differs from what was prepared (${why}).`,
         to: `/payments/${paymentIntent}`,
         way: 'Look at it',
       };

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { isLostConnection, isMissing, wordsOf } from './api.ts';
+import { isMissing, isWorthAsking, wordsOf } from './api.ts';
 import { Button } from './parts.tsx';
 
 const askAgainMs = 3_000;
@@ -15,40 +15,49 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
+/** A tab that nobody has touched for so long asks nothing more, so that its session can end. */
+const idleMs = 3_600_000;
+let touchedMs = Date.now();
+for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
+
 /**
- * Loads something, anew whenever `key` changes, and again every three seconds while the tab is seen: at once after it was
- * hidden. What was loaded for another key is not shown.
+ * Loads something, anew whenever `key` changes, and again at this interval while the tab is seen and used: at once after it
+ * was hidden. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
  */
-export function useLoaded<T>(key: string, load: () => Promise<T>, isLive = true): Loaded<T> {
+export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askAgainMs): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
   const latest = useRef(load);
   latest.current = load;
   const [asked, setAsked] = useState(0);
   const reload = useCallback(() => setAsked((count) => count + 1), []);
   useEffect(() => {
-    let isOver = false;
+    // The newest call only: an older answer must not replace a newer one.
+    let turn = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const run = async () => {
       clearTimeout(timer);
       if (document.hidden) return;
+      const own = ++turn;
+      let isWanted = everyMs > 0;
       try {
-        const value = await latest.current();
-        if (!isOver) setState({ key, value });
+        if (Date.now() - touchedMs < idleMs) {
+          const value = await latest.current();
+          if (own === turn) setState({ key, value });
+        }
       } catch (failure) {
-        if (isOver) return;
-        setState((known) => (known.key === key ? { ...known, failure } : { key, failure }));
-        if (!isLostConnection(failure)) return;
+        isWanted = isWorthAsking(failure);
+        if (own === turn) setState((known) => (known.key === key ? { ...known, failure } : { key, failure }));
       }
-      if (isLive && !isOver) timer = setTimeout(run, askAgainMs);
+      if (isWanted && own === turn) timer = setTimeout(run, everyMs || askAgainMs);
     };
     run();
     document.addEventListener('visibilitychange', run);
     return () => {
-      isOver = true;
+      turn = Number.POSITIVE_INFINITY;
       clearTimeout(timer);
       document.removeEventListener('visibilitychange', run);
     };
-  }, [key, asked, isLive]);
+  }, [key, asked, everyMs]);
   return state.key === key ? { ...state, reload } : { reload };
 }
 
@@ -77,10 +86,10 @@ export function Shown<T>({ of: { value, failure, reload }, isView = false, child
             {isMissing(failure)
               ? 'There is no such thing, or this session may not see it.'
               : wordsOf(failure)}
-            {isLostConnection(failure) &&
-              (value === undefined ? ' Asking again…' : ' This is how it was. Asking again…')}
+            {value !== undefined && ' This is how it was.'}
+            {isWorthAsking(failure) && ' Asking again…'}
           </p>
-          {!isLostConnection(failure) && !isMissing(failure) && <Button label="Ask again" onClick={reload} />}
+          {!isWorthAsking(failure) && !isMissing(failure) && <Button label="Ask again" onClick={reload} />}
         </div>
       )}
       {value !== undefined && children(value)}

@@ -60,7 +60,7 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: (reason: string
   const url = useLocation();
   const { token } = session;
   callAs({ token, onEnd });
-  const merchants = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, false);
+  const merchants = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
   const [chosen, setChosen] = useState<Chosen>();
   return (
     <Shown of={merchants}>

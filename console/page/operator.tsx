@@ -98,7 +98,7 @@ const keyTones: Readonly<Record<string, Tone>> = { active: 'good', expiring: 'bu
 
 export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
   const { merchant } = useScope();
-  const keys = useLoaded(`keys ${merchant.id}`, () => consoleApi.listApiKeys({}), false);
+  const keys = useLoaded(`keys ${merchant.id}`, () => consoleApi.listApiKeys({}), 0);
   const name = merchants.find(({ id }) => id === merchant.id)?.name ?? merchant.id;
   return (
     <>

@@ -2,7 +2,7 @@
 
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
 import { shownDate } from '../../checkout/page/time.ts';
 import { chains } from '../../src/contract/chains.ts';
@@ -34,8 +34,7 @@ export function When({ at }: { at: Timestamp | undefined }) {
   );
 }
 
-/** A state: its colour says nothing that its word does not say. */
-/** Says so of a state that only a newer service knows, too. */
+/** A state, also one that only a newer service knows. Its colour says nothing that its word does not. */
 export function Badge({ label = 'Unknown', tone = 'over' }: { label?: string; tone?: Tone }) {
   return <span class={`badge ${tone}`}>{label}</span>;
 }
@@ -51,6 +50,9 @@ export function Labels({ of }: { of: readonly string[] }) {
     </>
   );
 }
+
+/** A chain by its name in the contract, for people. */
+export const chainLabel = (name: string): string => chains.find(({ chain }) => chain === name)?.name ?? name;
 
 export const chainOf = (chainId: bigint) => chains.find((chain) => BigInt(chain.chainId) === chainId);
 
@@ -72,7 +74,7 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
     // Pages without TLS have no clipboard.
     (navigator.clipboard?.writeText(text) ?? Promise.reject()).then(
       () => setSaid('Copied'),
-      () => setSaid('Select it'),
+      () => setSaid('Cannot copy: select it'),
     );
     setTimeout(() => setSaid(''), copiedMs);
   };
@@ -87,8 +89,11 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
         </a>
       )}
       <button type="button" class="small" onClick={copy} aria-label={`Copy ${what} ${short}`}>
-        {said || 'Copy'}
+        Copy
       </button>
+      <span class="soft" role="status">
+        {said}
+      </span>
     </span>
   );
 }
@@ -116,18 +121,27 @@ export function Transaction({ hash, chainId }: { hash: string; chainId: bigint }
 
 interface ButtonProps {
   label: string;
-  onClick: () => void;
+  onClick?: () => void;
   /** Filled, for the one thing to do. */
   isMain?: boolean;
   /** One of many. */
   isSmall?: boolean;
   isBusy?: boolean;
+  /** Sends the form that it stands in, as Enter does. */
+  isSubmit?: boolean;
 }
 
-export function Button({ label, onClick, isMain = false, isSmall = false, isBusy = false }: ButtonProps) {
+export function Button({
+  label,
+  onClick,
+  isMain = false,
+  isSmall = false,
+  isBusy = false,
+  isSubmit = false,
+}: ButtonProps) {
   return (
     <button
-      type="button"
+      type={isSubmit ? 'submit' : 'button'}
       class={isMain ? 'main' : isSmall ? 'small' : ''}
       aria-disabled={isBusy}
       onClick={isBusy ? undefined : onClick}
@@ -147,30 +161,78 @@ export function Fact({ name, children }: { name: string; children: ComponentChil
   );
 }
 
-interface ConfirmProps {
-  /** What opens it. */
+interface FieldProps {
   label: string;
-  /** What will happen, before it does. */
-  children: ComponentChildren;
-  /** What does it. */
-  doLabel: string;
-  isBusy: boolean;
-  failure: string | undefined;
-  onDo: () => void;
+  value: string;
+  onInput: (value: string) => void;
+  inputMode?: 'decimal' | 'text';
 }
 
-/** An action that says what it will do, and does it when it is pressed a second time. */
-export function Confirm({ label, children, doLabel, isBusy, failure, onDo }: ConfirmProps) {
-  const [isOpen, setIsOpen] = useState(false);
-  if (!isOpen) return <Button label={label} onClick={() => setIsOpen(true)} />;
+const maxFieldLength = 500;
+
+export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps) {
   return (
-    <section class="confirm" aria-label={label}>
-      {children}
-      {failure !== undefined && <p role="alert">{failure}</p>}
-      <p class="actions">
-        <Button label={doLabel} isMain isBusy={isBusy} onClick={onDo} />
-        <Button label="Leave it" onClick={() => setIsOpen(false)} />
-      </p>
-    </section>
+    <label>
+      {label}
+      <input
+        autocomplete="off"
+        spellcheck={false}
+        inputMode={inputMode}
+        maxLength={maxFieldLength}
+        value={value}
+        onInput={({ currentTarget }) => onInput(currentTarget.value)}
+      />
+    </label>
   );
+}
+
+interface OpenerProps {
+  /** What opens it. */
+  label: string;
+  isOpen: boolean;
+  onOpen: (isOpen: boolean) => void;
+  isBusy: boolean;
+  failure: string | undefined;
+  /** What does it. */
+  doLabel: string;
+  onDo: () => void;
+  children: ComponentChildren;
+}
+
+/** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
+export function Opener({ label, isOpen, onOpen, isBusy, failure, doLabel, onDo, children }: OpenerProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const wasOpen = useRef(isOpen);
+  // At once: a key that is pressed next belongs to it.
+  useLayoutEffect(() => {
+    if (wasOpen.current === isOpen) return;
+    wasOpen.current = isOpen;
+    place.current?.querySelector<HTMLElement>(isOpen ? 'form' : 'button')?.focus();
+  }, [isOpen]);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (!isBusy) onDo();
+  };
+  return (
+    <div ref={place} class="opener">
+      {isOpen ? (
+        <form class="confirm" aria-label={label} tabIndex={-1} onSubmit={submit}>
+          {children}
+          {failure !== undefined && <p role="alert">{failure}</p>}
+          <p class="actions">
+            <Button label={doLabel} isMain isSubmit isBusy={isBusy} />
+            <Button label="Leave it" onClick={() => onOpen(false)} />
+          </p>
+        </form>
+      ) : (
+        <Button label={label} onClick={() => onOpen(true)} />
+      )}
+    </div>
+  );
+}
+
+/** An action that needs a second word and nothing else. */
+export function Confirm(props: Omit<OpenerProps, 'isOpen' | 'onOpen'>) {
+  const [isOpen, setIsOpen] = useState(false);
+  return <Opener {...props} isOpen={isOpen} onOpen={setIsOpen} />;
 }

@@ -4,7 +4,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
-import { intentApi, refundApi } from './api.ts';
+import { intentApi, refundApi, transferApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
 import {
   Address,
@@ -21,6 +21,8 @@ import {
 } from './parts.tsx';
 import { orderOf } from './payments.tsx';
 import { RefundForm, RefundTable } from './refunds.tsx';
+import { returnableOf, surplusOf } from './returnable.ts';
+import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Timeline } from './timeline.tsx';
 import { paymentStates, stateOf } from './words.ts';
@@ -32,6 +34,10 @@ export function Payment({ id }: { id: string }) {
     const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
     return refunds;
   });
+  const transfers = useLoaded(`${id} transfers`, async () => {
+    const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
+    return new Map(transfers.map((each) => [keyOf(each), each.id]));
+  });
   return (
     <Shown of={intent} isView>
       {(found) => (
@@ -40,14 +46,14 @@ export function Payment({ id }: { id: string }) {
           {!isReadOnly && <Actions intent={found} onDone={intent.reload} onRefund={refunds.reload} />}
           <Facts intent={found} />
           {found.payments.length > 0 && (
-            <Transfers of={found.payments} chainId={found.chainId} intent={found} />
+            <Transfers of={found.payments} intent={found} ids={transfers.value} />
           )}
           <Shown of={refunds}>
             {(all) =>
               all.length > 0 && (
                 <section aria-labelledby="refunds">
                   <h2 id="refunds">Refunds</h2>
-                  <RefundTable rows={all} />
+                  <RefundTable rows={all} onChange={refunds.reload} />
                 </section>
               )
             }
@@ -75,36 +81,34 @@ function Head({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-/** The confirmed money of its token that has not gone back. */
-function returnableOf({ payments, tokenAddress, amountRefundedUnits: refunded = 0n }: PaymentIntent): bigint {
-  const confirmed = payments.filter(
-    (each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress,
-  );
-  return confirmed.reduce((all, { amountUnits }) => all + amountUnits, -refunded);
-}
-
 /** How the payment stands, as one says it on the telephone. */
 function sentenceOf(intent: PaymentIntent): string {
-  const { status, amountUnits, payments } = intent;
+  const { status, amountUnits, payments, labels, decimals } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
-  const missing = moneyText({ units: amountUnits > received ? amountUnits - received : 0n });
-  const returned = refunded > 0n ? ` ${moneyText({ units: refunded })} went back to the payer.` : '';
+  const money = (units: bigint) => moneyText({ units, decimals });
+  const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
+  const returned = refunded > 0n ? ` ${money(refunded)} went back to the payer.` : '';
+  const surplus = surplusOf(intent);
   switch (status) {
     case PaymentIntentStatus.REQUIRES_PAYMENT:
-      return received === 0n
-        ? 'Nothing has come yet.'
-        : `${moneyText({ units: received })} have come; ${missing} are missing.`;
+      if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} are missing.`;
+      return came ? 'Nothing that pays it has arrived.' : 'Nothing has arrived yet.';
     case PaymentIntentStatus.PROCESSING:
       return 'The money is on the chain. Do not ship yet: it still needs confirmations.';
     case PaymentIntentStatus.SUCCEEDED:
-      return `The money is there.${returned}`;
-    default: {
+      if (labels.includes('reorged') && received < amountUnits) {
+        return 'The chain took money back after this had succeeded. Do not ship; look at what is there now.';
+      }
+      return `The money is there.${returned}${surplus > 0n ? ` ${money(surplus)} are more than you asked for: return them.` : ''}`;
+    case PaymentIntentStatus.EXPIRED:
+    case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
-      const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
-      if (!came) return `It ${end}. Nothing came, so there was nothing to ship.`;
-      const advice = returnableOf(intent) > 0n ? ' Return it, or decide otherwise.' : '';
-      return `It ${end}, and money came that does not pay it.${returned}${advice}`;
+      if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
+      const advice = surplus > 0n ? ' Return it, or decide otherwise.' : '';
+      return `It ${end}, and money arrived that does not pay it.${returned}${advice}`;
     }
+    default:
+      return 'It stands as only a newer console can say. Load this page again.';
   }
 }
 
@@ -187,11 +191,16 @@ function Facts({ intent }: { intent: PaymentIntent }) {
 
 interface TransfersProps {
   of: readonly Transfer[];
-  chainId: bigint;
-  intent: Pick<PaymentIntent, 'decimals' | 'tokenSymbol' | 'tokenAddress' | 'confirmationsRequired'>;
+  intent: PaymentIntent;
+  /** The ids of the transfers, once they are known. */
+  ids: ReadonlyMap<string, string> | undefined;
 }
 
-function Transfers({ of, chainId, intent }: TransfersProps) {
+const keyOf = ({ transactionHash, logIndex }: Pick<Transfer, 'transactionHash' | 'logIndex'>) =>
+  `${transactionHash} ${logIndex}`;
+
+function Transfers({ of, intent, ids }: TransfersProps) {
+  const { chainId } = intent;
   return (
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>
@@ -209,9 +218,10 @@ function Transfers({ of, chainId, intent }: TransfersProps) {
         </thead>
         <tbody>
           {of.map(({ transactionHash, logIndex, amountUnits, tokenAddress, status, labels, ...each }) => (
-            <tr key={`${transactionHash} ${logIndex}`}>
+            <tr key={keyOf({ transactionHash, logIndex })}>
               <th scope="row">
                 <Transaction hash={transactionHash} chainId={chainId} />
+                <TransferLink id={ids?.get(keyOf({ transactionHash, logIndex }))} />
               </th>
               <td class="number">
                 <Money
@@ -237,5 +247,15 @@ function Transfers({ of, chainId, intent }: TransfersProps) {
         </tbody>
       </table>
     </section>
+  );
+}
+
+/** To the transfer, where an attribution by hand can be taken back. */
+function TransferLink({ id }: { id: string | undefined }) {
+  if (id === undefined) return null;
+  return (
+    <div>
+      <Link to={`/unattributed/${id}`}>Not for this payment?</Link>
+    </div>
   );
 }

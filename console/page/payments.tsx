@@ -5,7 +5,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Badge, Button, chainOf, Labels, Money, When } from './parts.tsx';
+import { Badge, Button, chainLabel, chainOf, Labels, Money, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
@@ -33,7 +33,7 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
         }}
         empty={
           Object.values(filter).some((value) => value !== '')
-            ? 'No payment is so. Choose less.'
+            ? 'No payments match. Remove a filter.'
             : 'No payment yet. The first one that your shop creates is shown here.'
         }
       />
@@ -49,10 +49,10 @@ function Filters({ filter }: { filter: Readonly<Record<(typeof filtered)[number]
       word,
       intentStates[number].label,
     ]),
-    chain: Object.keys(chainWords).map((word) => [word, word === 'base' ? 'Base' : 'Polygon']),
+    chain: Object.keys(chainWords).map((word) => [word, chainLabel(word)]),
     label: labels.map((word) => [word, labelWords(word)]),
   };
-  const names = { status: 'Status', chain: 'Chain', label: 'What went otherwise' };
+  const names = { status: 'Status', chain: 'Chain', label: 'Problem' };
   return (
     <p class="filters">
       {filtered.map((name) => (
@@ -91,11 +91,13 @@ function PaymentList({ name, ask, empty }: PaymentListProps) {
       {({ paymentIntents: latest, nextPageToken }) => {
         const now = new Map(latest.map((row) => [row.id, row]));
         const known = shown?.rows ?? latest;
-        const top = known[0]?.id ?? '';
-        const fresh = latest.filter(({ id }) => id > top).length;
-        const rows = known.map((row) => now.get(row.id) ?? row);
+        const ids = new Set(known.map(({ id }) => id));
+        const fresh = latest.filter(({ id }) => !ids.has(id)).length;
+        // As far down as was asked again, what is not there any more is another's: it has another status now.
+        const lowest = nextPageToken === '' ? '' : (latest.at(-1)?.id ?? '');
+        const rows = known.flatMap((row) => now.get(row.id) ?? (row.id < lowest ? row : []));
         const next = shown?.next ?? nextPageToken;
-        if (rows.length === 0 && fresh === 0) return <p class="state">{empty}</p>;
+        if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{empty}</p>;
         const goOn = () =>
           more.run(async () => {
             const page = await intentApi.listPaymentIntents({ ...ask, pageSize, pageToken: next });
@@ -112,6 +114,11 @@ function PaymentList({ name, ask, empty }: PaymentListProps) {
               )}
             </p>
             <PaymentTable rows={rows} />
+            {rows.length > pageSize && (
+              <p class="soft">
+                The newest fifty are kept up to date. Open an older one to see how it stands.
+              </p>
+            )}
             {more.failure !== undefined && <p role="alert">{more.failure}</p>}
             {next !== '' && <Button label="Show more" isBusy={more.isBusy} onClick={goOn} />}
           </>

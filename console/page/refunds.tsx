@@ -5,10 +5,26 @@ import { plainAmount } from '../../checkout/page/amount.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { refundApi } from './api.ts';
+import { Advice, refundApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Address, Badge, Button, Copyable, Labels, Money, moneyText, Transaction, When } from './parts.tsx';
+import {
+  Address,
+  Badge,
+  Button,
+  Confirm,
+  Copyable,
+  chainOf,
+  Field,
+  Labels,
+  Money,
+  moneyText,
+  Opener,
+  Transaction,
+  When,
+} from './parts.tsx';
+import { returnableOf, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
+import { useScope } from './scope.ts';
 import { refundStates } from './words.ts';
 
 export function Refunds() {
@@ -22,7 +38,7 @@ export function Refunds() {
             <p class="state">No refund yet. A payment has a button for it.</p>
           ) : (
             <>
-              <RefundTable rows={rows} hasPayment />
+              <RefundTable rows={rows} hasPayment onChange={refunds.reload} />
               {nextPageToken !== '' && (
                 <p class="soft">These are the newest hundred. Older ones are found by their payment.</p>
               )}
@@ -34,7 +50,14 @@ export function Refunds() {
   );
 }
 
-export function RefundTable({ rows, hasPayment = false }: { rows: readonly Refund[]; hasPayment?: boolean }) {
+interface RefundTableProps {
+  rows: readonly Refund[];
+  hasPayment?: boolean;
+  onChange: () => void;
+}
+
+export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableProps) {
+  const { isReadOnly } = useScope();
   return (
     <table class="list">
       <thead>
@@ -63,6 +86,9 @@ export function RefundTable({ rows, hasPayment = false }: { rows: readonly Refun
                 </div>
               ))}
               {row.status === RefundStatus.REQUIRES_TRANSFER && <ToSign refund={row} />}
+              {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
+                <CancelRefund id={row.id} onDone={onChange} />
+              )}
             </th>
             <td class="number">
               <Money units={row.amountUnits} />
@@ -89,11 +115,14 @@ function ToSign({ refund: { transaction } }: { refund: Refund }) {
   return (
     <details>
       <summary>What your wallet has to send</summary>
-      <p>Send this from the wallet that was paid, unchanged. The payment shows it once it is on the chain.</p>
+      <p>
+        Send this on {chainOf(transaction.chainId)?.name}, from the wallet that was paid, unchanged. It is
+        shown here once it is on the chain.
+      </p>
       <dl>
         <dt>To</dt>
         <dd>
-          <Copyable text={transaction.to} what="contract" />
+          <Address of={transaction.to} chainId={transaction.chainId} />
         </dd>
         <dt>Data</dt>
         <dd>
@@ -101,6 +130,26 @@ function ToSign({ refund: { transaction } }: { refund: Refund }) {
         </dd>
       </dl>
     </details>
+  );
+}
+
+function CancelRefund({ id, onDone }: { id: string; onDone: () => void }) {
+  const action = useAction();
+  return (
+    <Confirm
+      label="Cancel this refund"
+      doLabel="Cancel it"
+      isBusy={action.isBusy}
+      failure={action.failure}
+      onDo={() =>
+        action.run(async () => {
+          await refundApi.cancelRefund({ id });
+          onDone();
+        })
+      }
+    >
+      <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
+    </Confirm>
   );
 }
 
@@ -112,46 +161,42 @@ function payersOf({ payments }: PaymentIntent): string[] {
 
 export function RefundForm({ intent, onDone }: { intent: PaymentIntent; onDone: () => void }) {
   const [isOpen, setIsOpen] = useState(false);
+  const [key, setKey] = useState('');
   const [payer = ''] = payersOf(intent);
-  const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n, decimals } = intent;
+  const { decimals, tokenSymbol } = intent;
   const [amount, setAmount] = useState('');
   const [destination, setDestination] = useState('');
   const [reason, setReason] = useState('');
   const action = useAction();
-  if (!isOpen) {
-    const open = () => {
-      setAmount(received > refunded ? plainAmount(received - refunded, decimals) : '');
-      setIsOpen(true);
-    };
-    return <Button label="Give money back" onClick={open} />;
-  }
+  const open = (opens: boolean) => {
+    if (opens) {
+      setAmount(plainAmount(surplusOf(intent) || returnableOf(intent), decimals));
+      // Pressed twice, it prepares one.
+      setKey(crypto.randomUUID());
+    }
+    setIsOpen(opens);
+  };
   const units = unitsOf(amount, decimals);
   const prepare = () =>
     action.run(async () => {
-      if (units === undefined) throw new Error('Write the amount as digits, such as 12.50.');
-      await refundApi.createRefund({ paymentIntent: intent.id, amountUnits: units, destination, reason });
+      if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
+      const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
+      await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
       setIsOpen(false);
       onDone();
     });
   return (
-    <section class="confirm" aria-label="Give money back">
-      <label>
-        Amount in {intent.tokenSymbol}
-        <input
-          inputMode="decimal"
-          value={amount}
-          onInput={({ currentTarget }) => setAmount(currentTarget.value)}
-        />
-      </label>
-      <label>
-        To which address
-        <input
-          autocomplete="off"
-          spellcheck={false}
-          value={destination}
-          onInput={({ currentTarget }) => setDestination(currentTarget.value)}
-        />
-      </label>
+    <Opener
+      label="Give money back"
+      isOpen={isOpen}
+      onOpen={open}
+      doLabel="Prepare the refund"
+      isBusy={action.isBusy}
+      failure={action.failure}
+      onDo={prepare}
+    >
+      <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
+      <Field label="To which address" value={destination} onInput={setDestination} />
       {payer !== '' && (
         <p class="soft">
           It was paid from <code>{payer}</code>. Ask the payer before you return it there: an exchange does
@@ -159,25 +204,13 @@ export function RefundForm({ intent, onDone }: { intent: PaymentIntent; onDone: 
           <Button label="Take this address" onClick={() => setDestination(payer)} />
         </p>
       )}
-      <label>
-        Why (the payer may see it)
-        <input
-          maxLength={500}
-          value={reason}
-          onInput={({ currentTarget }) => setReason(currentTarget.value)}
-        />
-      </label>
+      <Field label="Why (the payer does not see it)" value={reason} onInput={setReason} />
       <p>
-        {units === undefined
-          ? 'Nothing moves yet: your wallet signs it afterwards.'
-          : `Prepares ${moneyText({ units, decimals, symbol: intent.tokenSymbol })} to go back. Nothing moves yet: your wallet signs it afterwards.`}
+        {units !== undefined &&
+          `Prepares ${moneyText({ units, decimals, symbol: tokenSymbol })} to go back. `}
+        Nothing moves yet: your wallet signs it afterwards.
       </p>
-      {action.failure !== undefined && <p role="alert">{action.failure}</p>}
-      <p class="actions">
-        <Button label="Prepare the refund" isMain isBusy={action.isBusy} onClick={prepare} />
-        <Button label="Leave it" onClick={() => setIsOpen(false)} />
-      </p>
-    </section>
+    </Opener>
   );
 }
 

@@ -21,7 +21,7 @@ interface Found {
 }
 
 export function Search({ text }: { text: string }) {
-  const found = useLoaded(`search ${text}`, () => search(text), false);
+  const found = useLoaded(`search ${text}`, () => search(text), 0);
   const path = found.value?.path;
   useEffect(() => {
     if (path !== undefined) go(path, { replaces: true });
@@ -30,21 +30,23 @@ export function Search({ text }: { text: string }) {
     <>
       <h1>Search</h1>
       <Shown of={found}>
-        {({ what, intents = [], transfers = [], advice }) => (
-          <>
-            <p class="lead">Looked for {what}.</p>
-            {intents.length + transfers.length === 0 && (
-              <p class="state">Nothing was found here, for this merchant and mode. {advice}</p>
-            )}
-            {intents.length > 0 && <PaymentTable rows={intents} />}
-            {transfers.length > 0 && (
-              <>
-                <h2>Transfers</h2>
-                <TransferTable rows={transfers} />
-              </>
-            )}
-          </>
-        )}
+        {({ what, path: found, intents = [], transfers = [], advice }) =>
+          found === undefined && (
+            <>
+              <p class="lead">Looked for {what}.</p>
+              {intents.length + transfers.length === 0 && (
+                <p class="state">Nothing was found here, for this merchant and mode. {advice}</p>
+              )}
+              {intents.length > 0 && <PaymentTable rows={intents} />}
+              {transfers.length > 0 && (
+                <>
+                  <h2>Transfers</h2>
+                  <TransferTable rows={transfers} />
+                </>
+              )}
+            </>
+          )
+        }
       </Shown>
     </>
   );
@@ -95,7 +97,7 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
     };
   }
   const advice =
-    'The transaction may be on another chain, may have sent another token or to another wallet, or may be in no block yet. ' +
+    'The transaction may be on another chain, may have sent another token or to another wallet, may be a refund of yours, or may be in no block yet. ' +
     "An explorer of the payer's chain says which.";
   return { what, transfers, advice };
 }

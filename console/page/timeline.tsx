@@ -13,6 +13,21 @@ import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { deedOf, deliveryStates, eventWords } from './words.ts';
 
+const maxPages = 5;
+
+/** The first five hundred: whoever sends many small payments makes as many events. */
+async function eventsOf(paymentIntent: string): Promise<Event[]> {
+  const all: Event[] = [];
+  let pageToken = '';
+  for (let page = 0; page < maxPages; page++) {
+    const { events, nextPageToken } = await eventApi.listEvents({ paymentIntent, pageSize: 100, pageToken });
+    all.push(...events);
+    if (nextPageToken === '') break;
+    pageToken = nextPageToken;
+  }
+  return all;
+}
+
 interface Entry {
   key: string;
   at: Timestamp | undefined;
@@ -23,10 +38,10 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
   const { id, createdAt } = intent;
   const timeline = useLoaded(`${id} timeline`, async () => {
     const [events, { webhookDeliveries, changes }] = await Promise.all([
-      eventApi.listEvents({ paymentIntent: id, pageSize: 100 }),
+      eventsOf(id),
       consoleApi.getTimeline({ paymentIntent: id }),
     ]);
-    return { events: events.events, deliveries: webhookDeliveries, changes };
+    return { events, deliveries: webhookDeliveries, changes };
   });
   return (
     <section aria-labelledby="timeline">
@@ -66,16 +81,18 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-function Deed({ of: { actorName, method, outcome } }: { of: AuditedChange }) {
+function Deed({ of: { actorName, method, target, outcome } }: { of: AuditedChange }) {
+  const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);
   const end =
-    outcome === 'ok'
-      ? ''
-      : outcome === ''
-        ? ' (it is not known whether it was done)'
-        : ` (refused: ${outcome})`;
+    outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : ` (refused: ${outcome})`;
   return (
     <>
-      <strong>{actorName}</strong> {deedOf(method)}
+      <strong>{actorName}</strong>{' '}
+      {target.startsWith('tr_') ? (
+        <Link to={`/unattributed/${target}`}>{deedOf(method)}</Link>
+      ) : (
+        deedOf(method)
+      )}
       {end}
     </>
   );

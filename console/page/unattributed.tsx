@@ -31,7 +31,7 @@ export function UnattributedTransfers() {
     <>
       <h1>Unattributed</h1>
       <p class="lead">
-        Money that came to your wallet and names no payment. Whose it is decides a person: nothing is guessed.
+        Money that came to your wallet and names no payment. A person decides whose it is: nothing is guessed.
       </p>
       <Shown of={transfers}>
         {({ transfers: rows, nextPageToken }) =>
@@ -162,8 +162,9 @@ function Candidates({ transfer, onDone }: CandidatesProps) {
       <h2 id="candidates">Whose may it be?</h2>
       {transfer.candidates.length === 0 ? (
         <p>
-          No payment of this wallet and chain was waiting for money then. Ask who sent it, or send it back
-          from your wallet.
+          {transfer.confirmations === 0
+            ? 'It is no longer on the chain: it was reorganised. It is listed again if it returns.'
+            : 'No payment of this wallet and chain was there then. Ask who sent it before you return it: an exchange does not give its customers what comes back to its own address.'}
         </p>
       ) : (
         <ul class="candidates">
@@ -188,7 +189,8 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
           const { amountUnits, decimals, amountReceivedUnits: received = 0n } = intent;
           const missing = amountUnits > received ? amountUnits - received : 0n;
           const difference = transfer.amountUnits - missing;
-          const isWaiting = stateOf(intent).tone === 'busy' && missing > 0n;
+          const isUsdc = !transfer.labels.includes('wrong_token');
+          const isWaiting = isUsdc && stateOf(intent).tone === 'busy' && missing > 0n;
           const money = (units: bigint) => moneyText({ units, decimals });
           return (
             <>
@@ -198,7 +200,9 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
               <dl class="facts">
                 <Fact name="Still to pay">{money(missing)}</Fact>
                 <Fact name="The transfer has">
-                  {difference === 0n ? (
+                  {!isUsdc ? (
+                    <mark>another token</mark>
+                  ) : difference === 0n ? (
                     'exactly this'
                   ) : (
                     <mark>
@@ -224,7 +228,7 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
                     })
                   }
                 >
-                  <p>{consequenceOf(isWaiting, difference)} Your shop is told by an event.</p>
+                  <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
                 </Confirm>
               )}
             </>
@@ -236,7 +240,9 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
 }
 
 /** What attributing it will do to the payment. */
-function consequenceOf(isWaiting: boolean, difference: bigint): string {
+function consequenceOf(isUsdc: boolean, isWaiting: boolean, difference: bigint): string {
+  if (!isUsdc)
+    return 'Another token never pays it: the transfer is listed with the payment, and nothing else changes.';
   if (!isWaiting) {
     return 'The payment waits for nothing more: it stays as it is, and the transfer is listed with it, to be returned.';
   }

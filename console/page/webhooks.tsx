@@ -77,7 +77,7 @@ export function Endpoint({ id }: { id: string }) {
             />
           )}
           <dl class="facts">
-            <Fact name="Is told">
+            <Fact name="Events">
               {found.eventTypes.includes('*') ? 'everything' : found.eventTypes.join(', ')}
             </Fact>
             <Fact name="Since">
@@ -108,7 +108,7 @@ export function Endpoint({ id }: { id: string }) {
           </p>
           <Shown of={deliveries}>
             {({ webhookDeliveries: rows, nextPageToken }) =>
-              rows.length === 0 ? (
+              rows.length === 0 && nextPageToken === '' ? (
                 <p class="state">Nothing.</p>
               ) : (
                 <>
@@ -165,7 +165,9 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
             onDo={() =>
               change(async () => {
                 const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
-                return `${deliveriesCount} are sent again.`;
+                return deliveriesCount === 1
+                  ? '1 delivery is being sent again.'
+                  : `${deliveriesCount} deliveries are being sent again.`;
               })
             }
           >
@@ -198,7 +200,8 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
           }
         />
       )}
-      <p role="status">{action.failure ?? said}</p>
+      <p role="status">{said}</p>
+      {action.failure !== undefined && !enabled && <p role="alert">{action.failure}</p>}
     </div>
   );
 }

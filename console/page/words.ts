@@ -89,11 +89,11 @@ const events: Readonly<Record<string, string>> = {
   'payment_intent.canceled': 'Canceled',
   'refund.created': 'A refund was prepared',
   'refund.processing': 'The refund is on the chain, waiting for confirmations',
-  'refund.succeeded': 'The refund was returned',
+  'refund.succeeded': 'The money was returned',
   'refund.canceled': 'The refund was canceled',
   'refund.expired': 'The refund expired, unsigned',
   'refund.reorged': 'The chain was reorganised, and the refund with it',
-  'refund.unexpected': 'The refund went otherwise than prepared',
+  'refund.unexpected': 'The refund differs from what was prepared',
 };
 
 export const eventWords = (type: string): string => events[type] ?? type;

@@ -121,7 +121,11 @@ const isOpen = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
 const transferItem = itemOfRow('unattributed', 't.id', "''");
-const intentItem = itemOfRow('payment', 'i.id', "array_to_string(i.labels, ' ') || ' ' || m.surplus");
+const intentItem = itemOfRow(
+  'payment',
+  'i.id',
+  "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0)",
+);
 // Each attempt after which it fails again makes another item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', "d.last || ' ' || d.attempts");
 const endpointItem = itemOfRow(
@@ -166,7 +170,7 @@ const findItems = preparedStatement(
   (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, d.count, null, w.url, null
      from webhook_endpoints w
     cross join lateral (
-      select count(*)::int as count, max(f.created_at) as last, sum(f.attempts) as attempts
+      select count(*)::int as count, max(f.created_at) as last, max(f.attempts) as attempts
         from (select created_at, attempts from webhook_deliveries
                where merchant_id = w.merchant_id and endpoint_id = w.id and status = 'failed'
                order by created_at desc limit ${maxCounted}) f

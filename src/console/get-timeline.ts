@@ -34,7 +34,7 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
      )
      select ${columns.of('d')}, e.type, e.payment_intent
        from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
-      order by e.id limit ${maxEntries}`,
+      order by e.id desc limit ${maxEntries}`,
   );
   return {
     ratePolicy: 'reads',
@@ -55,22 +55,24 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
         const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
         return create(TimelineSchema, {
           webhookDeliveries: await present(
-            deliveries.rows.map((found) => ({
+            deliveries.rows.toReversed().map((found) => ({
               row: columns.read(found),
               eventType: found.type,
               paymentIntent: found.payment_intent,
             })),
           ),
-          changes: changes.rows.map(({ id: entry, actor, actor_name, method, target, outcome }) =>
-            create(AuditedChangeSchema, {
-              at: timestampFromDate(new Date(timeOfUuid(entry))),
-              actor,
-              actorName: actor_name,
-              method,
-              target,
-              outcome: outcome ?? '',
-            }),
-          ),
+          changes: changes.rows
+            .toReversed()
+            .map(({ id: entry, actor, actor_name, method, target, outcome }) =>
+              create(AuditedChangeSchema, {
+                at: timestampFromDate(new Date(timeOfUuid(entry))),
+                actor,
+                actorName: actor_name,
+                method,
+                target,
+                outcome: outcome ?? '',
+              }),
+            ),
         });
       });
     },
@@ -89,5 +91,5 @@ const findChanges = preparedStatement(
   `select id, actor, actor_name, method, target, outcome from audit_log
     where merchant_id = $2 and mode = $3
       and target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
-    order by id limit ${maxEntries}`,
+    order by id desc limit ${maxEntries}`,
 );

@@ -65,7 +65,6 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
 const demoPayment = { amountUnits: 12_500_000n, chain: Chain.BASE, expiresInMinutes: maxExpiryMinutes };
 /** Its intents have this idempotency key with a number. */
 const demoKeyPrefix = 'demo-checkout-';
-/** A link that is printed is good for at least this long. */
 const consoleMs = 12 * 3_600_000;
 
 /** Returns the code of a link that opens the console for whoever sits at this terminal. */
@@ -74,6 +73,7 @@ export async function demoConsoleCode({ orm: { em }, keyRing }: Database): Promi
   return (await createLink(em, keyRing('API_KEY_PEPPERS'), link)).code;
 }
 
+/** A link that is printed is good for at least this long. */
 const minOpenMinutes = 10;
 
 /**

@@ -101,7 +101,9 @@ export async function demoMonth(database: Database, env: Environment, count: num
   const { em } = database.orm;
   const merchantId = merchantUuidOf(merchant_id);
   if (await hasDemoMonth(em, merchantId)) {
-    throw new AdministrationError(`${merchant_id} has its month already: "intent list" shows it`);
+    throw new AdministrationError(
+      `${merchant_id} has its month already, or a part of it: "intent list" shows it; another DATA_DIR begins anew`,
+    );
   }
   const isShown = process.stderr.isTTY;
   await writeDemoMonth(em, {

@@ -6,6 +6,7 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createLink, type LinkOptions, revokeSession } from '../../src/console/links.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
@@ -151,6 +152,10 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see('Delivered');
 
     await press('Give money back');
+    expect(await page.getByLabel('Amount in USDC').inputValue()).toBe('12.5');
+    await page.getByLabel('Amount in USDC').fill('five');
+    await press('Prepare the refund');
+    await see('Write the amount as digits, such as 12.50.');
     await page.getByLabel('Amount in USDC').fill('5');
     await press('Prepare the refund');
     await see(/destination must be/);
@@ -176,6 +181,42 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('400'));
   });
 
+  test('a refund that nobody has signed is canceled, and the focus stays where the work is', async () => {
+    const intent = await createPaid();
+    const refund = { payment_intent: intent.id, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
+    const { json } = await world.service.call('createRefund', refund);
+    await signIn(`/payments/${intent.id}`);
+    const focused = () =>
+      page.evaluate(
+        'document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent',
+      );
+    await press('Cancel this refund');
+    expect(await focused()).toBe('Cancel this refund');
+    await press('Leave it');
+    expect(await focused()).toBe('Cancel this refund');
+    await press('Cancel this refund');
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await see('canceled a refund');
+    expect((await world.service.call('getRefund', { id: json.id })).json.status).toBe('canceled');
+  });
+
+  test('what is reorganised after it has succeeded is not to be shipped', async () => {
+    const intent = await createPaid();
+    const uuid = parseIdentifier('pi', intent.id);
+    await world.service.query(
+      "update payment_intents set labels = '{reorged}', amount_received_units = 0 where id = $1",
+      [uuid],
+    );
+    await signIn(`/payments/${intent.id}`);
+    await see(/Do not ship/);
+    await page.goto(`${url}/`);
+    await see(/A payment needs a decision \(reorganised\)/);
+    await press('Done');
+    await press('It is done');
+    await see('Nothing needs you.');
+  });
+
   test('a payment is canceled after a second word', async () => {
     const { id } = await world.createIntent();
     await signIn(`/payments/${id}`);
@@ -193,7 +234,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.transferTo(intent, { units: 2_000_000n, suffix: '0x' });
     await world.mine(11);
     await signIn();
-    await see('2.00 USDC came and name no payment.');
+    await see('2.00 USDC arrived without a payment.');
     await page.getByRole('link', { name: 'Whose is it?' }).click();
     await page.getByRole('link', { name: 'order-9' }).waitFor();
     await see('1.00 USDC less');
@@ -238,7 +279,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     endpointStatus = 204;
     await press('Send all that failed');
     await press('Send them');
-    await see('1 are sent again.');
+    await see('1 delivery is being sent again.');
     await page.locator('.badge', { hasText: 'Delivered' }).waitFor();
     await press('Send a test');
     await see('A test is on its way.');
@@ -298,7 +339,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const { id } = await world.createIntent();
     await signIn(`/payments/${id}`, { merchant: undefined as never, isReadOnly: true });
     await page.getByLabel('Merchant').selectOption(merchant().id);
-    await see('Nothing has come yet.');
+    await see('Nothing has arrived yet.');
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
     expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
     await page.getByLabel('Merchant').selectOption(other.merchantId);

@@ -1,9 +1,9 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /**
- * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. PostgreSQL books them itself: every statement
- * does it, of old processes, too, without a right of theirs. What was before is counted here; meanwhile intents and transfers
- * cannot be written: about two seconds for a million.
+ * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. Triggers
+ * book them, so that processes of the old release book them, too, and need no new right. What was before is counted here;
+ * meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
  */
 export class ShowFigures extends Migration {
   override up(): void {
