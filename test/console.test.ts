@@ -21,6 +21,7 @@ import { consoleOf, reasonOf } from './support/console.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 
 const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' });
 afterAll(() => service.close());
@@ -189,6 +190,7 @@ describe('a session', () => {
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
     ...['GetSummary', 'ListMerchants', 'ListAttention', 'GetTimeline'],
+    'CreateExport',
   ];
   const operations = ['ListChains', 'ListApiKeys'];
   const services = [
@@ -364,6 +366,56 @@ test('who has no session does not cut the connection of who has one', async () =
   expect([await ask(), socket?.destroyed]).toEqual([200, false]);
   for (const each of strangers) each.destroy();
   agent.destroy();
+});
+
+describe('an export', () => {
+  const range = { fromTime: '2026-11-01T00:00:00Z', beforeTime: '2026-12-01T00:00:00Z' };
+  const get = (ticket: string, headers: Record<string, string> = {}) =>
+    httpRequest(`${url}/console/export?ticket=${ticket}`, { method: 'GET', headers });
+
+  test('is opened once by its ticket, and is of the merchant who has asked', async () => {
+    const other = await service.newMerchant();
+    const blockTime = new Date('2026-11-24T12:00:00Z');
+    await insertTransfers(service, service.merchant, [
+      { blockTime, amountUnits: 1_250_000, state: 'confirmed' },
+    ]);
+    await insertTransfers(service, other, [{ blockTime, amountUnits: 7_770_000, state: 'confirmed' }]);
+    const { call } = await open({ merchant, isReadOnly: true });
+    const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
+    const file = await get(ticket);
+    expect([file.status, file.headers['content-type']]).toEqual([200, 'text/csv; charset=utf-8']);
+    expect(file.headers['content-disposition']).toBe(
+      'attachment; filename="payments-2026-11-01-2026-12-01.csv"',
+    );
+    expect(file.body).toContain(',1.25,1250000,');
+    expect(file.body).not.toContain('7770000');
+    expect((await get(ticket)).status).toBe(404);
+  });
+
+  test('is not opened after its time, by another page, or by anything else', async () => {
+    const { call } = await open({ merchant });
+    const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
+    expect((await get(ticket, { 'sec-fetch-site': 'cross-site' })).status).toBe(403);
+    expect((await get(ticket, { host: 'attacker.example' })).status).toBe(421);
+    await service.query("update export_tickets set expires_at = now() - interval '1 second'");
+    expect((await get(ticket)).status).toBe(404);
+    expect((await get('')).status).toBe(404);
+    expect((await post(`/console/export?ticket=${ticket}`, {})).status).toBe(405);
+    const [row] = await service.query<{ text: string }>(
+      'select json_agg(t)::text as text from export_tickets t',
+    );
+    expect(row?.text ?? '').not.toContain(ticket);
+  });
+
+  test.each([
+    [{ ...range, fromTime: undefined }, 'from_time'],
+    [{ ...range, beforeTime: '2026-11-01T00:00:00Z' }, 'before_time'],
+    [{ ...range, beforeTime: '2027-12-31T00:00:00Z' }, 'before_time'],
+  ])('of %o is refused', async (request, field) => {
+    const { call } = await open({ merchant });
+    const refused = await call('ConsoleService/CreateExport', request);
+    expect([refused.status, JSON.stringify(refused.json)]).toEqual([400, expect.stringContaining(field)]);
+  });
 });
 
 describe('a change', () => {

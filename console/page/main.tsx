@@ -5,6 +5,7 @@ import { useEffect, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { callAs, consoleApi } from './api.ts';
+import { Export } from './export.tsx';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
@@ -31,6 +32,8 @@ function View({ url, merchants }: { url: URL; merchants: readonly Merchant[] }) 
       return <Refunds />;
     case 'webhooks':
       return id === '' ? <Endpoints /> : <Endpoint id={id} />;
+    case 'export':
+      return <Export />;
     case 'chains':
       return <Chains />;
     case 'merchants':

@@ -14,6 +14,7 @@ const sections = [
   ['/unattributed', 'Unattributed'],
   ['/refunds', 'Refunds'],
   ['/webhooks', 'Webhooks'],
+  ['/export', 'Export'],
 ] as const;
 const ofOperators = [
   ['/chains', 'Chains'],

@@ -11,6 +11,7 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
+import { createExport } from './export-tickets.ts';
 import { getSummary } from './get-summary.ts';
 import { getTimeline } from './get-timeline.ts';
 import { type DescribeChain, listChains, listKeys } from './operator-lists.ts';
@@ -23,6 +24,7 @@ export function createConsoleService(
 ): ImplementedService<ConsoleCaller> {
   return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
     getSummary: getSummary(em),
+    createExport: createExport(em),
     listAttention: listAttention(em),
     resolveAttention: resolveAttention(em),
     getTimeline: getTimeline(em),

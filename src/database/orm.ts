@@ -7,7 +7,12 @@ import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { AuthorizationEntity } from './entities/authorization.ts';
-import { AuditEntryEntity, ConsoleSessionEntity, ResolvedAttentionEntity } from './entities/console.ts';
+import {
+  AuditEntryEntity,
+  ConsoleSessionEntity,
+  ExportTicketEntity,
+  ResolvedAttentionEntity,
+} from './entities/console.ts';
 import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
 import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
@@ -114,6 +119,7 @@ export function createOrm(
       ReportChangeEntity,
       ReportHourEntity,
       ResolvedAttentionEntity,
+      ExportTicketEntity,
     ],
     extensions: [Migrator],
     migrations: {

@@ -29,6 +29,7 @@ const neededRights = {
   report_changes: ['select', 'update', 'delete'],
   report_hours: ['select', 'insert', 'update'],
   resolved_attention: ['select', 'insert', 'update'],
+  export_tickets: ['select', 'insert', 'delete'],
   audit_log: ['select', 'insert', 'update', 'delete'],
 };
 

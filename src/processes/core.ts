@@ -9,6 +9,7 @@ import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAudit } from '../console/audit.ts';
+import { createOpenExport } from '../console/export-tickets.ts';
 import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';
@@ -123,6 +124,7 @@ export function createCore(
         logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
       ),
       findMerchant: createFindMerchant(em),
+      openExport: createOpenExport(em),
       takeFromLimit,
     },
     store,

@@ -1,59 +1,22 @@
-// `admin export payments`: what came in and what went back, a line for each transfer. Read in batches by an index of times,
-// so that neither the memory nor the time of a batch grows with the export.
+// `admin export payments`: writes the export to standard output.
 
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import type { EntityManager } from '@mikro-orm/postgresql';
-import { stringify } from 'csv-stringify/sync';
-import { chains } from '../contract/chains.ts';
-import type { ModeName } from '../contract/words.ts';
-import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
-import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { type ExportOptions, exportPayments } from '../console/export-payments.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import type { Database } from './open-database.ts';
 
-export interface ExportOptions {
-  merchant: string;
-  mode: ModeName;
-  /** The range of the times of blocks. */
-  from: Date;
-  before: Date;
-  format: 'csv' | 'jsonl';
-}
-
-/** Small, for the memory of the process. */
-const batchSize = 500;
-
-const columns = [
-  'time',
-  'type',
-  'payment_intent',
-  'idempotency_key',
-  'status',
-  'chain',
-  'token',
-  'amount',
-  'amount_units',
-  'counted',
-  'labels',
-  'from_address',
-  'to_address',
-  'transaction_hash',
-  'block_number',
-  'explorer_url',
-  'refund',
-  'metadata',
-] as const;
-
-type Line = Record<(typeof columns)[number], string | boolean | number>;
-
-/** Writes the export to standard output, and to a terminal how far it is. */
-export async function writeExport({ orm: { em } }: Database, options: ExportOptions): Promise<void> {
-  const parts = exportPayments(em, options);
+/** Writes the export, and to a terminal how far it is. Throws AdministrationError for an unknown merchant. */
+export async function writeExport(
+  { orm: { em } }: Database,
+  { merchant, ...options }: Omit<ExportOptions, 'merchantId'> & { merchant: string },
+): Promise<void> {
+  if (!(await merchantExists(em, merchant))) {
+    throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
+  }
+  const parts = exportPayments(em, { ...options, merchantId: merchantUuidOf(merchant) });
   const isShown = process.stderr.isTTY && !process.stdout.isTTY;
   async function* texts() {
     for await (const { text, done } of parts) {
@@ -74,96 +37,4 @@ const barWidth = 40;
 export function barOf(done: number): string {
   const full = Math.round(barWidth * done);
   return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;
-}
-
-/** A part of the export, and how much of its range of times is done, from 0 to 1. */
-interface ExportedPart {
-  text: string;
-  done: number;
-}
-
-/** The export's text, with the header first. Throws AdministrationError for an unknown merchant. */
-async function* exportPayments(em: EntityManager, options: ExportOptions): AsyncGenerator<ExportedPart> {
-  const { merchant, mode, from, before, format } = options;
-  if (!(await merchantExists(em, merchant))) {
-    throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
-  }
-  const { run } = createPreparedStatements(em);
-  const transfers = entityColumns<TransferRow>(em, TransferEntity);
-  const next = preparedStatement(
-    'export_transfers',
-    `select ${transfers.of('t')}, i.id as intent, i.idempotency_key, i.metadata
-       from (select * from transfers t
-              where t.merchant_id = $1 and t.mode = $2 and (t.block_time, t.id) > ($3, $4) and t.block_time < $5
-                and (t.payment_intent is not null or t.refund is not null) and t.state <> 'reorged'
-              order by t.block_time, t.id limit ${batchSize}) t
-       left join refunds r on r.id = t.refund
-       join payment_intents i on i.id = coalesce(t.payment_intent, r.payment_intent)
-      order by t.block_time, t.id`,
-  );
-  if (format === 'csv') yield { text: csvOf([columns]), done: 0 };
-  // Behind everything before `from`: no id is lower.
-  let after: [string, string] = [from.toISOString(), '00000000-0000-0000-0000-000000000000'];
-  for (;;) {
-    const values = [merchantUuidOf(merchant), mode, ...after, before.toISOString()];
-    const { rows } = await run(next, values);
-    const lines = rows.map((found) => lineOf(transfers.read(found), found));
-    const last = rows.at(-1);
-    if (last === undefined) return;
-    const time = new Date(last.block_time);
-    after = [time.toISOString(), last.id];
-    yield {
-      text: format === 'csv' ? csvOf(lines.map(cellsOf)) : lines.map(jsonOf).join(''),
-      done: (time.getTime() - from.getTime()) / (before.getTime() - from.getTime()),
-    };
-  }
-}
-
-function lineOf(row: TransferRow, found: Readonly<Record<string, unknown>>): Line {
-  const chain = chains.find(({ chainId }) => chainId === row.chainId);
-  const network = chain?.networks.find(({ tokenAddress }) => tokenAddress === row.tokenAddress);
-  const units = BigInt(row.amountUnits);
-  const hash = `0x${row.transactionHash}`;
-  return {
-    time: row.blockTime.toISOString(),
-    type: row.isRefund ? 'refund' : 'payment',
-    payment_intent: formatIdentifier('pi', String(found.intent)),
-    idempotency_key: (found.idempotency_key as string | null) ?? '',
-    status: row.state,
-    chain: chain?.chain ?? String(row.chainId),
-    // Another token than the one that intents are paid in has its contract for a name.
-    token: network?.tokenSymbol ?? row.tokenAddress,
-    amount: decimalOf(units, (network ?? chain?.networks[0])?.decimals ?? 0),
-    amount_units: Number(units),
-    counted: row.counts,
-    labels: row.labels?.join(' ') ?? '',
-    from_address: row.fromAddress,
-    to_address: row.toAddress,
-    transaction_hash: hash,
-    block_number: Number(row.blockNumber),
-    explorer_url: chain === undefined ? '' : `${chain.explorer}/tx/${hash}`,
-    refund: row.refund == null ? '' : formatIdentifier('rf', row.refund),
-    metadata: typeof found.metadata === 'string' ? found.metadata : JSON.stringify(found.metadata),
-  };
-}
-
-/** `12.50`: exact, with two decimal places at least. */
-function decimalOf(units: bigint, decimals: number): string {
-  const digits = String(units).padStart(decimals + 1, '0');
-  const fraction = digits.slice(digits.length - decimals).replace(/0+$/, '');
-  return `${digits.slice(0, digits.length - decimals)}.${fraction.padEnd(2, '0')}`;
-}
-
-/** RFC 4180. Cells that a spreadsheet would run as a formula begin with an apostrophe. */
-function csvOf(cells: readonly (readonly string[])[]): string {
-  return stringify([...cells], { record_delimiter: 'windows', escape_formulas: true });
-}
-
-const cellsOf = (line: Line) => columns.map((column) => String(line[column]));
-
-/** Empty cells are left out. */
-function jsonOf({ metadata, labels, ...line }: Line): string {
-  const set = Object.entries(line).filter(([, value]) => value !== '');
-  const all = { ...Object.fromEntries(set), labels: String(labels).split(' ').filter(Boolean) };
-  return `${JSON.stringify({ ...all, metadata: JSON.parse(String(metadata)) })}\n`;
 }

@@ -1,6 +1,7 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
 // The console in Chromium: every view and every action, on a real service with Circle's USDC on anvil.
 
+import { readFile } from 'node:fs/promises';
 import { AxeBuilder } from '@axe-core/playwright';
 import type { BrowserContext, Page } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
@@ -347,6 +348,29 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('404'));
   });
 
+  test('an export is a file with what came, also without a payment', async () => {
+    const intent = await createPaid({ metadata: { order_id: 'order-31' } });
+    // What may be for either is for neither.
+    await Promise.all([world.createIntent(), world.createIntent()]);
+    const wallet = world.service.merchant.wallets.testnet.base as Address;
+    await world.transferTo({ expected_wallet: wallet } as never, { units: 1_770_000n, suffix: '0x' });
+    await world.mine(2);
+    await signIn('/export');
+    // A day on each side, for the chain's clock.
+    const day = (ms: number) => new Date(Date.now() + ms).toISOString().slice(0, 10);
+    await page.getByLabel('First day').fill(day(86_400_000));
+    await press('Download the CSV file');
+    await see('The last day is before the first.');
+    await page.getByLabel('First day').fill(day(-86_400_000));
+    await page.getByLabel('Last day').fill(day(86_400_000));
+    const [download] = await Promise.all([page.waitForEvent('download'), press('Download the CSV file')]);
+    expect(download.suggestedFilename()).toMatch(/^payments-\d{4}-\d\d-\d\d-\d{4}-\d\d-\d\d\.csv$/);
+    const text = await readFile(await download.path(), 'utf8');
+    expect(text).toMatch(/^time,type,payment_intent,.*,recorded_at\r\n/);
+    expect(text).toContain(`,payment,${intent.id},`);
+    expect(text).toMatch(/,unattributed,,,.*,1\.77,1770000,/);
+  });
+
   test('an operator sees the chains, the merchants and their keys, and changes none', async () => {
     await signIn('/chains', { merchant: undefined as never });
     await see('Base Sepolia');
@@ -380,7 +404,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await signIn('/', { merchant: undefined as never });
       await page.getByLabel('Merchant').selectOption(merchant().id);
       const paths = [
-        ...['/chains', '/merchants'],
+        ...['/chains', '/merchants', '/export'],
         '/',
         '/payments',
         `/payments/${id}`,

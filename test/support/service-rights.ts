@@ -5,7 +5,7 @@ export function grantServiceRights(role: string): string {
     grant insert, update on webhook_endpoints, webhook_secrets to ${role};
     grant insert, update, delete on block_headers, events, webhook_deliveries to ${role};
     grant insert on event_epochs, payment_intent_metadata to ${role};
-    grant insert, delete on removed_events, webhook_attempts to ${role};
+    grant insert, delete on removed_events, webhook_attempts, export_tickets to ${role};
     grant update, delete on report_changes to ${role};
     grant insert, update, delete on audit_log to ${role};
     grant update on event_progress, metadata_progress, console_sessions to ${role};`;

@@ -62,6 +62,21 @@ export const AuditEntryEntity = defineEntity({
   ],
 });
 
+/** What opens an export of the console, once. */
+export const ExportTicketEntity = defineEntity({
+  name: 'ExportTicket',
+  tableName: 'export_tickets',
+  properties: {
+    /** SHA-256. */
+    ticketHash: p.blob().primary(),
+    merchantId: p.uuid(),
+    mode: p.enum(modeNames).nativeEnumName(modeType),
+    fromTime: p.datetime(3).columnType('timestamptz(3)'),
+    beforeTime: p.datetime(3).columnType('timestamptz(3)'),
+    expiresAt: p.datetime(3).columnType('timestamptz(3)'),
+  },
+});
+
 /** What somebody has seen to of what needs a person. */
 export const ResolvedAttentionEntity = defineEntity({
   name: 'ResolvedAttention',

@@ -45,6 +45,15 @@ export class ShowFigures extends Migration {
         primary key (merchant_id, mode, item)
       )`);
     this.addSql(`
+      create table export_tickets (
+        ticket_hash bytea          not null primary key,
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        from_time   timestamptz(3) not null,
+        before_time timestamptz(3) not null,
+        expires_at  timestamptz(3) not null
+      )`);
+    this.addSql(`
       create index payment_intents_labels_index on payment_intents (merchant_id, mode, id)
        where labels is not null and amount_refunded_units is null`);
     this.addSql(`
@@ -98,6 +107,7 @@ export class ShowFigures extends Migration {
     this.addSql('drop index refunds_waiting_index');
     this.addSql('drop index payment_intents_refunded_index');
     this.addSql('drop index payment_intents_labels_index');
+    this.addSql('drop table export_tickets');
     this.addSql('drop table resolved_attention');
     this.addSql('drop table report_changes');
     this.addSql('drop table report_hours');

@@ -2,6 +2,8 @@
 // `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
 import {
   type ConnectRouter,
@@ -14,6 +16,7 @@ import {
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { type Audit, idIn } from '../../console/audit.ts';
+import type { OpenExport } from '../../console/export-tickets.ts';
 import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
 import { Access, accessOf } from '../../contract/access.ts';
@@ -33,7 +36,7 @@ import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts
 import { refusalOf, refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { refuseWhatConnectRefuses } from '../internal/connect-failure.ts';
 import type { Connection } from '../listener.ts';
-import { pathOf } from '../node-headers.ts';
+import { pathOf, queryOf } from '../node-headers.ts';
 import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
@@ -45,6 +48,7 @@ export interface ConsoleDoorOptions {
   sessions: Sessions;
   audit: Audit;
   findMerchant: FindMerchant;
+  openExport: OpenExport;
   takeFromLimit: TakeFromLimit;
   scheme: 'http' | 'https';
   /** The origin of its pages; without one, that of loopback names. */
@@ -58,6 +62,7 @@ export interface ConsoleDoorOptions {
 }
 
 const sessionPath = '/console/session';
+const exportPath = '/console/export';
 
 /** Sent with every answer. */
 const headers = {
@@ -82,7 +87,7 @@ export function createConsoleDoor(
     const path = pathOf(request);
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
-    const name = pages.has(path) ? pages.name : rpc;
+    const name = pages.has(path) ? pages.name : path === exportPath ? 'Export' : rpc;
     response.once('close', () => onEnd(context, name, outcomeOf(context)));
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
@@ -101,6 +106,7 @@ export function createConsoleDoor(
       // As a proxy is asked, which this is not.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
       if (pages.has(path)) return pages.serve({ path, request, header, response, context });
+      if (path === exportPath) return await sendExport(request, response, options);
       if (rpc === undefined) throw new ServiceError('not_found');
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
@@ -143,6 +149,30 @@ function assertOwnPage(
     throw new ServiceError('permission_denied', { message: 'Only pages of the console may call it.' });
   }
   return header;
+}
+
+/** `GET /console/export?ticket=…`: streams the file. A browser says from which page it was asked. */
+async function sendExport(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { openExport, onValidSession }: ConsoleDoorOptions,
+): Promise<void> {
+  if (request.method !== 'GET')
+    throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET' } });
+  const site = request.headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin') {
+    throw new ServiceError('permission_denied', {
+      message: 'Only pages of the console may begin an export.',
+    });
+  }
+  const { fileName, texts } = await openExport(new URLSearchParams(queryOf(request)).get('ticket') ?? '');
+  onValidSession(request.socket);
+  response.writeHead(200, {
+    'Content-Type': 'text/csv; charset=utf-8',
+    'Content-Disposition': `attachment; filename="${fileName}"`,
+  });
+  // A file that is cut off must not look like a whole one: the connection is cut, too.
+  await pipeline(Readable.from(texts), response).catch(() => response.destroy());
 }
 
 /** `POST /console/session`: exchanges the code of a link. */

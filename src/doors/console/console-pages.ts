@@ -14,7 +14,8 @@ const headers: Readonly<Record<string, string>> = {
 const folder = new URL('../../console/gen/', import.meta.url);
 const document = '/';
 /** The paths of views; behind some of them comes an id. */
-const views = /^\/(?:(?:payments|unattributed|webhooks)(?:\/\w{1,64})?|refunds|chains|merchants|search)?$/;
+const views =
+  /^\/(?:(?:payments|unattributed|webhooks)(?:\/\w{1,64})?|refunds|export|chains|merchants|search)?$/;
 
 /** Throws StartupError if a file cannot be read. */
 export async function loadConsolePages(): Promise<Site> {
