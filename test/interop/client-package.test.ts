@@ -701,6 +701,7 @@ test('the tarball contains the documented files and nothing of the service', asy
     'contract/gen/google/api/annotations_pb.js',
     'contract/gen/google/api/http_pb.js',
     'contract/gen/google/rpc/error_details_pb.js',
+    'contract/gen/payments/v1/access_pb.js',
     'contract/gen/payments/v1/event_pb.js',
     'contract/gen/payments/v1/event_service_pb.js',
     'contract/gen/payments/v1/json_pb.js',
