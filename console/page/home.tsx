@@ -79,6 +79,7 @@ function summarize(): Promise<Summary> {
 const sum = (values: readonly bigint[]) => values.reduce((all, value) => all + value, 0n);
 const receivedOf = ({ chains }: Day) => sum(chains.map(({ receivedUnits }) => BigInt(receivedUnits)));
 const refundedOf = ({ chains }: Day) => sum(chains.map(({ refundedUnits }) => BigInt(refundedUnits)));
+const unpaidOf = ({ expiredCount, canceledCount }: Day) => expiredCount + canceledCount;
 
 function Figures({ of: { days, timeZone } }: { of: Summary }) {
   const today = Date.parse(dayOf(Date.now(), timeZone));
@@ -93,7 +94,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
   const received = (some: typeof shown) =>
     sum(some.map(({ day }) => (day === undefined ? 0n : receivedOf(day))));
   const paid = sum(shown.map(({ day }) => day?.succeededCount ?? 0n));
-  const unpaid = sum(shown.map(({ day }) => (day?.expiredCount ?? 0n) + (day?.canceledCount ?? 0n)));
+  const unpaid = sum(shown.map(({ day }) => (day === undefined ? 0n : unpaidOf(day))));
   return (
     <>
       <dl class="figures">
@@ -221,7 +222,7 @@ function Chart({ days }: ChartProps) {
                 <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
                 <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
                 <td class="number">{String(day?.succeededCount ?? 0)}</td>
-                <td class="number">{String((day?.expiredCount ?? 0n) + (day?.canceledCount ?? 0n))}</td>
+                <td class="number">{String(day === undefined ? 0 : unpaidOf(day))}</td>
               </tr>
             ))}
           </tbody>

@@ -5,7 +5,7 @@ import { shownDuration } from '../../checkout/page/time.ts';
 import type { Chain, Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Copyable, chainOf, When } from './parts.tsx';
+import { Badge, Copyable, chainOf, Fact, When } from './parts.tsx';
 import { useScope } from './scope.ts';
 import type { Tone } from './words.ts';
 
@@ -43,34 +43,21 @@ function ChainCard({ of: chain }: { of: Chain }) {
       {advice !== '' && <p>{advice}</p>}
       {chain.isWatched && (
         <dl class="facts">
-          <div class="fact">
-            <dt>Read up to</dt>
-            <dd>
-              {String(chain.readNumber)} of {String(chain.headNumber)}
-            </dd>
-          </div>
-          <div class="fact">
-            <dt>That block is of</dt>
-            <dd>
-              <When at={chain.readTime} />
-            </dd>
-          </div>
-          <div class="fact">
-            <dt>Final up to</dt>
-            <dd>{String(chain.finalizedNumber)}</dd>
-          </div>
-          <div class="fact">
-            <dt>Nodes</dt>
-            <dd>
-              {chain.nodesCount === 1
-                ? 'one: nobody checks what it says'
-                : chain.nodesCount || 'none are configured for this process'}
-            </dd>
-          </div>
-          <div class="fact">
-            <dt>Payers without gas</dt>
-            <dd>{chain.hasFacilitator ? 'can pay by a signature' : 'cannot pay: no facilitator'}</dd>
-          </div>
+          <Fact name="Read up to">
+            {String(chain.readNumber)} of {String(chain.headNumber)}
+          </Fact>
+          <Fact name="That block is of">
+            <When at={chain.readTime} />
+          </Fact>
+          <Fact name="Final up to">{String(chain.finalizedNumber)}</Fact>
+          <Fact name="Nodes">
+            {chain.nodesCount === 1
+              ? 'one: nobody checks what it says'
+              : chain.nodesCount || 'none are configured for this process'}
+          </Fact>
+          <Fact name="Payers without gas">
+            {chain.hasFacilitator ? 'can pay by a signature' : 'cannot pay: no facilitator'}
+          </Fact>
         </dl>
       )}
     </>
