@@ -1,10 +1,10 @@
 // The payment without a wallet in this browser: sent by hand, or on a phone.
 
 import type { ComponentChildren } from 'preact';
-import { encode } from 'uqr';
 import { plainAmount } from './amount.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
 import { Button, type CopyName, type StepProps, type TestAmount } from './parts.tsx';
+import { QrCode } from './qr-code.tsx';
 import { canSign } from './state.ts';
 import { labels } from './texts.ts';
 
@@ -76,7 +76,7 @@ export function OtherDevice(props: StepProps) {
   return (
     <div class="device">
       <div class="scan">
-        <QrCode text={props.link} />
+        <QrCode text={props.link} label={labels.qr} />
         <p>{labels.qrHint}</p>
       </div>
       <CopyLink {...props} />
@@ -138,24 +138,6 @@ function Copyable({ act, copied, what, label, children }: CopyableProps) {
       </button>
       {isRefused && <p class="refused">{labels.notCopiedHint}</p>}
     </div>
-  );
-}
-
-function QrCode({ text }: { text: string }) {
-  const { size, data } = encode(text, { border: 2 });
-  const path = data
-    .flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : '')))
-    .join('');
-  return (
-    <svg
-      class="qr"
-      viewBox={`0 0 ${size} ${size}`}
-      role="img"
-      aria-label={labels.qr}
-      shape-rendering="crispEdges"
-    >
-      <path d={path} />
-    </svg>
   );
 }
 

@@ -180,12 +180,20 @@ export async function fundsOf(wallet: Wallet, account: Address, checkout: Checko
 }
 
 /** Asks the wallet to pay. Resolves with the transaction's hash. */
-export async function sendPayment(wallet: Wallet, account: Address, checkout: Checkout): Promise<string> {
+export function sendPayment(wallet: Wallet, account: Address, checkout: Checkout): Promise<string> {
+  return sendTransaction(wallet, account, paymentCall(checkout), checkout.chain_id);
+}
+
+/** Asks the wallet to send a transaction without money of the chain's own. Resolves with its hash. */
+export async function sendTransaction(
+  wallet: Wallet,
+  account: Address,
+  call: { to: Address; data: Hex },
+  chainId: number,
+): Promise<string> {
   const hash = await wallet.request({
     method: 'eth_sendTransaction',
-    params: [
-      { from: account, ...paymentCall(checkout), value: '0x0', chainId: numberToHex(checkout.chain_id) },
-    ],
+    params: [{ from: account, ...call, value: '0x0', chainId: numberToHex(chainId) }],
   });
   if (!isHex(hash) || hash.length !== 66) throw new NonsenseFromWallet();
   return hash.toLowerCase();
